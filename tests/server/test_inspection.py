@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from penstock.api.doctor import examine_server, find_places
+from penstock.api.doctor import examine_server, find_directories
 from penstock.errors import ServerError
 from penstock.lab.copies import make_reachable
 from penstock.lab.programs import run_program
@@ -340,7 +340,7 @@ def test_local_servers_disks_are_measured(database: str, pg: PgServer) -> None:
 
 def test_paths_that_are_hidden_have_no_disks(user_conninfo: str) -> None:
     """An ordinary role does not learn where the data directory is."""
-    assert find_places(inspect(user_conninfo)) == []
+    assert find_directories(inspect(user_conninfo)) == []
 
 
 # ---------------------------------------------------------------- recognition

@@ -223,7 +223,7 @@ def _find_routes(plan: LoadPlan) -> tuple[S3Route, ...]:
 
 def _examine_host(inspection: Inspection) -> HostFacts:
     volumes = []
-    for holds, path in find_places(inspection):
+    for holds, path in find_directories(inspection):
         disk = measure_disk(path)
         if disk is not None:
             volumes.append(
@@ -238,7 +238,7 @@ def _examine_host(inspection: Inspection) -> HostFacts:
     return HostFacts(cpu_count=cpu_count(), memory_bytes=read_machine().memory_bytes, volumes=tuple(volumes))
 
 
-def find_places(inspection: Inspection) -> list[tuple[str, Path]]:
+def find_directories(inspection: Inspection) -> list[tuple[str, Path]]:
     """Return the server's directories with what each holds, as far as the role may read them."""
     found = []
     if (data := inspection.value("data_directory")) is not None:

@@ -1,12 +1,12 @@
-"""The command line: arguments, progress, what is printed, exit codes; one file per command.
+"""The command line: arguments, progress, output and exit codes; one file per command.
 
-Whatever it shows comes from values that the rooms below return; nothing is decided here but how to say it.
+The values that it shows come from the rooms below. This room only decides how they are shown.
 """
 
 from __future__ import annotations
 
 import gc
 
-# Modules stay, and each import makes thousands of objects: looking through them again and again for garbage in cycles
-# is a tenth of a short command. What a load makes in cycles is little.
+# Each import creates thousands of objects that stay. Searching them again and again for garbage in cycles takes a tenth
+# of a short command's time. A load creates few cycles.
 gc.set_threshold(100_000, 10, 10)

@@ -1,7 +1,6 @@
-"""The entry point: finds the command, runs it, and turns what went wrong into a message and an exit code.
+"""The entry point: finds the command, runs it, and turns an error into a message and an exit code.
 
-Commands live in modules of their own, imported when they are called for: a load should not pay for what it does not
-use.
+Each command is in a module of its own, which is imported only if the command runs, so that a load starts fast.
 """
 
 from __future__ import annotations
@@ -40,10 +39,10 @@ from penstock.model.redaction import hide_secrets
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    # typer carries its own click; its types have no public name.
+    # typer contains its own copy of click, whose types have no public name.
     from typer._click import Command, Context
 
-# Every command, in the order of --help below its heading: its name and the module whose `app` it is. A new command is
+# Every command by its heading, in the order of --help: its name, and the module that has its `app`. A new command is
 # added here.
 _HEADINGS = MappingProxyType(
     {
@@ -77,14 +76,14 @@ _HEADINGS = MappingProxyType(
 )
 COMMANDS = MappingProxyType({name: module for commands in _HEADINGS.values() for name, module in commands.items()})
 
-# Not one between paragraphs
+# A line end within a paragraph.
 _LINE_END = re.compile(r"(?<!\n)\n(?!\n)")
 
 _EPILOG = "Exit codes:\n\n" + "\n\n".join(f"{code}: {meaning}." for code, meaning in EXIT_CODES)
 
 
 def load_command(name: str) -> Command:
-    """Import a command and return it. Raises UsageError where there is none of that name."""
+    """Import a command and return it. Raises UsageError if no command has this name."""
     module = COMMANDS.get(name)
     if module is None:
         import difflib
@@ -101,14 +100,14 @@ def load_command(name: str) -> Command:
 
 
 def _join_lines(command: Command) -> None:
-    """Have a help text's paragraphs wrapped by the terminal's width: typer keeps a docstring's own line ends."""
+    """Join the lines of each paragraph of a help text: typer keeps a docstring's line ends, whatever the width."""
     command.help = _LINE_END.sub(" ", command.help or "")
     for below in getattr(command, "commands", {}).values():
         _join_lines(below)
 
 
 class _LazyGroup(typer.core.TyperGroup):
-    """A group that imports a command's module when the command is asked for."""
+    """A group that imports a command's module when the command is looked up."""
 
     def list_commands(self, ctx: Context) -> list[str]:  # noqa: ARG002 (typer's signature)
         return list(COMMANDS)
@@ -143,7 +142,7 @@ def _penstock(
 def run_process() -> NoReturn:
     """Run the command that the process was started with, and end the process.
 
-    What it made is the kernel's to take back: looking through all of it for cycles first takes a tenth of a start.
+    gc.freeze() prevents the interpreter's last search for cycles, which takes a tenth of a short command's time.
     """
     code = main()
     gc.freeze()
@@ -156,7 +155,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     open_closed_streams()
     begin_output()
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # A file's name that the locale cannot write must not turn a finished load into a failure.
+        # A finished load must not fail because the locale cannot write a file's name.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         with showing_log():
@@ -170,7 +169,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(Interrupted("interrupted"), given)
     except PenstockError as error:
         return _fail(error, given)
-    except Exception:  # noqa: BLE001 (the last resort: a fault of ours gets an exit code of its own)
+    except Exception:  # noqa: BLE001 (an internal error has its own exit code)
         write_message(*hide_secrets(traceback.format_exc()).splitlines())
         return _answer(
             PenstockError("internal error, please report", hint="Include the traceback."), given, INTERNAL_ERROR
@@ -181,12 +180,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(arguments: list[str]) -> int:
     name, rest = arguments[0], arguments[1:]
     try:
-        # A command is called without the group around it: typer's handling of the group's options costs 60 ms.
+        # A known command is called without its group: typer needs 60 ms for the group's options.
         if name in COMMANDS:
             command, path = load_command(name), f"penstock {name}"
         else:
             command, path, rest = get_command(app), "penstock", arguments
-        # Help and version are printed here
+        # --help and --version print here.
         with naming_output_failure():
             context = command.make_context(path, rest)
         with context:
@@ -199,13 +198,13 @@ def _run(arguments: list[str]) -> int:
 
 
 def _usage_error(error: typer.TyperException) -> UsageError:
-    """Return typer's complaint in our words; for an option that asks for what is never done, why."""
+    """Return typer's error as a UsageError; an option for something that penstock never does gets the reason."""
     if (unknown := getattr(error, "option_name", None)) is not None:
         from penstock.model.refusals import explain_refusal
 
         if (refusal := explain_refusal(unknown)) is not None:
             return refusal
-    # pydantic's words before what is wrong with a value
+    # pydantic puts "Value error, " before its message.
     message = error.format_message().replace("Value error, ", "").strip().rstrip(".") or "missing command"
     context: typer.Context | None = getattr(error, "ctx", None)
     command = "penstock" if context is None else context.command_path
@@ -213,13 +212,13 @@ def _usage_error(error: typer.TyperException) -> UsageError:
 
 
 def _fail(error: PenstockError, arguments: Sequence[str]) -> int:
-    """Print an error, also as an object on standard output for those who asked for JSON."""
+    """Print an error on standard error, and with --json also as an object on standard output; return its exit code."""
     show_error(error)
     return _answer(error, arguments, error.exit_code)
 
 
 def _answer(error: PenstockError, arguments: Sequence[str], code: int) -> int:
-    """Print an error as an object for those who asked for JSON and have got none yet; return the exit code."""
+    """Print an error as an object if --json was given and no result is printed yet; return the exit code."""
     if "--json" in arguments and not has_result():
         described = _describe(error)
         try:
@@ -228,7 +227,7 @@ def _answer(error: PenstockError, arguments: Sequence[str], code: int) -> int:
         except BrokenPipeError:
             return _leave_broken_pipe()
         except OutputError:
-            # What went wrong first was told, and decides the exit code
+            # The first error is printed already, and decides the exit code.
             abandon_output()
     return code
 
@@ -254,7 +253,7 @@ def _leave_broken_pipe() -> int:
 
 
 def _leave_broken_output(error: OutputError) -> int:
-    """Say that the result could not be written, on standard error only."""
+    """Report on standard error that the result could not be written, and return the exit code."""
     abandon_output()
     show_error(error)
     return error.exit_code

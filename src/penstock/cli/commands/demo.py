@@ -1,4 +1,4 @@
-"""`penstock demo`: a small IMDb-like set, loaded three ways on the embedded server. The comparison is bench's."""
+"""`penstock demo`: loads a small IMDb-like set three ways on the embedded server. The bench room compares them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False)
 
-# 5.6 million rows, 260 MB of text: a run takes seconds, all of it about half a minute on 2 good cores.
+# 5.6 million rows, 260 MB of text: a run takes seconds, the whole demo about half a minute on 2 fast cores.
 _SCALE = 0.03
-# IMDb's, in round figures.
+# The number of rows of IMDb's own files, rounded.
 _ROWS_AT_SCALE_1 = 186_000_000
 _ROUNDS = 3
 
@@ -56,7 +56,7 @@ def demo(
     write_message("starting the embedded PostgreSQL server")
     server.ensure_running()
     with tempfile.TemporaryDirectory(prefix="penstock-demo-") as folder:
-        files = write_imdb(Path(folder), scale=scale, on_progress=_table_teller())
+        files = write_imdb(Path(folder), scale=scale, on_progress=_table_reporter())
         result = compare_ways(server, files, schema=schema, rounds=rounds, on_run=_say_run)
     write_result(_as_json(result) if as_json else describe_result(result))
 
@@ -84,7 +84,7 @@ def describe_result(result: BulkLoadResult) -> list[str]:
 
 
 def _explain_published(result: BulkLoadResult) -> list[str]:
-    """Say what differs between the published runs and these."""
+    """Return lines that say how the published runs differ from these."""
     times_as_many = round(_ROWS_AT_SCALE_1 / result.rows)
     return [
         f"Published: IMDb's own files, about {times_as_many} times as many rows, from S3 into Amazon",
@@ -126,12 +126,12 @@ def _say_run(run: RunStarted) -> None:
     write_message(f"{number}: {run.way}")
 
 
-def _table_teller() -> Callable[[TableProgress], None]:
-    told: set[str] = set()
+def _table_reporter() -> Callable[[TableProgress], None]:
+    reported: set[str] = set()
 
-    def tell(progress: TableProgress) -> None:
-        if progress.table not in told:
-            told.add(progress.table)
+    def report(progress: TableProgress) -> None:
+        if progress.table not in reported:
+            reported.add(progress.table)
             write_message(f"creating {progress.table}: {format_count(progress.expected_rows)} rows")
 
-    return tell
+    return report

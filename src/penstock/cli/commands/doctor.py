@@ -1,4 +1,4 @@
-"""`penstock doctor`: what the server is and may do, and whether a load would go."""
+"""`penstock doctor`: shows the facts of a server, the role's rights, and whether a load can begin."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _describe_aws(aws: RdsDescription | AwsError | None) -> list[tuple[str, str]
         return []
     from penstock.cli.commands.rds.doctor import describe_rds_facts
 
-    # A section of its own, in the same columns.
+    # The empty row separates the facts of AWS; all rows share their columns.
     return [("", ""), *describe_rds_facts(aws)]
 
 
@@ -90,7 +90,7 @@ def _plan_object(planned: LoadExamination) -> dict[str, object]:
 def _as_object(found: Diagnosis) -> dict[str, object]:
     facts, table = asdict(found.inspection), found.inspection.table
     if table is not None and table.facts is not None:
-        # A set is nothing that JSON knows.
+        # JSON has no sets.
         facts["table"]["facts"]["references"] = sorted(table.facts.references)
     return {
         "would_load": found.would_load,

@@ -1,4 +1,4 @@
-"""`penstock init`: a ledger that several roles share."""
+"""`penstock init`: creates a ledger that several roles share."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ Plan = Annotated[bool, typer.Option("--plan", help="Print the statements, and do
 def init(grant: Grant = None, plan: Plan = False, as_json: Json = False, **options: Any) -> None:
     """Create the ledger as the database's owner, so that several roles can share it; what exists is kept.
 
-    Each role sees all loads, and changes only its own: row security keeps them apart. Nobody resumes or forgets a load
-    of another role without being a member of it. Run it as the database's owner, a member of that role, or a superuser.
+    Each role sees all loads, and row-level security lets it change only its own. To resume or forget a load of another
+    role, a role must be a member of it. Run it as the database's owner, a member of that role, or a superuser.
     """
     house = Housekeeping(**pick(Housekeeping, options))
     roles = () if grant is None else split_names(grant)

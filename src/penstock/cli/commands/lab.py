@@ -1,4 +1,4 @@
-"""`penstock lab`: data sets and servers for trying things out. Making them is left to the lab."""
+"""`penstock lab`: data sets and servers for tests. The lab room creates them."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def sysbench(
 
 
 def _show_progress(progress: TableProgress) -> None:
-    """Rewrite one line of the terminal; a finished table's line is cleared."""
+    """Rewrite one line of the terminal; the line is cleared when a table is finished."""
     percent = 100 * progress.rows // progress.expected_rows
     is_done = progress.rows == progress.expected_rows
     line = "" if is_done else f"{progress.table}: {format_count(progress.rows)} rows, {percent} %"

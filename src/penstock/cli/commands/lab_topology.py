@@ -1,4 +1,4 @@
-"""`penstock lab up` and its companions: topologies by hand. What the commands do is the lab's."""
+"""`penstock lab up`, `down` and the other commands for topologies. The lab room does the work."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def up(
 ) -> None:
     """Bring a topology up on this machine and print how to connect to its primary.
 
-    It runs until penstock lab down. One that is already up is printed again, and its missing parts are started.
+    It runs until penstock lab down. If the lab is up already, it is printed, and its missing parts are started.
 
     Exit codes: 0 it is up, 2 no PostgreSQL in DIR, 8 it could not be brought up, and was removed.
     """

@@ -1,4 +1,4 @@
-"""`penstock load`: runs what the arguments ask for and says what came of it."""
+"""`penstock load`: runs, plans or checks the load that the arguments describe, and prints the result."""
 
 from __future__ import annotations
 
@@ -73,11 +73,11 @@ def load(
     as_json: Json = False,
     **options: Any,
 ) -> None:
-    """Load files into a table: every row once, also after a fault or when it is run again.
+    """Load files into a table: every row once, even after a fault or if the command is run again.
 
-    Several sessions load at once, also from a single file. What is loaded is written down in the target database, so
-    the same command resumes where it was cut short, and skips what is loaded already. A job file (job.toml) loads
-    into many tables at once: docs/reference/job.md lists its keys.
+    Several sessions load at once, even from a single file. What is loaded is recorded in the target database, so the
+    same command resumes an interrupted load, and skips what is loaded already. A job file (job.toml) loads into many
+    tables at once: docs/reference/job.md lists its keys.
     """
     if plan and check:
         raise UsageError("--plan and --check cannot be used together", hint="Each looks at the load in its own way.")
@@ -96,7 +96,7 @@ def load(
 
 
 def _read_request(sources: Sequence[str], options: Mapping[str, Any]) -> Request:
-    """Return what to load and where, by options alone or by a job file that some override. Raises UsageError."""
+    """Return the request of the options, or of a job file whose keys the options override. Raises UsageError."""
     is_job_file = [source.lower().endswith(".toml") for source in sources]
     if "into" not in options and is_job_file == [True]:
         return _read_job_file(Path(sources[0]), options)
@@ -128,12 +128,12 @@ def _read_job_file(path: Path, options: Mapping[str, Any]) -> Request:
 
 @contextmanager
 def interrupting_signals() -> Iterator[None]:
-    """Let a signal to end be like Ctrl-C: what is under way is committed, and a second one gives it up."""
+    """Treat SIGTERM and SIGHUP as Ctrl-C: the first commits the running transactions, a second one cancels them."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    # nohup has SIGHUP ignored, and that is to stay.
+    # Signals that are ignored stay ignored, as SIGHUP is by nohup.
     taken = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) == signal.SIG_DFL]
     for number in taken:
         signal.signal(number, interrupt)
@@ -146,14 +146,14 @@ def interrupting_signals() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadCommand:
-    """One run of the command and how it talks."""
+    """One run of the command, with what it prints."""
 
     messages: Messages
     is_quiet: bool
     as_json: bool
 
     def run(self, request: Request, *, action: Literal["plan", "check", "load"], resumes: str | None = None) -> None:
-        """Do what was asked for. Raises PenstockError, typer.Exit."""
+        """Plan, check or run the load. Raises PenstockError, typer.Exit."""
         from penstock.api import Loader, connect_to
 
         connect = connect_to(**asdict(request.access))
@@ -194,7 +194,7 @@ class LoadCommand:
             raise typer.Exit(WOULD_NOT_LOAD)
 
     def _announce(self, plan: LoadPlan) -> None:
-        """Say what the files were taken for, and what is odd about them."""
+        """Print the dialect of each target, and the warnings of the plan."""
         for target in plan.targets:
             name = f"dialect of {target.table}" if len(plan.targets) > 1 else "dialect"
             shown = describe_dialect(target.dialect, target.sample_compression, bom=target.sample_bom)
@@ -227,7 +227,7 @@ class LoadCommand:
         _refuse_late(outcome.warnings, plan)
 
     def _print(self, as_object: dict[str, object], as_text: list[str], *, done: str | None = None) -> None:
-        """Print a result; a quiet command prints one only where it was asked for as JSON."""
+        """Print a result; with --quiet only if --json is given."""
         if self.as_json:
             write_result(as_object | {"warnings": [notice.as_item() for notice in shown_warnings()]}, done=done)
         elif not self.is_quiet:
@@ -235,6 +235,6 @@ class LoadCommand:
 
 
 def _refuse_late(warnings: Sequence[Notice], plan: LoadPlan) -> None:
-    """Exit as for an error where one is a warning and came when all was done; the result tells what that is."""
+    """Exit with code 2 if warnings are errors and the load gave one after its rows were committed."""
     if warnings and plan.job.rules.warnings == "error":
         raise typer.Exit(UsageError.exit_code)

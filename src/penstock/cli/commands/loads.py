@@ -1,4 +1,4 @@
-"""`penstock loads`: what the ledger of a database says of its loads."""
+"""`penstock loads`: lists, shows, prunes and forgets the loads that a database's ledger records."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from penstock.errors import UsageError
 from penstock.model.options import parse_duration
 
 if TYPE_CHECKING:
-    # typer carries its own click; its types have no public name.
+    # typer contains its own copy of click, whose types have no public name.
     from typer._click import Command, Context
 
-# The beginning of a load's id, which no command's name is.
+# The beginning of a load's id. No name of a command matches it.
 _ID = re.compile(r"[0-9a-f-]+", re.IGNORECASE)
 
 
 class _LoadsGroup(typer.core.TyperGroup):
-    """Commands, one of which need not be typed: `penstock loads ID` is `penstock loads show ID`."""
+    """A group in which `penstock loads ID` means `penstock loads show ID`."""
 
     def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, Command | None, list[str]]:
         """Return the command that the arguments name."""
@@ -104,7 +104,7 @@ def list_loads(
 
 
 def _read_since(text: str, *, now: datetime) -> datetime:
-    """Return the time that --since names: so long ago, or a date. Raises UsageError."""
+    """Return the time that --since means, given as a date or as a time before `now`. Raises UsageError."""
     try:
         return datetime.fromisoformat(text).astimezone()
     except ValueError:
@@ -112,7 +112,7 @@ def _read_since(text: str, *, now: datetime) -> datetime:
 
 
 def _refuse_options(context: typer.Context, command: str) -> None:
-    """Raise UsageError where an option stands before a command, which would not see it."""
+    """Raise UsageError if an option is given before a command, which would ignore it."""
     for param in context.command.params:
         source = context.get_parameter_source(param.name or "")
         if source is not None and source.name == "COMMANDLINE":
@@ -137,7 +137,7 @@ def show(load_id: LoadId, as_json: Json = False, **options: Any) -> None:
 @app.command()
 @takes(LEDGER)
 def prune(older_than: OlderThan, as_json: Json = False, **options: Any) -> None:
-    """Remove what is not needed of loads that were complete long ago, and copies of data that failed merges have left.
+    """Remove what the ledger no longer needs of loads that were complete long ago, and staging tables of failed merges.
 
     One small row of each object stays, so that it is not loaded twice. Loads with rejected records are kept: see
     penstock rejects --discard.
@@ -157,7 +157,7 @@ def prune(older_than: OlderThan, as_json: Json = False, **options: Any) -> None:
 def forget(load_id: LoadId, keep_rows: KeepRows = False, **options: Any) -> None:
     """Remove a load from the ledger, and the tables created for it; its objects then count as not loaded.
 
-    A running load is refused, and without --keep-rows one that has rows in its tables.
+    A running load is refused. A load that has rows in its tables is refused without --keep-rows.
     """
     with open_ledger(options) as view:
         whole_id = view.find(load_id)

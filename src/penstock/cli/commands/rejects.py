@@ -1,4 +1,4 @@
-"""`penstock rejects`: what a load has rejected, and why."""
+"""`penstock rejects`: shows which records a load has rejected, and why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`penstock resume`: resumes a load that was cut short, from what the ledger knows of it."""
+"""`penstock resume`: resumes an interrupted load, from its job in the ledger."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.model.options import pick
 
 app = typer.Typer(add_completion=False)
 
-# What may be other when a load is resumed; its table, and what decides which rows it stores, may not.
+# The options that may differ when a load is resumed. Its table, and options that decide which rows it stores, may not.
 _OPTIONS = (
     *(
         "to",
@@ -48,7 +48,7 @@ def resume(load_id: LoadId, quiet: QuietLoad = False, as_json: Json = False, **o
 
     messages = Messages(is_quiet=quiet)
     house, rules = Housekeeping(**pick(Housekeeping, options)), pick(LoadRules, options)
-    # What the load itself has for --retry-for is not known yet.
+    # The load's own --retry-for is not known before its job is read.
     retry_for_s = LoadRules(**{name: rules[name] for name in ("retry_for",) if name in rules}).retry_for
     with LedgerView(open_target(options), ledger_schema=house.ledger_schema) as view:
         whole_id, job = view.find_job(load_id, retry_for_s=retry_for_s, on_notice=messages.note)

@@ -1,4 +1,4 @@
-"""`penstock retry`: loads rejected records once more, as they are or as they were corrected."""
+"""`penstock retry`: loads rejected records again, unchanged or from a corrected file."""
 
 from __future__ import annotations
 

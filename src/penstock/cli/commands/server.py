@@ -1,4 +1,4 @@
-"""`penstock server`: the embedded PostgreSQL server, by hand. What the commands do is the lab's."""
+"""`penstock server`: commands for the embedded PostgreSQL server. The lab room does the work."""
 
 from __future__ import annotations
 

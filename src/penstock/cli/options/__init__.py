@@ -1,1 +1,1 @@
-"""What commands take: the options that are declared in penstock.model, and what several commands share beside them."""
+"""The options and arguments of commands: those declared in penstock.model, and others that commands share."""

@@ -1,4 +1,4 @@
-"""The options that penstock.model declares, as typer shows and reads them."""
+"""Turns the options that penstock.model declares into typer's options."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ TARGET_OPTIONS = {name: field for kind in TARGET_KINDS for name, field in option
 LOAD_OPTIONS = {name: field for kind in LOAD_KINDS for name, field in option_fields(kind).items()}
 _OPTIONS = TARGET_OPTIONS | LOAD_OPTIONS
 
-# Which server, and how it is reached; and besides where its ledger is.
+# The options that say which server is used and how to connect; LEDGER has those that say where its ledger is, too.
 SERVER = ("to", "role", "iam_auth", "tunnel")
 LEDGER = (*SERVER, "read_write", "ledger_schema")
 
 
 def takes(names: Iterable[str]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator for a command with **options: it gets those of these options that were typed."""
+    """Return a decorator for a command with **options: it accepts these options, and gets those that were typed."""
     fields = [_OPTIONS[name] for name in names]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -58,14 +58,14 @@ def takes(names: Iterable[str]) -> Callable[[Callable[..., None]], Callable[...,
 
 
 def flag(field: Field[Any], value: object = None) -> str:
-    """Return how an option is typed; a switch that is on by default is typed to turn it off."""
+    """Return how an option is typed: --name, or --no-name for a switch that is on by default or if `value` is False."""
     name = field.name.replace("_", "-")
     is_off = _is_switch(field) and (field.default is True or value is False)
     return f"--no-{name}" if is_off else f"--{name}"
 
 
 def flags(field: Field[Any]) -> str:
-    """Return all ways in which an option is typed, in typer's form."""
+    """Return all spellings of an option, in typer's form --a/--no-a."""
     if _is_switch(field) and field.default is None:
         return f"{flag(field)}/{flag(field, False)}"
     return flag(field)

@@ -1,8 +1,8 @@
-"""Writes what is declared into docs/reference, and as types: `python -m penstock.cli.options.reference`.
+"""Writes the declared options into docs/reference and api/keywords.py: `python -m penstock.cli.options.reference`.
 
-cli.md is of the commands themselves; job.md gets its tables of keys, and penstock.api.keywords the types of what
-functions of Python take. A test compares the files with what this returns, so that no option goes undocumented or
-untyped.
+It writes cli.md from the commands, the tables of keys in job.md, and in penstock.api.keywords the types of the options
+of Python functions. A test compares the files with what this module returns, so that every option is documented and
+typed.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def render_reference() -> str:
 def walk_commands() -> Iterator[tuple[Command, Context]]:
     """Yield every command and group with its context, `penstock` itself first."""
     root = get_command(app)
-    # Plain text, whatever the commands are shown with.
+    # The context is made without rich, so that the help is plain text.
     yield from _walk(root, root.context_class(root, info_name="penstock", obj={}))
 
 
@@ -92,12 +92,12 @@ def _row(names: str, text: str) -> str:
 
 
 def _escape(text: str) -> str:
-    """Return a text whose bars do not end a table's cell."""
+    """Return a text in which | is escaped, so that it does not end a table's cell."""
     return " ".join(text.split()).replace("|", "\\|")
 
 
 def render_job_tables(text: str) -> str:
-    """Return the text of job.md with the tables of keys as the options are declared now."""
+    """Return the text of job.md with its tables of keys made from the declared options."""
     for name, options in (("top level", LOAD_OPTIONS), ("target", TARGET_OPTIONS)):
         rows = [_key_row(field) for field in options.values()]
         table = "\n".join(["| key | value | meaning | option |", "|---|---|---|---|", *rows])
@@ -115,11 +115,11 @@ def _key_row(field: Field[Any]) -> str:
 
 
 def render_keywords() -> str:
-    """Return the module of the types of what functions take by name."""
+    """Return the text of penstock.api.keywords."""
     parts = [_KEYWORDS_HEAD]
     for name, text, names in (
         ("LoadKeywords", "Options of a load, as penstock.load takes them.", LOAD_KEYWORDS),
-        ("AccessKeywords", "How a server is reached, and where its ledger is.", ACCESS_KEYWORDS),
+        ("AccessKeywords", "Options of how to connect to a server, and where its ledger is.", ACCESS_KEYWORDS),
     ):
         keywords = "\n".join(_keyword(OPTIONS[each]) for each in names)
         parts.append(f'class {name}(TypedDict, total=False):\n    """{text}"""\n\n{keywords}\n')
@@ -133,7 +133,7 @@ def _keyword(field: Field[Any]) -> str:
 
 
 def main() -> None:
-    """Write the references to their places."""
+    """Write all the files."""
     (_FOLDER / "cli.md").write_text(render_reference(), encoding="utf-8")
     job = _FOLDER / "job.md"
     job.write_text(render_job_tables(job.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What several commands take beside the declared options."""
+"""Arguments and options that several commands share, beside the declared options."""
 
 from __future__ import annotations
 

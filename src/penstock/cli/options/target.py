@@ -1,4 +1,4 @@
-"""The server that a command is to work on, from its options."""
+"""Opens the server or the ledger that a command's options name."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def open_target(options: Mapping[str, Any], *, allows_standby: bool = False) -> 
 
 
 def open_ledger(options: Mapping[str, Any]) -> LedgerView:
-    """Return what tells of the ledger that the options name. Raises UsageError, LabError."""
+    """Return a view of the ledger that the options name. Raises UsageError, LabError."""
     from penstock.api.ledger_view import LedgerView
 
     return LedgerView(open_target(options), ledger_schema=Housekeeping(**pick(Housekeeping, options)).ledger_schema)
 
 
 def warn_of_secrets(to: str | None, *, sources: Iterable[str] = ()) -> None:
-    """Say where a command line shows secrets to every user of the machine. Raises UsageError."""
+    """Warn if the command line contains secrets, which every user of the machine can read. Raises UsageError."""
     if any(hide_secrets(source) != source for source in sources):
         show_warning(
             Notice(

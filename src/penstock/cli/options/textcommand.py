@@ -1,7 +1,7 @@
-"""A typer command that takes its arguments as they are typed.
+"""A typer command that passes its arguments on as they are typed.
 
-typer has pydantic convert every value, which costs more CPU to import than all else that reads arguments (about 60 ms).
-Where text stays text and flags are flags there is nothing to convert.
+typer uses pydantic to convert every value. Importing pydantic takes about 60 ms of CPU, more than the rest of reading
+arguments. A command whose arguments are text and flags only needs no conversion.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 class TextCommand(typer.core.TyperCommand):
-    """A command whose parameters are text, lists of text and flags; the command judges them itself.
+    """A command whose parameters are text, lists of text and flags; the command itself validates them.
 
-    What was not given has its default.
+    Parameters that are not given have their defaults.
     """
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
-        """Put what was typed into the context's parameters; --help prints and leaves."""
+        """Set the context's parameters from the typed arguments; --help prints the help and exits."""
         parser = self.make_parser(ctx)
         values, rest, _ = parser.parse_args(args=args)
         for param in self.get_params(ctx):

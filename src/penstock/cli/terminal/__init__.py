@@ -1,1 +1,1 @@
-"""What is written: output, messages, bars, and what a terminal may be sent."""
+"""Output on the terminal: results, messages, progress bars, and escapes for unsafe characters."""

@@ -1,6 +1,6 @@
-"""Keeps a load's progress on a terminal, by rich.
+"""Draws a load's progress as bars on a terminal.
 
-rich is imported with this module: import it only where there is a terminal.
+This module imports rich, so import it only if standard error is a terminal.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ _REFRESH_INTERVAL_S = 0.095
 
 _BAR_CELLS = 40
 
-# More open files would push what was on the screen out of sight.
+# The bars of more open files would scroll other output off the screen.
 _FILES_SHOWN = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """One bar and what stands behind it; `fraction` is None where it is not known."""
+    """One bar and the text after it; `fraction` is None if it is not known."""
 
     name: str
     fraction: float | None
@@ -53,7 +53,7 @@ class Bar:
 
 
 def list_bars(progress: LoadProgress, reading: Reading) -> Iterator[Bar]:
-    """Yield a bar for the whole load, for a few of its open files, and for what is created behind the last row."""
+    """Yield a bar for the whole load, for some of its open files, and for each step after the last row."""
     is_over = is_all_sent(progress)
     words = [
         format_rows(progress.rows, progress),
@@ -71,7 +71,7 @@ def list_bars(progress: LoadProgress, reading: Reading) -> Iterator[Bar]:
 
 
 def describe_status(progress: LoadProgress, reading: Reading) -> str:
-    """Return what concerns the load as a whole: phase, files, sessions, and the rate after decompression."""
+    """Return the status line of the whole load: phase or sessions, the rate after decompression, and files."""
     passed = format_duration(progress.elapsed_s)
     if is_all_sent(progress):
         return f"{visible(progress.activity) or 'committing'}, {passed}"
@@ -83,11 +83,11 @@ def describe_status(progress: LoadProgress, reading: Reading) -> str:
 
 
 class Bars:
-    """Bars on standard error while it is entered as a context manager; they are wiped at the end."""
+    """A context manager that shows bars on standard error while its block runs, and removes them at the end."""
 
     def __init__(self, console: Console | None = None) -> None:
-        # Drawn when progress comes: a thread of its own would cost CPU and show nothing newer. Messages that go to
-        # standard error meanwhile appear above the bars; results on standard output do where that is a terminal too.
+        # The bars are drawn when progress is reported: a thread that refreshes them would cost CPU and show nothing
+        # newer. Messages on standard error appear above the bars, and so do results if standard output is a terminal.
         self._live = Live(
             console=console or Console(file=sys.stderr),
             auto_refresh=False,

@@ -1,4 +1,4 @@
-"""Plain text in columns, lined up. Pure."""
+"""Aligns plain text in columns. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def width_of(text: str) -> int:
-    """Return how many cells of a terminal a text takes: wide characters two, combining ones none."""
+    """Return how many cells of a terminal a text takes: a wide character takes two, a combining one none."""
     if text.isascii():
         return len(text)
     return sum(_cells(character) for character in text)
@@ -25,7 +25,7 @@ def _cells(character: str) -> int:
 
 
 def pad(text: str, width: int, align: str = "<") -> str:
-    """Return a text filled with blanks to a width in cells; a longer one comes back as it is.
+    """Return a text filled with blanks to a width in cells; a longer text is returned unchanged.
 
     `align` is "<" for the left and ">" for the right.
     """
@@ -34,7 +34,7 @@ def pad(text: str, width: int, align: str = "<") -> str:
 
 
 def shorten_left(text: str, width: int) -> str:
-    """Return the end of a text where it is too wide, after an ellipsis: of a path, the name counts.
+    """Return a text, or an ellipsis and its end if it is too wide: the end of a path is the file's name.
 
     >>> shorten_left("data/2024/title.principals.tsv.gz", 20)
     '…e.principals.tsv.gz'
@@ -50,7 +50,7 @@ def shorten_left(text: str, width: int) -> str:
 
 
 def shorten_right(text: str, width: int) -> str:
-    """Return the beginning of a text where it is too wide, before an ellipsis.
+    """Return a text, or its beginning and an ellipsis if it is too wide.
 
     >>> shorten_right("SELECT a, b FROM t", 10)
     'SELECT a,…'
@@ -66,7 +66,7 @@ def shorten_right(text: str, width: int) -> str:
 
 
 def line_up(rows: Sequence[Sequence[str]], *, align: Sequence[str], indent: str = "") -> list[str]:
-    """Return one line a row, its cells two blanks apart and each column as wide as its widest cell.
+    """Return one line for each row, with two blanks between cells and each column as wide as its widest cell.
 
     >>> line_up([("a", "1"), ("bc", "10")], align="<>")
     ['a    1', 'bc  10']

@@ -1,17 +1,17 @@
-"""What the process's exit status means: one list for --help, the reference and the tests."""
+"""The exit codes and their meanings: one list for --help, the reference and the tests."""
 
 from __future__ import annotations
 
 OK = 0
 REJECTS = 3
-# As pg_ctl status has it.
+# The exit code of pg_ctl status.
 NOT_RUNNING = 3
-# Of --check and temp check.
+# The exit code of --check and of temp check.
 PROBLEMS = 5
 WOULD_NOT_LOAD = 9
 INTERNAL_ERROR = 70
 INTERRUPTED = 130
-# What a shell reports for a program that SIGPIPE ended.
+# The exit code that a shell reports for a program that SIGPIPE has ended.
 BROKEN_PIPE = 141
 
 EXIT_CODES = (

@@ -25,7 +25,7 @@ _STYLES = {"error": "\x1b[1;31m", "warning": "\x1b[1;33m"}
 
 
 def shows_colours(stream: TextIO) -> bool:
-    """Return whether to colour what is written there: on a terminal, unless NO_COLOR is set (no-color.org)."""
+    """Return whether output to a stream has colours: on a terminal, unless NO_COLOR is set (no-color.org)."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
@@ -35,13 +35,13 @@ def show_error(error: PenstockError) -> None:
 
 
 def show_warning(notice: Notice) -> None:
-    """Print a warning that says where; those who asked for JSON find it there too."""
+    """Print a warning with its file and line, and keep it for the result as JSON."""
     note_warning(notice)
     _show("warning", notice.message, detail=notice.place, hint=notice.hint)
 
 
 class Messages:
-    """What a command says on the way to its result; a quiet one says no more than its warnings."""
+    """Prints what a command reports before its result; nothing if it is quiet."""
 
     def __init__(self, *, is_quiet: bool = False) -> None:
         self._is_quiet = is_quiet
@@ -54,7 +54,7 @@ class Messages:
 
 @contextmanager
 def showing_log() -> Iterator[None]:
-    """Print what penstock and other libraries log as warnings."""
+    """Print the warnings that penstock and other libraries log while the block runs."""
     log, handler = logging.getLogger(), _LogHandler(logging.WARNING)
     log.addHandler(handler)
     try:
@@ -65,7 +65,7 @@ def showing_log() -> Iterator[None]:
 
 class _LogHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        # Of a connection that broke psycopg warns beside raising, in words of its own objects.
+        # If a connection breaks, psycopg logs this warning in addition to the error that it raises.
         if record.name == "psycopg" and str(record.msg).startswith("error ignored"):
             return
         show_warning(Notice(code="log", message=record.getMessage()))

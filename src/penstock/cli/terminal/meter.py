@@ -1,6 +1,6 @@
-"""How fast a load is and how long it will take, told from its progress. Pure: time comes with the progress.
+"""Computes a load's rates and the time left from its progress. Pure: the time comes with the progress.
 
-Time left is told from the sources' stored bytes: rows are not known before they are read, source sizes are.
+The time left is computed from the stored bytes of the sources, because the number of rows is not known in advance.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from penstock.units import format_count, format_duration
 if TYPE_CHECKING:
     from penstock.model.load.outcome import LoadProgress
 
-# Long enough to smooth a checkpoint, short enough to follow a change of pace.
+# Rates are averages over this time: long enough to smooth a checkpoint, short enough to follow a change of pace.
 _WINDOW_S = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """A load's pace: rates in bytes per second over the last seconds; None where nothing can be said.
+    """A load's rates in bytes per second over the last seconds, and the time left, None if it is not known.
 
-    `fraction` is how much of the sources has been read, from 0 to 1.
+    `fraction` is the part of the sources that has been read, from 0 to 1, None if their size is not known.
     """
 
     read_rate: float
@@ -38,7 +38,7 @@ class Meter:
         self._samples: deque[tuple[float, int, int]] = deque([(0.0, 0, 0)])
 
     def read(self, progress: LoadProgress) -> Reading:
-        """Return the pace, this progress included: since the first byte, as nothing is read while a load is claimed."""
+        """Add this progress and return the reading; time before the first byte is read does not count."""
         if not progress.bytes_read:
             self._samples.clear()
         self._samples.append((progress.elapsed_s, progress.bytes_read, progress.bytes_copied))
@@ -57,17 +57,17 @@ class Meter:
 
 
 def is_all_sent(progress: LoadProgress) -> bool:
-    """Return whether only the end is left: constraints, commits."""
+    """Return whether all rows are sent, so that only commits and steps after the last row are left."""
     return len(progress.files) == progress.file_count and all(file.is_done for file in progress.files)
 
 
 def format_rows(count: int, progress: LoadProgress) -> str:
-    """Return how many rows there are, or records that are staged."""
+    """Return the number of rows, or of staged records, in words."""
     return f"{format_count(count)} {'records staged' if progress.is_staged else 'rows'}"
 
 
 def format_left(left_s: float | None) -> str:
-    """Return a time left, in whole seconds, or nothing where it is not known.
+    """Return the time left in whole seconds, or an empty text if it is not known.
 
     >>> format_left(7.6), format_left(125), format_left(None)
     ('8 s left', '2 min 05 s left', '')
@@ -78,18 +78,18 @@ def format_left(left_s: float | None) -> str:
 
 
 def format_rebuilds(progress: LoadProgress) -> str:
-    """Return what the time left does not include: nobody knows how long an index takes that was never built."""
+    """Return how many rebuilds follow, which the time left does not include because their time is not known."""
     count = progress.to_rebuild
     return f"then {count} rebuild{'' if count == 1 else 's'}" if count else ""
 
 
 def format_sessions(progress: LoadProgress) -> str:
-    """Return how many sessions are sending."""
+    """Return the number of sessions in words."""
     return f"{progress.sessions} session{'' if progress.sessions == 1 else 's'}"
 
 
 def format_percent(fraction: float | None) -> str:
-    """Return a share in whole per cent, rounded down: 100 % is the end.
+    """Return a fraction in whole per cent, rounded down, so that 100 % means the end.
 
     >>> format_percent(0.999)
     '99 %'

@@ -1,6 +1,6 @@
-"""Results on standard output, messages on standard error, and what becomes of a command that cannot write them.
+"""Writes results to standard output and messages to standard error, and handles errors of writing.
 
-What is printed to people is made visible here; JSON escapes in its own way.
+Text for people is made safe for the terminal here; JSON has its own escapes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class OutputError(PenstockError):
-    """Standard output is full, closed or broken otherwise."""
+    """Standard output cannot be written: the disk is full, it is closed, or the like."""
 
 
 @dataclass(slots=True)
@@ -36,13 +36,13 @@ _written = _Written()
 
 
 def begin_output() -> None:
-    """Forget what an earlier run in this process has written."""
+    """Forget the result and the warnings of an earlier run in this process."""
     _written.has_result = False
     _written.warnings.clear()
 
 
 def note_warning(notice: Notice) -> None:
-    """Keep a warning that is printed, for the result as JSON and for those to whom it is an error."""
+    """Keep a printed warning, for the result as JSON and for --warnings error."""
     _written.warnings.append(notice)
 
 
@@ -52,16 +52,17 @@ def shown_warnings() -> list[Notice]:
 
 
 def has_result() -> bool:
-    """Whether a result was written: as JSON there is one object, and nothing may follow it."""
+    """Return whether a result was written: JSON output is one object, so nothing may follow it."""
     return _written.has_result
 
 
 def open_closed_streams() -> None:
-    """Have reading and writing fail where standard input and output were closed; messages then go nowhere.
+    """Open /dev/null for each standard stream that was closed when the process started.
 
-    Python leaves such a stream None, and what is opened next, such as a connection, would get its number.
+    Otherwise the next file or connection would get the number of the closed stream. Reading standard input and writing
+    standard output then fail; messages to standard error are lost.
     """
-    # What is opened gets the lowest number that is free.
+    # A new descriptor gets the lowest free number, so each stream gets its own number.
     if sys.stdin is None:
         os.open(os.devnull, os.O_WRONLY)
     if sys.stdout is None:
@@ -75,9 +76,10 @@ def _open_null(flags: int) -> TextIO:
 
 
 def write_result(result: Mapping[str, object] | Sequence[str], *, done: str | None = None) -> None:
-    """Print a result at once, an object as JSON or lines of text; `done` is what stays true where that fails.
+    """Print a result, an object as JSON or lines of text, and flush it.
 
-    Raises OutputError, BrokenPipeError.
+    `done` is the detail of the error if that fails: what the command has done anyway. Raises OutputError,
+    BrokenPipeError.
     """
     if isinstance(result, str):
         write_drawn(visible(result), done=done)
@@ -88,36 +90,36 @@ def write_result(result: Mapping[str, object] | Sequence[str], *, done: str | No
 
 
 def write_drawn(text: str, *, done: str | None = None) -> None:
-    """Print a result as it stands: its parts are visible, and what else is in it are penstock's own colours."""
+    """Print a result unchanged: its parts are safe for a terminal already, and it may have penstock's colours."""
     _written.has_result = True
     with naming_output_failure(done):
         print(text, flush=True)
 
 
 def flush_output() -> None:
-    """Write out what was printed. Raises OutputError, BrokenPipeError."""
+    """Flush standard output. Raises OutputError, BrokenPipeError."""
     with naming_output_failure():
         sys.stdout.flush()
 
 
 def abandon_output() -> None:
-    """Give standard output away, so that the interpreter's last flush finds somebody to write to."""
-    _give_away(sys.stdout)
+    """Redirect standard output to /dev/null, so that the interpreter's last flush does not fail."""
+    _redirect_to_null(sys.stdout)
 
 
 def write_message(*lines: str, head: str = "") -> None:
-    """Print a message on standard error; one that cannot be written, to a log on a full disk or to nobody, is lost.
+    """Print a message on standard error; a message that cannot be written is lost.
 
-    What is under way, and the exit code, matter more than what is said of them. `head` is printed as it stands. A whole
-    message is printed at once, so that lines of several threads do not mix.
+    A full disk or a closed pipe must not end the load or change the exit code. `head` is printed unchanged. The lines
+    are printed by one call, so that messages of several threads do not mix.
     """
     try:
         print(head + "\n".join(map(visible_lines, lines)), file=sys.stderr, flush=True)
     except OSError:
-        _give_away(sys.stderr)
+        _redirect_to_null(sys.stderr)
 
 
-def _give_away(stream: TextIO) -> None:
+def _redirect_to_null(stream: TextIO) -> None:
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, stream.fileno())
     os.close(null)
@@ -125,11 +127,11 @@ def _give_away(stream: TextIO) -> None:
 
 @contextmanager
 def naming_output_failure(done: str | None = None) -> Iterator[None]:
-    """Turn what writing raises into OutputError, but for BrokenPipeError; `done` as for write_result."""
+    """Turn an OSError of writing into OutputError, except BrokenPipeError; `done` as for write_result."""
     try:
         yield
     except BrokenPipeError:
-        # Nobody reads any more: not a failure, and main leaves quietly
+        # The reader of the pipe has ended. That is not a failure; main exits without a message.
         raise
     except OSError as exc:
         raise OutputError(f"could not write to standard output: {exc.strerror}", detail=done) from exc

@@ -1,4 +1,4 @@
-"""Says how far a load is: bars on a terminal, a plain line now and then elsewhere, nothing when quiet."""
+"""Shows a load's progress: as bars on a terminal, otherwise as a line every ten seconds, with --quiet not at all."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from penstock.cli.terminal.meter import Reading
     from penstock.model.load.outcome import LoadProgress
 
-# What a log can bear of a load of hours.
+# Few enough lines for the log of a load that takes hours.
 _LINE_INTERVAL_S = 10.0
 
 
 @contextmanager
 def showing_progress(messages: Messages, *, is_quiet: bool) -> Iterator[Callable[[LoadProgress], None] | None]:
-    """Provide who is to be told of progress, None for nobody."""
+    """Provide the function that shows progress, None if the command is quiet."""
     if is_quiet:
         yield None
     elif sys.stderr.isatty():
@@ -42,7 +42,7 @@ def showing_progress(messages: Messages, *, is_quiet: bool) -> Iterator[Callable
 
 
 class PlainProgress:
-    """A line every ten seconds, the first after ten, and one for each thing that is done after loading."""
+    """Prints a line every ten seconds, the first after ten, and a line when each activity after the last row begins."""
 
     def __init__(self, messages: Messages) -> None:
         self._messages = messages
@@ -51,7 +51,7 @@ class PlainProgress:
         self._activity = ""
 
     def show(self, progress: LoadProgress) -> None:
-        """Say how far a load is, if it is time."""
+        """Print the progress if a line is due."""
         if progress.activity:
             if progress.activity != self._activity or progress.elapsed_s >= self._next_s:
                 self._activity = progress.activity
@@ -65,7 +65,7 @@ class PlainProgress:
 
 
 def describe_activity(progress: LoadProgress) -> str:
-    """Return in one line what is done behind the last row, and how far that is."""
+    """Return in one line what the load does after the last row, and how much of it is done."""
     steps = [
         " ".join(word for word in (step.name, step.phase, format_percent(step.fraction)) if word)
         for step in progress.steps

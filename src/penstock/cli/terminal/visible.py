@@ -1,11 +1,12 @@
-r"""Text of others (names, data, what a server says) safe to print: no terminal obeys it, it fakes no line. Pure.
+r"""Makes text from outside (names, data, a server's messages) safe to print on a terminal. Pure.
 
-Everything that is printed to people goes through here: by output.py, and before it is drawn (bars, tables, doctor).
+The text then cannot control the terminal or look like a line of penstock's. All text for people is made safe: in
+output.py, or before it is drawn (bars, tables, doctor).
 """
 
 from __future__ import annotations
 
-# C0 but tab, DEL and C1; and what turns the direction of writing, by which text is shown in another order.
+# The control characters (C0 except tab, DEL, C1), and those that change the direction of text and so its order.
 _CONTROLS = [*range(0x20), *range(0x7F, 0xA0)]
 _TURNS = [*range(0x202A, 0x202F), *range(0x2066, 0x206A)]
 _ON_ONE_LINE = {code: f"\\x{code:02x}" for code in _CONTROLS} | {code: f"\\u{code:04x}" for code in _TURNS}
@@ -15,7 +16,7 @@ _ON_LINES = {code: text for code, text in _ON_ONE_LINE.items() if code != ord("\
 
 
 def visible(text: str) -> str:
-    r"""Return a text on one line, with escapes for what a terminal would obey.
+    r"""Return a text on one line, with escapes for characters that control a terminal.
 
     >>> print(visible("a\x1b[31m b\nc\x9b\u202e"))
     a\x1b[31m b\nc\x9b\u202e
@@ -24,7 +25,7 @@ def visible(text: str) -> str:
 
 
 def visible_lines(text: str) -> str:
-    r"""Return a text of several lines; those after the first stand in, so that none looks like one of penstock's.
+    r"""Return a text of several lines; lines after the first are indented, so that none looks like penstock's own.
 
     >>> print(visible_lines("could not connect\nerror: connection refused\x07"))
     could not connect

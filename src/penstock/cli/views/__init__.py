@@ -1,1 +1,1 @@
-"""Values as text and as objects for --json. Pure."""
+"""Turns values into text, and into objects for --json. Pure."""

@@ -37,7 +37,7 @@ _HOW = (
 
 
 def describe_commits(header: RecordingHeader, report: CommitReport, probed: ProbeResult | None) -> list[str]:
-    """Return what a run of samples says of commits as lines of text."""
+    """Return a report of commits as lines of text."""
     lines = [
         f"{header.server}, database {header.database}, PostgreSQL {header.version}",
         f"{format_duration(report.elapsed_s)}, {format_count(report.samples)} samples of active sessions"

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def describe_dialect(dialect: Dialect, compression: Compression, *, bom: str | None) -> str:
-    r"""Return what a file was taken for, its characters spelled as options take them; its mark tells its encoding.
+    r"""Return a dialect in one line, with characters spelled as options take them; `bom` is the mark's encoding.
 
     >>> from penstock.model.source.dialect import Dialect
     >>> tsv = Dialect(format="tsv", delimiter="\t", quote=None, escape=None, nulls=(r"\N",), has_header=True,

@@ -1,6 +1,6 @@
-"""The screen of doctor, by rich: facts, findings, verdict. What is said is doctor_view.py's and preflight's.
+"""The screen of doctor: facts, findings, verdict. Their texts come from doctor_view.py and the access room.
 
-rich is imported with this module: import it only where the screen is wanted.
+This module imports rich, so import it only if the screen is shown.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from penstock.model.finding import Finding
 
-# Where nobody looks at a terminal, and at most where somebody does: longer lines are hard to read.
+# The width if standard output is not a terminal, and the maximum on a terminal: longer lines are hard to read.
 _WIDTH = 110
 
 _STYLES = {"ok": "green", "note": "cyan", "warning": "bold yellow", "refusal": "bold red"}

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from penstock.model.server.inspection import Inspection, Setting, Slot, Standby, TableInspection, Volume
 
-# One screen: of a long list the first are shown, and how many more there are.
+# Of a long list, so many items are shown, and the number of the others.
 _SHOWN = 4
 
 # pg_settings' units in bytes, and in seconds.
@@ -32,7 +32,7 @@ _RIGHTS = {
 
 
 def describe_facts(found: Inspection) -> list[tuple[str, str]]:
-    """Return what was found, as pairs of a subject and a line."""
+    """Return the facts of a server, as pairs of a subject and a line."""
     facts = [
         ("server", _describe_server(found)),
         ("address", found.server.address),
@@ -102,7 +102,7 @@ def _describe_settings(found: Inspection) -> str:
 
 
 def describe_value(setting: Setting) -> str:
-    """Return a setting's value with its unit as people write it.
+    """Return a setting's value with a unit that is easy to read.
 
     >>> from penstock.model.server.inspection import Setting
     >>> describe_value(Setting(name="max_wal_size", value="1024", unit="MB", context="", source="", source_file=None,
@@ -199,7 +199,7 @@ def _describe_table(table: TableInspection) -> str:
 
 
 def _shorten(items: Sequence[str]) -> str:
-    """Return the first of a list in words.
+    """Return the first items of a list, and the number of the others, in words.
 
     >>> _shorten(["a", "b", "c", "d", "e", "f"])
     'a; b; c; d; and 2 more'

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from penstock.model.load.shape import Missing
 
 
-# Commands take the beginning of an id; so much of one is enough to tell loads apart.
+# How much of an id is shown: enough to distinguish loads. Commands accept the beginning of an id.
 _SHOWN_OF_ID = 8
 
 
 def describe_loads(records: Sequence[LoadRecord], place: str = "") -> list[str]:
-    """Return a line for each load, below one that says at which place."""
+    """Return a line for each load, after a heading with the server and database."""
     if not records:
         return [f"no loads{place}"]
     heads = ("id", "state", "began", "tables", "objects", "missing", "rows", "rejected", "MB/s", "by")
@@ -74,7 +74,7 @@ def describe_load(record: LoadRecord, objects: Sequence[ObjectRecord]) -> list[s
 
 
 def describe_missing(missing: Sequence[Missing]) -> list[str]:
-    """Return a line for each table that lacks something since a rebuild failed, and why below it."""
+    """Return a line for each table that lacks indexes or keys because a rebuild failed, and a line with the reason."""
     lines = []
     for each in missing:
         lines.append(f"table {each.table} lacks {', '.join(each.names)} because a rebuild failed: run penstock repair")
@@ -83,7 +83,7 @@ def describe_missing(missing: Sequence[Missing]) -> list[str]:
 
 
 def describe_staging(staging: Sequence[LeftStaging]) -> list[str]:
-    """Return a line for each copy of records that a failed merge has left."""
+    """Return a line for each staging table that a failed merge has left."""
     return [
         f"load {each.load_id[:_SHOWN_OF_ID]} has left a copy of its records in {each.table} "
         f"({format_bytes(each.size_bytes)}): run penstock resume, or penstock repair, which drops it"
@@ -92,7 +92,7 @@ def describe_staging(staging: Sequence[LeftStaging]) -> list[str]:
 
 
 def staging_object(staging: LeftStaging) -> dict[str, object]:
-    """Return what --json prints of such a copy."""
+    """Return what --json prints of a staging table that was left."""
     return {"load_id": staging.load_id, "table": staging.table, "size_bytes": staging.size_bytes}
 
 

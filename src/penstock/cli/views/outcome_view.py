@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from penstock.model.load.outcome import CheckOutcome, FileOutcome, LoadOutcome, Problem
     from penstock.model.server.server import ServerFacts
 
-# More files than a screen has lines are a summary.
+# If a load has more files than this, only the slowest are shown.
 _FILES_SHOWN = 20
 _SLOWEST_SHOWN = 10
 
 
 def describe_outcome(outcome: LoadOutcome) -> list[str]:
-    """Return what was loaded in one line, and a line for each file where there are several."""
-    # Where the rows of a user's own statement went is the statement's business.
+    """Return what was loaded in one line, and a line for each file if there are several."""
+    # It is not known into which tables a transform stored its rows.
     transformed = {statement.table for statement in outcome.statements}
     tables = list(dict.fromkeys(file.table for file in outcome.files if file.table not in transformed))
-    # No files where a load that was cut short had read all of them, and its last transaction alone was left.
+    # There are no files if only the last transaction of an interrupted load was left to do.
     into = f" into {tables[0] if len(tables) == 1 else f'{len(tables)} tables'}" if tables else ""
     pace = f"{_rate(outcome.bytes_copied, outcome.seconds)}, {_count(outcome.sessions, 'session')}"
     what = f"loaded {_rows(outcome.rows)}{into}"
@@ -64,7 +64,7 @@ def describe_outcome(outcome: LoadOutcome) -> list[str]:
 
 
 def describe_rejected(outcome: LoadOutcome) -> list[str]:
-    """Return a line for each load whose rejected records are why not everything is loaded."""
+    """Return a line for the rejected records of this load, and for those of each earlier load of skipped objects."""
     lines = []
     if outcome.rejected:
         lines.append(f"rejected {_count(outcome.rejected, 'record')}: see penstock rejects {outcome.load_id}")
@@ -80,7 +80,7 @@ def _is_merged(outcome: LoadOutcome) -> bool:
 
 
 def _describe_files(files: Sequence[FileOutcome], transformed: Collection[str], *, counted: str) -> list[str]:
-    """Return a line for each file, or for the ones that took longest where there are many."""
+    """Return a line for each file, or for the slowest files if there are many."""
     shown: Sequence[FileOutcome] = files
     lines: list[str] = []
     if len(files) > _FILES_SHOWN:
@@ -100,7 +100,7 @@ def _describe_files(files: Sequence[FileOutcome], transformed: Collection[str], 
 
 
 def describe_place(server: str, database: str) -> str:
-    """Return how a result's first line ends: on which server and in which database that was.
+    """Return the end of a result's first line: the server and the database.
 
     >>> describe_place("embedded PostgreSQL 18", "postgres")
     ' on embedded PostgreSQL 18, database postgres'
@@ -109,12 +109,12 @@ def describe_place(server: str, database: str) -> str:
 
 
 def place_object(server: ServerFacts) -> dict[str, object]:
-    """Return how JSON names the place of a result."""
+    """Return the server and the database of a result for --json."""
     return {"server": server.name, "database": server.database}
 
 
 def _describe_merge(outcome: LoadOutcome) -> str:
-    """Return what became of records that went through a staging table."""
+    """Return how many records of staging tables were inserted, updated or skipped, in words."""
     counts = {
         "inserted": outcome.inserted,
         "updated": outcome.updated,
@@ -144,7 +144,7 @@ def describe_problem(problem: Problem) -> str:
 
 
 def describe_check(outcome: CheckOutcome) -> str:
-    """Return what a check came to.
+    """Return the result of a check in one line.
 
     >>> from penstock.model.load.outcome import CheckOutcome
     >>> describe_check(CheckOutcome(rows=7, bytes_read=9, seconds=1.0, problems=(), problem_count=0, is_complete=True))

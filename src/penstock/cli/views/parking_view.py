@@ -1,4 +1,4 @@
-"""What is parked of a table and what was rebuilt, as text and as objects for --json. Pure."""
+"""The parked indexes and keys of a table, and those rebuilt, as text and as objects for --json. Pure."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from penstock.model.load.outcome import LoadOutcome
     from penstock.model.load.shape import ParkingPlan, Part, RepairStep
 
-# As many of partitions' own indexes are named, each in its row.
+# If partitions have more equal indexes of their own than this, they share one row.
 _FEW = 3
 
 
 def describe_parking(parking: ParkingPlan) -> list[str]:
-    """Return what is parked and what stays, a line for each index and key, with why."""
+    """Return a line for each index and key: whether it is parked or kept, and why."""
     lines = [f"indexes  {'dropped and rebuilt after the load' if parking.parked else 'kept'}: {parking.reason}"]
     rows = _rows("drop", parking.parked) + _rows("keep", parking.kept)
     lines += line_up(rows, align="<<<<", indent="  ")
@@ -27,7 +27,7 @@ def describe_parking(parking: ParkingPlan) -> list[str]:
 
 
 def _rows(word: str, parts: Sequence[Part]) -> list[tuple[str, str, str, str]]:
-    """Return a row for each part; what partitions have of their own is one row where it would be many."""
+    """Return a row for each index and key; many equal ones of partitions share one row."""
     alike: dict[tuple[bool, str, str], list[Part]] = {}
     for part in parts:
         alike.setdefault((part.is_of_partition, part.what, part.reason), []).append(part)
@@ -42,12 +42,12 @@ def _rows(word: str, parts: Sequence[Part]) -> list[tuple[str, str, str, str]]:
 
 
 def name_with_attached(part: Part | RepairStep) -> str:
-    """Return the name of an index or key, and how many of partitions belong to it."""
+    """Return the name of an index or key, with the number of those on partitions that belong to it."""
     return f"{part.name}, with {part.attached} on partitions" if part.attached else part.name
 
 
 def parking_object(parking: ParkingPlan | None) -> dict[str, object] | None:
-    """Return what --json prints of it, None where there is nothing to park."""
+    """Return what --json prints of what is parked, None if nothing can be parked."""
     if parking is None:
         return None
     return {
@@ -59,7 +59,7 @@ def parking_object(parking: ParkingPlan | None) -> dict[str, object] | None:
 
 
 def describe_rebuilt(outcome: LoadOutcome) -> list[str]:
-    """Return what was rebuilt after a load, with its seconds; nothing where nothing was."""
+    """Return a line for each index and key rebuilt after a load, with its seconds."""
     if not outcome.rebuilt:
         return []
     count = len(outcome.rebuilt)

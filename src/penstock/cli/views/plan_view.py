@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from penstock.model.source.dialect import Notice
     from penstock.model.source.source import SourceObject
 
-# Enough to see whether the right files were found.
+# How many files are listed: enough to see whether the right files were found.
 _OBJECTS_SHOWN = 20
 
 _ACTIONS = {"new": "", "resume": "resumed", "skip": "skipped: loaded already"}
@@ -33,7 +33,7 @@ _ACTIONS = {"new": "", "resume": "resumed", "skip": "skipped: loaded already"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldUse:
-    """Where one field of the files goes: `field` is its name or number, `column` None where it is skipped."""
+    """The column that a field of the files is loaded into: `field` is its name or number, `column` None if skipped."""
 
     field: str
     column: str | None
@@ -41,7 +41,7 @@ class FieldUse:
 
 
 def field_uses(target: TargetPlan) -> tuple[FieldUse, ...]:
-    """Return where each field goes, in the file's order."""
+    """Return the column of each field, in the file's order."""
     mapped = target.column_map
     fed = mapped.columns[: len(mapped.columns) - len(mapped.constants)]
     header = name_fields(target.header, target.edge)
@@ -55,7 +55,7 @@ def field_uses(target: TargetPlan) -> tuple[FieldUse, ...]:
 
 
 def unfed_columns(target: TargetPlan) -> dict[str, str]:
-    """Return the table's columns that get no value from the files, and what they get instead."""
+    """Return the table's columns that get no value from the files, and the value that they get."""
     if target.facts is None:
         return {}
     instead = {}
@@ -110,7 +110,7 @@ def describe_plan(
 
 
 def describe_outlook(outlook: LedgerOutlook) -> str:
-    """Return what the ledger has a load do.
+    """Return what the load would resume and skip, by the ledger.
 
     >>> from penstock.model.load.ledger import LedgerOutlook
     >>> describe_outlook(LedgerOutlook(exists=True, resumes=None, actions=("skip", "new", "skip")))
@@ -135,12 +135,12 @@ def _actions(plan: LoadPlan, outlook: LedgerOutlook | None) -> list[Sequence[str
 
 
 def plan_warnings(plan: LoadPlan, disks: Sequence[DiskForecast] = ()) -> list[Notice]:
-    """Return what is shown as a warning of a plan: its notices, behind those of disks."""
+    """Return the warnings of a plan: those about disks, then its notices."""
     return [*(notice for disk in disks if (notice := note_disk(disk)) is not None), *plan.notices]
 
 
 def describe_sessions(sessions: SessionPlan) -> str:
-    """Return how many sessions there will be, and why."""
+    """Return how many sessions the load uses, and why."""
     count = str(sessions.initial)
     if sessions.is_adaptive:
         count += f", up to {sessions.maximum} by measured throughput"
@@ -201,7 +201,7 @@ def _target_object(target: TargetPlan, rules: LoadRules, actions: Sequence[str])
 
 
 def _describe_way(target: TargetPlan, *, is_atomic: bool) -> str:
-    """Return how rows get into a table, and what readers see of that."""
+    """Return how rows get into a table, and what readers see meanwhile."""
     job = target.job
     what: str = job.mode
     if job.key:

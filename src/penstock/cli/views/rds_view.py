@@ -1,4 +1,4 @@
-"""What AWS says of an instance or a cluster, as text and as an object for --json. Pure."""
+"""AWS's description of an instance or a cluster, as text and as an object for --json. Pure."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ Row = tuple[str, str]
 
 _PRODUCTS = {"postgres": "PostgreSQL", "aurora-postgresql": "Aurora PostgreSQL"}
 
-# Who shares a parameter group is named as long as a line can hold them.
+# How many of the instances that share a parameter group are named: as many as fit a line.
 _SHARERS_SHOWN = 5
 
 
 def describe_lines(found: RdsDescription) -> list[str]:
-    """Return what was found, and what was not told, as lines of text."""
+    """Return the description, and the calls that failed, as lines of text."""
     lines: list[str] = []
     if found.cluster is not None:
         lines += [_cluster_title(found.cluster, found.region), *_rows(_cluster_rows(found.cluster)), ""]
@@ -117,7 +117,7 @@ def _instance_rows(instance: RdsInstance, cluster: RdsCluster | None) -> Iterabl
 
 
 def _common_rows(owner: RdsInstance | RdsCluster, *, cluster: RdsCluster | None = None) -> Iterable[Row]:
-    """Yield what instances and clusters alike have; a cluster's instance leaves out what the cluster decides."""
+    """Yield the rows that instances and clusters share, for a cluster's instance without what the cluster decides."""
     for group in owner.parameter_groups:
         yield "parameter group", _describe_group(group)
     if cluster is None or cluster.is_aurora:
@@ -143,7 +143,7 @@ def _listed(label: str, values: Sequence[str]) -> Iterable[Row]:
 
 
 def describe_class(found: InstanceClass) -> str:
-    """Return a class with what is known of its hardware."""
+    """Return an instance class with its hardware, as far as known."""
     parts = [found.name]
     if found.vcpu_count is not None:
         parts.append(f"{found.vcpu_count} vCPUs")
@@ -161,14 +161,14 @@ def describe_optimized_reads(found: OptimizedReads) -> str:
 
 
 def describe_ebs(ebs: EbsLimits) -> str:
-    """Return what a class moves to and from its volumes."""
+    """Return the EBS limits of an instance class: throughput and IOPS."""
     baseline = f"{ebs.baseline_mb_per_s:.0f} MB/s, {format_count(ebs.baseline_iops)} IOPS"
     maximum = f"{ebs.maximum_mb_per_s:.0f} MB/s, {format_count(ebs.maximum_iops)} IOPS"
     return baseline if baseline == maximum else f"{baseline}; in bursts {maximum}"
 
 
 def describe_storage(storage: Storage) -> str:
-    """Return volumes with what they do, what is free, and how far they grow."""
+    """Return volumes with their performance, their free space, and the limit of their growth."""
     parts = [_known(storage.type)]
     if storage.size_gib is not None:
         parts.append(f"{format_count(storage.size_gib)} GiB")

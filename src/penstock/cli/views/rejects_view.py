@@ -1,4 +1,4 @@
-"""Rejected records, and what came of trying them again, as text and as objects for --json."""
+"""Rejected records, and the outcome of a retry, as text and as objects for --json."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from penstock.cli.terminal.messages import Messages
     from penstock.model.load.reject import RejectCause, RetryOutcome
 
-# How much of a record is shown.
+# How many characters of a record are shown.
 _SHOWN = 200
 
 
@@ -35,7 +35,7 @@ def describe_causes(causes: Sequence[RejectCause], *, load_id: str, place: str) 
 
 
 def describe_discarded(load_id: str, count: int, place: str) -> str:
-    """Return what was discarded."""
+    """Return in one line how many records were discarded."""
     return f"discarded {_records(count, 'rejected ')} of load {load_id}{place}"
 
 
@@ -56,7 +56,7 @@ def show_record(raw: bytes) -> str:
 
 
 def describe_retry(outcome: RetryOutcome, place: str = "") -> str:
-    """Return what came of trying rejected records again.
+    """Return the outcome of a retry in one line.
 
     >>> from penstock.model.load.reject import RetryOutcome
     >>> describe_retry(RetryOutcome(load_id="1", rows=2, suppressed=0, left=1))
@@ -72,7 +72,7 @@ def describe_retry(outcome: RetryOutcome, place: str = "") -> str:
 
 
 def note_reject_files(paths: Sequence[Path], messages: Messages) -> None:
-    """Say which files rejected records were written to."""
+    """Print which files the rejected records were written to."""
     if paths:
         messages.note(f"rejected records are in {', '.join(map(str, paths))}")
 

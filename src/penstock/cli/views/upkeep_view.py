@@ -1,4 +1,4 @@
-"""What follows a load, as lines of a plan and of an outcome. Pure."""
+"""Vacuum, checkpoint, triggers and autovacuum, as lines of a plan and of an outcome. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def describe_upkeep(outcome: LoadOutcome) -> list[str]:
-    """Return a line for what followed a load, none where nothing did."""
+    """Return a line for the VACUUM and the CHECKPOINT that followed a load, none if nothing did."""
     lines = []
     both = [name for name in outcome.vacuumed if name in outcome.analyzed]
     vacuumed = [name for name in outcome.vacuumed if name not in both]
@@ -87,7 +87,7 @@ def _plan_checkpoint(plan: LoadPlan, server: ServerFacts, *, is_leased: bool) ->
 
     decision = decide_checkpoint(
         asked=plan.job.rules.checkpoint,
-        # How much it will be is known at the end.
+        # How much is loaded is known at the end only.
         stored_bytes=float("inf"),
         is_leased=is_leased,
         is_aurora=server.is_aurora,

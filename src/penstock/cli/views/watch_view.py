@@ -1,4 +1,4 @@
-"""What a watched server does, as a line, as JSON, and as a screen. Pure."""
+"""The view of a watched server as a line, as JSON, and as a screen. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 Span = tuple[str, str]
 Line = list[Span]
 
-# Bright enough on black and on white, and apart for who sees no red or green; each has its name beside it.
+# Colours that can be seen on black and on white, and be distinguished without seeing red or green. Each has its name
+# next to it.
 _STYLES = {
     "cpu": "cyan",
     "io": "blue",
@@ -40,9 +41,9 @@ _LEAST_SHARE = 0.005
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standby:
-    """Who receives the log, and how many bytes of it are not replayed there yet; None where nobody may see that.
+    """A receiver of WAL, and how many bytes of WAL it has not replayed yet; None if the role may not see that.
 
-    Of a receiver that replays nothing, such as pg_receivewal: how many are not flushed.
+    For a receiver that replays nothing, such as pg_receivewal, it is the bytes that it has not flushed.
     """
 
     name: str
@@ -52,7 +53,7 @@ class Standby:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """What was seen over the last seconds of a server."""
+    """What a server did in the last seconds."""
 
     header: RecordingHeader
     at_s: float
@@ -65,7 +66,7 @@ class View:
 
     @classmethod
     def of(cls, header: RecordingHeader, samples: Sequence[Sample]) -> Self:
-        """Return what a run of samples, at least one, shows."""
+        """Return the view of one or more samples."""
         last = samples[-1]
         counted = next((sample for sample in reversed(samples) if "pg_stat_replication" in sample.counters), last)
         return cls(
@@ -84,7 +85,7 @@ class View:
 
 
 def as_object(view: View) -> dict[str, object]:
-    """Return a view for machines."""
+    """Return a view as the object that --json prints."""
     return {
         "at_s": round(view.at_s, 3),
         "window_s": round(view.window_s, 3),
@@ -118,7 +119,7 @@ def describe_line(view: View) -> str:
 
 
 def draw_screen(view: View, *, width: int, height: int, by_name: bool, remark: str) -> list[Line]:
-    """Return a view as lines of a terminal, no more than fit; `remark` says what is paused, and the like."""
+    """Return a view as lines that fit a terminal; `remark` is the text about the keys and the interval."""
     header = view.header
     flavour = "Aurora PostgreSQL" if header.flavour == "aurora" else "PostgreSQL"
     role = ", standby" if header.is_in_recovery else ""

@@ -216,7 +216,7 @@ class LoadRules:
     triggers: TriggerRule = _table(
         "keep",
         words(TriggerRule),
-        "disable disables the table's own triggers that the load would fire, and restores each after the load; "
+        "disable turns off the table's own triggers that the load would fire, and restores each after the load; "
         "meanwhile they do not fire for other sessions either. Needs the table's owner (default: keep).",
     )
     autovacuum: AutovacuumRule = _table(

@@ -1,1 +1,1 @@
-"""`penstock bench`, a file for each experiment."""
+"""The commands of `penstock bench`, one file for each experiment."""

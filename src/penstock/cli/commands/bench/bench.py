@@ -1,4 +1,4 @@
-"""`penstock bench`: the published experiments, measured again. Each command is a function of another module."""
+"""`penstock bench`: repeats published experiments. Each command is a function in another module of this folder."""
 
 from __future__ import annotations
 

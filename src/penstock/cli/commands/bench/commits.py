@@ -1,4 +1,4 @@
-"""`penstock bench commits`: how long inserts take by rows per commit. What runs is bench's."""
+"""`penstock bench commits`: shows how long inserts take by rows per commit. The bench room runs the experiment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from penstock.bench.commits.run import Check, CommitsResult, TargetResult
     from penstock.lab.topology.shapes import Shape
 
-# Those that differ in what a commit waits for.
+# The topologies in which a commit waits for different things.
 _SHAPES: tuple[Shape, ...] = ("single", "cluster", "quorum")
 
 
@@ -76,7 +76,7 @@ def commits(
 
 
 def describe_commits(result: CommitsResult) -> list[str]:
-    """Return what was measured as lines of text."""
+    """Return the measurements as lines of text."""
     from penstock.bench.commits.published import SOURCE
     from penstock.bench.commits.table import MARK, SHARES, describe_rounds
 
@@ -116,7 +116,7 @@ def _describe_check(check: Check) -> str:
 
 
 def parse_shapes(text: str, known: Sequence[Shape]) -> tuple[Shape, ...]:
-    """Return those of the known topologies that a list names, in their order. Raises UsageError."""
+    """Return the known topologies that a list names, in the order of `known`. Raises UsageError."""
     names = [name.strip() for name in text.split(",")]
     for name in names:
         if name not in known:

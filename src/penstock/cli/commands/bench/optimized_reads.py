@@ -1,4 +1,4 @@
-"""`penstock bench optimized-reads`: queries that spill, on the data's volume and on a local disk."""
+"""`penstock bench optimized-reads`: compares queries that spill to the data's volume and to a local disk."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def optimized_reads(
 
 
 def describe_reads(result: ReadsResult) -> list[str]:
-    """Return what was measured as lines of text."""
+    """Return the measurements as lines of text."""
     from penstock.bench.optimized_reads.published import BYTES_PER_S, IOPS, SOURCE, VCPUS
     from penstock.bench.optimized_reads.table import caveats
 

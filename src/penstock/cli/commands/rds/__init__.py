@@ -1,1 +1,1 @@
-"""penstock rds."""
+"""The commands of `penstock rds`."""

@@ -1,4 +1,4 @@
-"""`penstock rds token` and `penstock rds certificates`: ways in. What they do is the api's."""
+"""`penstock rds token` and `penstock rds certificates`. The api room does the work."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def certificates(
 
 
 def _describe(search: RootSearch) -> list[str]:
-    """Return a line for each place, and one for each certificate of Amazon's in the file that would be used."""
+    """Return a line for each file searched, and one for each of Amazon's certificates in the file that is used."""
     lines = ["named by PGSSLROOTCERT:" if search.is_given else "searched:"]
     lines += [f"  {file.path}: {_content(file, is_chosen=file is search.chosen)}" for file in search.files]
     if search.chosen is not None:

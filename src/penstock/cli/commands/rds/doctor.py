@@ -1,4 +1,4 @@
-"""What AWS says of a server in a few lines, for the screen of doctor. Pure."""
+"""AWS's description of a server in a few lines, for the screen of doctor. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def describe_rds_facts(found: RdsDescription) -> list[tuple[str, str]]:
-    """Return what matters for a load, as pairs of a subject and a line; penstock rds show has the rest."""
+    """Return the facts that matter for a load, as pairs of a subject and a line; penstock rds show has all facts."""
     rows = [("AWS", _describe_name(found))]
     if found.cluster is not None and found.cluster.is_aurora:
         rows.append(("storage", "Aurora's, grows automatically"))

@@ -1,4 +1,4 @@
-"""`penstock rds`: what concerns servers of Amazon RDS alone. Each command is a function of another module."""
+"""`penstock rds`: commands for servers of Amazon RDS. Each command is a function in another module of this folder."""
 
 from __future__ import annotations
 

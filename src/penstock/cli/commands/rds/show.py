@@ -1,4 +1,4 @@
-"""`penstock rds show`: what AWS knows of an RDS instance or an Aurora cluster."""
+"""`penstock rds show`: shows AWS's description of an RDS instance or an Aurora cluster."""
 
 from __future__ import annotations
 

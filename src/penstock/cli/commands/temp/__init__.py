@@ -1,1 +1,1 @@
-"""`penstock temp`, a file for each command."""
+"""The commands of `penstock temp`."""

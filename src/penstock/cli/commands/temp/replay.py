@@ -1,4 +1,4 @@
-"""`penstock temp replay`: your own statements, with their temporary work in two places, compared."""
+"""`penstock temp replay`: compares your own statements with their temporary work in two tablespaces."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def replay(
     concurrency: Annotated[
         str, typer.Option("--concurrency", metavar="LIST", help="Numbers of sessions that run a statement at once.")
     ] = "1,2,4",
-    rounds: Annotated[int, typer.Option("--rounds", min=3, help="Runs at each place, behind one that warms up.")] = 5,
+    rounds: Annotated[int, typer.Option("--rounds", min=3, help="Runs at each place, after a warm-up run.")] = 5,
     timeout: Annotated[str, typer.Option("--timeout", metavar="TIME", help="Cancel a statement after this time.")] = (
         "10min"
     ),
@@ -67,11 +67,11 @@ def replay(
 ) -> None:
     """Run statements with their temporary work in pg_default and in another place, and compare.
 
-    Each statement (SELECT, VALUES, TABLE or WITH) runs under EXPLAIN (ANALYZE, BUFFERS) in a read-only transaction, by
-    as many sessions at once as --concurrency has; its rows do not travel, and nothing is restarted. What functions do
-    outside of the database, no transaction prevents: replay as a role that may do no harm.
+    Each statement (SELECT, VALUES, TABLE or WITH) runs under EXPLAIN (ANALYZE, BUFFERS) in a read-only transaction, in
+    as many sessions at once as --concurrency says; its rows are not sent, and nothing is restarted. A read-only
+    transaction does not prevent what functions do outside of the database: replay as a role that can do no harm.
 
-    Exit codes: 0 compared, 2 both places are the same, or a statement that is not one that reads, 6 a superuser, or a
+    Exit codes: 0 compared, 2 both places are the same, or a statement does more than read, 6 a superuser, or a
     tablespace that the role may not use, 7 every statement failed.
     """
     from penstock.api.replaying import replay_statements

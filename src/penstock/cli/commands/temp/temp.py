@@ -1,4 +1,4 @@
-"""`penstock temp`: temporary work. Each command is a function of another module."""
+"""`penstock temp`: commands for temporary work. Each command is a function in another module of this folder."""
 
 from __future__ import annotations
 

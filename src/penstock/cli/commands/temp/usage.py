@@ -1,4 +1,4 @@
-"""`penstock temp usage`: what spills to disk, and where it goes."""
+"""`penstock temp usage`: shows what spills to disk, and to which tablespaces."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.cli.terminal.output import write_message, write_result
 from penstock.cli.views.temp.usage_view import describe_usage, usage_object
 from penstock.errors import UsageError
 
-# A day: who looks less often compares what statistics were reset in between.
+# A day: within a longer time the statistics have probably been reset.
 _LONGEST_S = 86_400.0
 
 
@@ -32,9 +32,9 @@ def usage(
     as_json: Json = False,
     **options: Any,
 ) -> None:
-    """Show which statements and databases write temporary files, and what lies in each tablespace now.
+    """Show which statements and databases write temporary files, and what each tablespace holds now.
 
-    Each statement of yours has what it spills for, by its plan, and the cheapest remedy.
+    Each statement of the role's own has the reason why it spills, by its plan, and the cheapest remedy.
     Reads the server twice and changes nothing; works on standbys. Statements need the extension pg_stat_statements;
     those of other roles, and files on disk, need pg_monitor. A statement is counted when it ends.
 

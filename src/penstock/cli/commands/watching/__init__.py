@@ -1,1 +1,1 @@
-"""Commands that watch a server and say what they saw."""
+"""Commands that watch a server and report what it does."""

@@ -1,4 +1,4 @@
-"""`penstock commits`: who waits for commits, and what larger batches would buy."""
+"""`penstock commits`: shows which applications wait for commits, and what larger batches would gain."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False)
 
-# As the published experiment's: commits are over in milliseconds.
+# The interval of the published experiment. A short one is needed because a commit takes milliseconds.
 _INTERVAL_S = 0.1
-# What the JSON foretells the time of.
+# The number of rows for which the JSON estimates the time.
 _ROWS = 1_000_000
 
 
@@ -84,7 +84,7 @@ def commits(
             try:
                 probed = probe_commits(factory)
             except PenstockError as error:
-                # What was watched is told all the same
+                # The report of the samples is printed anyway.
                 write_message(f"commits were not measured: {error.message}")
         probed_s = None if probed is None else probed.commit_s
         report = report_commits(samples, settings=header.settings, probed_s=probed_s)
@@ -94,12 +94,12 @@ def commits(
 
 
 def _sample(sampler: Sampler, for_s: float) -> list[Sample]:
-    """Return the samples of so many seconds, or of those until Ctrl-C or SIGTERM."""
+    """Return the samples of `for_s` seconds, or of the time until Ctrl-C or SIGTERM."""
     write_message(f"watching for {format_duration(for_s)}; press Ctrl-C to stop earlier")
     samples: list[Sample] = []
     watched = Watched(interval_s=_INTERVAL_S)
     sample_while(watched.stop.wait, sampler, watched, keep=samples.append, for_s=for_s)
-    # One that comes late is not among them.
+    # A copy: a sample that arrives later is not added.
     return list(samples)
 
 

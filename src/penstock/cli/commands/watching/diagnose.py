@@ -1,4 +1,4 @@
-"""`penstock diagnose`: what a recording says limits the workload. What it says is diagnose's."""
+"""`penstock diagnose`: shows what limits the workload of a recording. The diagnose room finds it out."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CANNOT_TELL = (
     "Cannot tell what limits the server: other roles' sessions are hidden from this role.",
     "What follows is of its own sessions alone. As a superuser: GRANT pg_read_all_stats TO the role, and record again.",
 )
-# One screen: those after the first are in the JSON.
+# How many diagnoses fit one screen; the JSON has all.
 _SHOWN = 3
 
 
@@ -58,7 +58,7 @@ def diagnose(
 
 
 def describe_findings(recording: Recording, found: Findings) -> list[str]:
-    """Return a screen: what the recording is of, and a block for each diagnosis; where there is none, the waits."""
+    """Return a screen: the recording's server, and a block for each diagnosis, or the waits if there is none."""
     header, activity, diagnoses = recording.header, found.activity, found.diagnoses
     cpus = "" if header.cpu_count is None else f" on {header.cpu_count} CPUs"
     lines = [
@@ -70,8 +70,8 @@ def describe_findings(recording: Recording, found: Findings) -> list[str]:
     lines += [f"Could not be read: {unread.what}: {unread.why}" for unread in header.unread]
     if found.hides_sessions:
         lines += ["", *_CANNOT_TELL]
-    for place, diagnosis in enumerate(diagnoses[:_SHOWN], start=1):
-        lines += ["", *_describe(place, diagnosis)]
+    for rank, diagnosis in enumerate(diagnoses[:_SHOWN], start=1):
+        lines += ["", *_describe(rank, diagnosis)]
     if len(diagnoses) > _SHOWN:
         lines += ["", f"{len(diagnoses) - _SHOWN} more: --json"]
     if not diagnoses:
@@ -82,12 +82,12 @@ def describe_findings(recording: Recording, found: Findings) -> list[str]:
     return lines
 
 
-def _describe(place: int, diagnosis: Diagnosis) -> list[str]:
+def _describe(rank: int, diagnosis: Diagnosis) -> list[str]:
     sure = "" if diagnosis.confidence == "too few samples" else f", confidence {diagnosis.confidence}"
     texts = (("do", diagnosis.remedy), ("proof", diagnosis.proof), ("source", diagnosis.source))
     numbers = [(number.name, f"{number.value:,.2f}", number.unit) for number in diagnosis.evidence]
     return [
-        f"{place}  {diagnosis.code}{sure}",
+        f"{rank}  {diagnosis.code}{sure}",
         *_wrap(diagnosis.claim, "   ", "   "),
         *line_up(numbers, align="<><", indent="     "),
         *(line for name, text in texts for line in _wrap(text, f"   {name:7}", " " * 10)),

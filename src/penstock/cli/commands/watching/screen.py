@@ -1,4 +1,4 @@
-"""The screen of `penstock watch`, by rich, and its keys. rich is imported with this module."""
+"""The screen of `penstock watch` and its keys. This module imports rich, so it is imported only for a terminal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from penstock.cli.commands.watching.watched import Watched
     from penstock.model.recording import RecordingHeader
 
-# What + and - go through.
+# The intervals that the keys + and - select.
 _INTERVALS_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 _LOOK_FOR_KEYS_S = 0.1
 
@@ -36,7 +36,7 @@ class _Keys:
 
 
 def show_screen(header: RecordingHeader, watched: Watched) -> None:
-    """Draw what was sampled last until it ends or q is pressed."""
+    """Draw the latest samples until sampling ends or q is pressed."""
     console = Console(highlight=False, soft_wrap=False)
     keys = _Keys()
     shown: View | None = None
@@ -85,7 +85,7 @@ def _apply(pressed: str, keys: _Keys, watched: Watched) -> None:
 
 @contextmanager
 def _reading_keys() -> Iterator[bool]:
-    """Have keys come one by one and unseen; provides whether there are any: input may come from elsewhere."""
+    """Read keys one by one without echo while the block runs; provides False if standard input is not a terminal."""
     if sys.stdin is None or not sys.stdin.isatty():
         yield False
         return
@@ -98,9 +98,9 @@ def _reading_keys() -> Iterator[bool]:
 
 
 def _read_keys(watched: Watched) -> str:
-    """Return the keys that were pressed; "" where a sample came, or none within a moment."""
+    """Return the keys that were pressed; "" if a sample has arrived, or if no key is pressed within a moment."""
     ready, _, _ = select.select([sys.stdin], [], [], 0.0 if watched.news.is_set() else _LOOK_FOR_KEYS_S)
-    # Not by sys.stdin: what that reads ahead, of an arrow key's three bytes, select would not show.
+    # sys.stdin is not used: it would read all three bytes of an arrow key, and select would not report the rest.
     return os.read(sys.stdin.fileno(), 1024).decode("ascii", "replace") if ready else ""
 
 

@@ -1,6 +1,6 @@
-"""`penstock watch`: what a server's sessions do and wait for, live, and recordings of it.
+"""`penstock watch`: shows what a server's sessions do and wait for, live, and records it.
 
-What is shown never delays a sample: these are taken in a thread of their own.
+Samples are taken in a separate thread, so that drawing never delays a sample.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False)
 
-# A tick costs a server about 2 ms of CPU: more would be seen in what is sampled.
+# A tick costs the server about 2 ms of CPU. With a shorter interval that would be visible in the samples.
 _LEAST_INTERVAL_S = 0.05
-# A day: threads cannot wait for any time, and who looks less often needs no recording.
+# A day: threads cannot wait for an unlimited time, and a longer interval is of no use.
 _LARGEST_INTERVAL_S = 86_400.0
 Interval = Annotated[
     str,

@@ -1,4 +1,4 @@
-"""What is being watched: the samples of late, and what is said of those that are missing."""
+"""Samples a server in a thread, keeps the latest samples for the screen, and reports samples that are missing."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from penstock.model.recording import RecordingHeader, Sample
     from penstock.observe import Sampler
 
-# What is shown is the average over this time, or over so many samples where that is longer.
+# The screen shows averages over this time, or over this many samples if that is longer.
 WINDOW_S = 10.0
 _WINDOW_SAMPLES = 5
-# How long is waited for the last sample.
+# How long the command waits for the last sample.
 _LAST_SAMPLE_S = 5.0
 
 
 @dataclass(slots=True)
 class Watched:
-    """What the sampling thread has seen of late, and how it is to go on; shared with who draws."""
+    """The latest samples and the interval, shared by the thread that samples and the thread that draws."""
 
     interval_s: float
     stop: threading.Event = field(default_factory=threading.Event)
@@ -37,18 +37,18 @@ class Watched:
 
     @property
     def window_s(self) -> float:
-        """Return the time over which is averaged."""
+        """Return the time over which averages are taken, in seconds."""
         return max(WINDOW_S, self.interval_s * _WINDOW_SAMPLES)
 
     def add(self, sample: Sample) -> None:
-        """Keep a sample, and forget those that have become too old."""
+        """Keep a sample, and drop those that are older than the window."""
         kept = (seen for seen in self.samples if sample.at_s - seen.at_s <= self.window_s)
         self.samples = (*kept, sample)
         self.count += 1
         self.news.set()
 
     def end(self) -> None:
-        """Have it end, and who waits for news know."""
+        """End the watch, and wake the thread that waits for news."""
         self.stop.set()
         self.news.set()
 
@@ -61,11 +61,12 @@ def sample_while(
     keep: Callable[[Sample], None],
     for_s: float | None,
 ) -> None:
-    """Sample in a thread of its own, and `keep` each, while `show` runs: until Ctrl-C, SIGTERM, `stop`, or `for_s`.
+    """Sample in a separate thread and pass each sample to `keep`, while `show` runs.
 
-    Neither end waits for a server that does not answer. Raises what sampling and keeping raise.
+    Both end at Ctrl-C, SIGTERM, `stop`, or after `for_s` seconds; a server that does not answer does not delay the end.
+    Raises the errors of sampling and of `keep`.
     """
-    # A daemon: such a server must not keep the process.
+    # A daemon thread, so that the process can exit while the server does not answer.
     sampling = threading.Thread(target=_sample, args=(sampler, watched, keep, for_s), name="sampling", daemon=True)
     ending = threading.Timer(threading.TIMEOUT_MAX if for_s is None else min(for_s, threading.TIMEOUT_MAX), watched.end)
     ending.daemon = True
@@ -75,7 +76,7 @@ def sample_while(
         try:
             show()
         except KeyboardInterrupt:
-            pass  # How a watch ends: with what was seen
+            pass  # Ctrl-C is the usual end of a watch.
         finally:
             ending.cancel()
             watched.stop.set()
@@ -87,24 +88,24 @@ def sample_while(
 
 
 def _sample(sampler: Sampler, watched: Watched, keep: Callable[[Sample], None], for_s: float | None) -> None:
-    """Sample until told to stop; what goes wrong is left for the thread that shows."""
+    """Sample until `stop` is set; an error is kept in `failure` for the thread that draws."""
     try:
         for sample in sample_on_clock(
             sampler, interval=lambda: watched.interval_s, stop=watched.stop, for_s=for_s, on_lost=report_lost
         ):
             keep(sample)
-    except BaseException as error:  # noqa: BLE001 (raised again where it is shown)
+    except BaseException as error:  # noqa: BLE001 (raised again in sample_while)
         watched.failure = error
     finally:
         watched.end()
 
 
 def report_unread(header: RecordingHeader) -> None:
-    """Say what of a server could not be read."""
+    """Print which facts of a server could not be read."""
     for unread in header.unread:
         write_message(f"not read: {unread.what} ({unread.why})")
 
 
 def report_lost(error: PenstockError) -> None:
-    """Say that a connection was lost, and what comes of it."""
+    """Print that the connection was lost and is retried."""
     write_message(f"connection lost: {error.message}; reconnecting at each sample")

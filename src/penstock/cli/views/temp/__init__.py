@@ -1,1 +1,1 @@
-"""What penstock temp prints."""
+"""The text and the objects that the commands of penstock temp print."""

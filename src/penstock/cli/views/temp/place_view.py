@@ -1,4 +1,4 @@
-"""The place for temporary work as text and as objects for --json. Pure."""
+"""The temp place as text and as objects for --json. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def describe_plan(report: PlaceReport) -> list[str]:
-    """Return the statements that placing would run."""
+    """Return the statements that temp place or temp remove would run."""
     return [f"{text};" for text in report.statements]
 
 
@@ -28,7 +28,7 @@ def describe_removed(report: PlaceReport) -> list[str]:
 
 
 def describe_check(report: CheckReport) -> list[str]:
-    """Return a place with its problems."""
+    """Return the temp place with its problems."""
     free = "" if report.free_bytes is None else f", {format_bytes(report.free_bytes)} free"
     lines = [f"{_name(report.placement)}{free}", *(f"  mended: {text}" for text in report.mended)]
     for problem in report.problems:
@@ -37,7 +37,7 @@ def describe_check(report: CheckReport) -> list[str]:
 
 
 def report_object(report: PlaceReport) -> dict[str, object]:
-    """Return what --json prints of a place that is made, planned or removed."""
+    """Return what --json prints of a temp place that is created, planned or removed."""
     return {**_placement(report.placement), "statements": list(report.statements), "left": list(report.left)}
 
 

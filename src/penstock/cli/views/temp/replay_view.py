@@ -1,4 +1,4 @@
-"""What a replay has measured, as text and as JSON. Pure."""
+"""The result of a replay, as text and as JSON. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SHOWN = 100
 
 
 def replay_object(result: ReplayResult) -> dict[str, object]:
-    """Return a result for machines."""
+    """Return a result as the object that --json prints."""
     fields = asdict(result)
     fields["totals"] = [{**asdict(each), "speed_up": each.speed_up} for each in result.totals]
     fields["comparisons"] = [

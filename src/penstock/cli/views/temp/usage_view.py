@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _QUERY_WIDTH = 76
 _WIDTH = 100
 
-# A device that has work for so much of the time is what is waited for.
+# Queries wait for a device that is busy for at least this share of the time.
 _BUSY = 0.8
 
 
@@ -76,7 +76,7 @@ def _size(size_bytes: int | None) -> str:
 
 
 def _describe_log(report: UsageReport) -> list[str]:
-    """Return what the log's end has, whenever it was written."""
+    """Return the temporary files that the end of the server's log lists, whatever their time."""
     if report.log_path is None:
         return []
     rows = [
@@ -120,8 +120,8 @@ def _describe_devices(report: UsageReport) -> list[str]:
 
 def _describe_gain(report: UsageReport) -> list[str]:
     """Return whether another disk may gain anything: little if this one is not busy, since files stay in the cache."""
-    places = report.routes[0].tablespaces if report.routes else ()
-    busy = [None if use.rates is None else use.rates.busy for use in report.devices if use.tablespace in places]
+    tablespaces = report.routes[0].tablespaces if report.routes else ()
+    busy = [None if use.rates is None else use.rates.busy for use in report.devices if use.tablespace in tablespaces]
     seen_busy = [share for share in busy if share is not None]
     if busy and len(seen_busy) == len(busy) and max(seen_busy) < _BUSY:
         found = f"The disk of temporary work was {max(seen_busy):.0%} busy"
@@ -151,7 +151,7 @@ def _describe_statement(number: int, use: StatementUse) -> list[str]:
 
 
 def usage_object(report: UsageReport) -> dict[str, object]:
-    """Return what --json prints of temporary work; devices have CloudWatch's metrics of local storage."""
+    """Return what --json prints of temporary work; CloudWatch's metrics of local storage are among the devices."""
     devices = [
         {
             **asdict(use),
