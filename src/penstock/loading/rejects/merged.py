@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import TargetError
 from penstock.files.probe import split_header
-from penstock.loading.plan.columns import FILENAME_PLACEHOLDER, name_fields
+from penstock.loading.plan.columns import FILENAME_PLACEHOLDER
 from penstock.loading.plan.modes import merge_mode
 from penstock.loading.rejects.record_format import form_from_json
+from penstock.model.load.plan import name_fields
 from penstock.server.ledger.rejects import RejectStore
 from penstock.server.ledger.targets import read_landed
 
