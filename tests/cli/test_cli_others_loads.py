@@ -262,7 +262,7 @@ def test_planted_row_drops_no_table(
         6,
         f'error: table "{schema}.{table}" is not dropped: load {_PLANTED} cannot have created it',
     )
-    assert f'DELETE FROM "penstock"."targets" WHERE load = \'{_PLANTED}\' AND number = 0;' in refused.err
+    assert f'DELETE FROM ONLY "penstock"."targets" WHERE load = \'{_PLANTED}\' AND number = 0;' in refused.err
     assert admin.has_table(f"{schema}.{table}")
     assert admin.execute("SELECT id::text FROM penstock.loads") == [(_PLANTED,)]
 

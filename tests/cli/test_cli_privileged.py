@@ -16,7 +16,7 @@ from penstock.server.connect.connection import ConnectionFactory
 from penstock.server.ledger import Ledger
 from support.changed_server import make_changed_server, request_for, take
 from support.files import write_to
-from support.loads import Loads, share_ledger, target
+from support.loads import ORIGIN, Loads, share_ledger, target
 from support.modes import Killed, mode_target
 
 if TYPE_CHECKING:
@@ -66,8 +66,9 @@ _PLANTS = {
     "UPDATE penstock.loads SET owner = 'postgres', login = 'postgres'",
     "forged change": "ALTER TABLE penstock.changes DISABLE ROW LEVEL SECURITY;"
     "INSERT INTO penstock.changes"
-    " (target_oid, number, target_schema, target_table, kind, relation_oid, name, record, owner, load)"
-    " SELECT 't'::regclass, 1, 'public', 't', 'trigger', 't'::regclass, 'x', '{}', 'postgres', gen_random_uuid()",
+    " (origin, target_oid, number, target_schema, target_table, kind, relation_oid, name, record, owner, load)"
+    f" SELECT {ORIGIN}, 't'::regclass, 1, 'public', 't', 'trigger', 't'::regclass, 'x', '{{}}', 'postgres',"
+    " gen_random_uuid()",
 }
 
 

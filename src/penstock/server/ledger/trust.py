@@ -63,16 +63,20 @@ def refuse_foreign(schema: str, relations: Sequence[LedgerRelation]) -> None:
     theirs: only the owner of an object can give it away, rename it or add to it.
     """
     for relation in relations:
-        what = f'table "{schema}.{relation.name}"' if relation.name else f'schema "{schema}"'
         if not relation.is_trusted:
-            raise _untrusted(what, relation)
+            raise _untrusted(_describe(schema, relation), relation)
+    for relation in relations:
         if relation.additions:
             raise TargetError(
-                f"cannot trust the ledger: others can have their code run in {what}",
+                f"cannot trust the ledger: others can have their code run in {_describe(schema, relation)}",
                 detail=f"Found: {', '.join(relation.additions)}.",
                 hint="It would run with your privileges: drop what is listed; revoke TRIGGER and REFERENCES, also in "
                 "default privileges.",
             )
+
+
+def _describe(schema: str, relation: LedgerRelation) -> str:
+    return f'table "{schema}.{relation.name}"' if relation.name else f'schema "{schema}"'
 
 
 def _untrusted(what: str, relation: LedgerRelation) -> TargetError:
