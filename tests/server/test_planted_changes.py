@@ -198,7 +198,7 @@ def test_a_key_that_a_roles_cast_compares_is_not_parked(loads: Loads, spy: str, 
         ("index", {"index": 5}),
         ("index", {"parent": 5}),
         ("trigger", {}),
-        ("autovacuum", {"options": 5}),
+        ("autovacuum", {"value": 5}),
     ],
     ids=str,
 )

@@ -1,4 +1,4 @@
-"""Autovacuum that is paused while a table is loaded: its storage parameter, restored as spelled, in its place."""
+"""Autovacuum that is paused while a table is loaded: its storage parameter, restored as it was spelled."""
 
 from __future__ import annotations
 
@@ -31,37 +31,14 @@ OFF = "false"
 _FALSE = ("false", "fals", "fal", "fa", "f", "off", "of", "no", "n", "0")
 
 
-def is_off(options: Sequence[str], name: str = AUTOVACUUM) -> bool:
-    """Return whether a boolean parameter is off.
+def is_off(options: Sequence[str]) -> bool:
+    """Return whether autovacuum is off.
 
     >>> is_off(["fillfactor=70", "autovacuum_enabled=Off"]), is_off([])
     (True, False)
     """
-    value = _by_name(options).get(name)
+    value = _by_name(options).get(AUTOVACUUM)
     return value is not None and value.lower() in _FALSE
-
-
-def plan_restore(now: Sequence[str], before: Sequence[str], name: str = AUTOVACUUM) -> list[tuple[str, str]] | None:
-    """Return what to set, in this order, so that a parameter is as before; None where it is to be unset.
-
-    SET moves what it sets to the end, and pg_dump writes parameters in their order: so all are set where that is needed
-    to have the order back. What others have set meanwhile stays. Nothing is to be done where it is not OFF any more.
-
-    >>> plan_restore(["fillfactor=70", "autovacuum_enabled=false"], ["autovacuum_enabled=on", "fillfactor=70"])
-    [('autovacuum_enabled', 'on'), ('fillfactor', '70')]
-    >>> plan_restore(["fillfactor=70", "autovacuum_enabled=false"], ["fillfactor=70"]) is None
-    True
-    """
-    present, past = _by_name(now), _by_name(before)
-    if present.get(name) != OFF:
-        return []
-    if name not in past:
-        return None
-    values = present | {name: past[name]}
-    order = [key for key in past if key in values] + [key for key in values if key not in past]
-    if [key for key in present if key != name] + [name] == order:
-        return [(name, past[name])]
-    return [(key, values[key]) for key in order]
 
 
 def _by_name(options: Sequence[str]) -> dict[str, str]:
@@ -84,7 +61,7 @@ def _find(connection: Connection, want: Want) -> Sequence[Change]:
     with translate_errors(f"looking up the storage parameters of {want.table.name}"):
         rows = fetch_rows(connection, "changes_autovacuum", OptionsRow, oid=want.table.oid)
     return [
-        want.change("autovacuum", name, {"options": options}, relation_oid=row.relation_oid)
+        want.change("autovacuum", name, {"value": _by_name(options).get(AUTOVACUUM)}, relation_oid=row.relation_oid)
         for row in rows
         for name, options, is_there in (
             (AUTOVACUUM, row.options, True),
@@ -95,42 +72,26 @@ def _find(connection: Connection, want: Want) -> Sequence[Change]:
 
 
 def _is_whole(change: Change) -> bool:
-    options = cast("object", change.record.get("options"))
-    is_list = isinstance(options, list) and all(isinstance(option, str) and "=" in option for option in options)
-    return is_list and change.name in (AUTOVACUUM, f"{_TOAST}.{AUTOVACUUM}")
+    value = cast("object", change.record.get("value", 0))
+    return (value is None or isinstance(value, str)) and change.name in (AUTOVACUUM, f"{_TOAST}.{AUTOVACUUM}")
 
 
 def _look(connection: Connection, change: Change) -> State:
-    options = _find_options(connection, change)
-    if options is None:
-        return "gone"
-    return "there" if plan_restore(options, change.record["options"]) == [] else "absent"
-
-
-def _compose_restore(connection: Connection, change: Change) -> sql.Composable:
-    settings = plan_restore(_find_options(connection, change) or [], change.record["options"])
-    if settings is None:
-        return sql.SQL("RESET ({})").format(_option(change, AUTOVACUUM))
-    return _compose_set(change, settings)
-
-
-def _find_options(connection: Connection, change: Change) -> list[str] | None:
     rows = fetch_rows(connection, "changes_autovacuum", OptionsRow, oid=change.relation_oid)
     row = next((row for row in rows if row.relation_oid == change.relation_oid), None)
-    if row is None:
-        return None
-    if change.name.startswith(f"{_TOAST}."):
-        return row.toast_options if row.has_toast else None
-    return row.options
+    is_toast = change.name.startswith(f"{_TOAST}.")
+    if row is None or (is_toast and not row.has_toast):
+        return "gone"
+    options = row.toast_options if is_toast else row.options
+    # What is not as loading has set it was set by somebody else, and stays.
+    return "absent" if _by_name(options).get(AUTOVACUUM) == OFF else "there"
 
 
-def _compose_set(change: Change, settings: Sequence[tuple[str, str]]) -> sql.Composed:
-    assignments = [sql.SQL("{} = {}").format(_option(change, name), sql.Literal(value)) for name, value in settings]
-    return sql.SQL("SET ({})").format(sql.SQL(", ").join(assignments))
-
-
-def _option(change: Change, name: str) -> sql.Identifier:
-    return sql.Identifier(*change.name.split(".")[:-1], name)
+def _compose(change: Change, value: str | None) -> sql.Composed:
+    name = sql.Identifier(*change.name.split("."))
+    if value is None:
+        return sql.SQL("RESET ({})").format(name)
+    return sql.SQL("SET ({} = {})").format(name, sql.Literal(value))
 
 
 AUTOVACUUM_PAUSE = TableSwitch(
@@ -139,6 +100,6 @@ AUTOVACUUM_PAUSE = TableSwitch(
     find=_find,
     is_whole=_is_whole,
     state=_look,
-    compose_change=lambda change: _compose_set(change, [(AUTOVACUUM, OFF)]),
-    compose_restore=_compose_restore,
+    compose_change=lambda change: _compose(change, OFF),
+    compose_restore=lambda _, change: _compose(change, change.record["value"]),
 )
