@@ -1,6 +1,6 @@
 """How a kind of change is added (ARCHITECTURE.md): pages filled to the brim while a table is loaded, and as they were.
 
-What stands above PAUSE belongs into a file of src/penstock/server/changes/, and FILLFACTOR into KINDS (changes/kinds).
+What stands above KIND belongs into a file of src/penstock/server/changes/, and KIND into KINDS (changes/kinds).
 Run as a program, this file is penstock with that kind.
 """
 
@@ -20,6 +20,7 @@ from psycopg import sql
 
 from penstock.api.repair import Repairer
 from penstock.changes.kinds import KINDS
+from penstock.changes.kinds.switch import Switch
 from penstock.cli.main import run_process
 from penstock.model.load.job import LoadRules
 from penstock.server.changes.kind import TableSwitch
@@ -71,6 +72,8 @@ FILLFACTOR = TableSwitch(
     compose_restore=lambda _, change: sql.SQL("SET (fillfactor = {})").format(int(change.record["value"])),
 )
 
+KIND = Switch(FILLFACTOR)
+
 PAUSE = LoadRules(retry_for=0.0, autovacuum="pause", indexes="rebuild", vacuum=False)
 # Statements between two deaths: fewer than there are between a record and its change.
 _STEP = 3
@@ -79,9 +82,9 @@ _STEP = 3
 @pytest.fixture
 def kind() -> Iterator[None]:
     """Have the kind in the list."""
-    KINDS.append(FILLFACTOR)
+    KINDS.append(KIND)
     yield
-    KINDS.remove(FILLFACTOR)
+    KINDS.remove(KIND)
 
 
 @pytest.fixture
@@ -172,11 +175,11 @@ def test_killed_process_leaves_a_record_that_only_its_kind_restores(loads: Loads
         finally:
             loading.send_signal(signal.SIGKILL)
     await_end_of_backends(loads)
-    KINDS.remove(FILLFACTOR)
+    KINDS.remove(KIND)
     try:
         (error,) = repair(loads.conninfo).errors
     finally:
-        KINDS.append(FILLFACTOR)
+        KINDS.append(KIND)
     assert "does not know changes of kind fillfactor" in str(error.detail)
     assert look(loads) == (["fillfactor=100"], ["i"], 1)
     assert [each.kind for each in repair(loads.conninfo).rebuilt] == ["fillfactor"]
@@ -184,5 +187,5 @@ def test_killed_process_leaves_a_record_that_only_its_kind_restores(loads: Loads
 
 
 if __name__ == "__main__":
-    KINDS.append(FILLFACTOR)
+    KINDS.append(KIND)
     run_process()

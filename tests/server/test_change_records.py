@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from penstock.model.load.shape import Change
+from penstock.model.load.shape import Change, Hold
 from penstock.model.server.table import TableName
-from penstock.server.changes.holds import find_other_holds, hold_shape, release_shape, shape_lock
+from penstock.server.changes.holds import delete_holds, read_holds, shape_lock, write_hold
 from penstock.server.changes.records import delete_changes, read_changes, write_changes
 from penstock.server.connect.connection import ConnectionFactory
 from penstock.server.ledger import Ledger
@@ -99,13 +99,13 @@ def test_a_hold_lasts_as_long_as_its_loader(loads: Loads, connection: Connection
         holder, load_id=_LOAD, identity="i", lock=_IDENTITY, client="c", tables=[], meaning="{}", job=None, objects=[]
     )
     with shape_lock(holder, 7):
-        hold_shape(holder, "penstock", load_id=_LOAD, target_oid=7)
-    (found,) = find_other_holds(connection, "penstock", 7)
-    assert (found.load_id, found.pid) == (_LOAD, holder.info.backend_pid)
-    assert find_other_holds(connection, "penstock", 7, but_load_id=_LOAD) == []
+        write_hold(holder, "penstock", Hold(holder_id=_LOAD, target_oid=7))
+    (found,) = read_holds(connection, "penstock", target_oid=7)
+    assert (found.holder_id, found.pid) == (_LOAD, holder.info.backend_pid)
+    assert found.is_alive
     connection.execute("SELECT pg_terminate_backend(%s, 60000)", [holder.info.backend_pid])
-    assert find_other_holds(connection, "penstock", 7) == []
-    assert loads.execute("SELECT count(*) FROM penstock.holds") == [(0,)]
+    (found,) = read_holds(connection, "penstock", target_oid=7)
+    assert not found.is_alive
     holder.close()
 
 
@@ -121,5 +121,5 @@ def test_the_shape_lock_is_waited_for(loads: Loads, connection: Connection) -> N
             inner.__exit__(None, None, None)
 
         with shape_lock(connection, 4_000_000_000, on_wait=lambda: told.append("told"), sleep=let_go):
-            release_shape(connection, "penstock", load_id=_LOAD, target_oid=4_000_000_000)
+            delete_holds(connection, "penstock", [_LOAD], 4_000_000_000)
         assert told == ["told", "slept"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.host import Disk
-from penstock.loading.leases import leasing
+from penstock.loading import server_settings
 from support.changed_server import MAJORS, make_changed_server
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def roomy_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give loads of this process 100 GiB for WAL, however full this machine's disk is: max_wal_size goes by it."""
     disk = Disk(path="/", device="/dev/roomy", size_bytes=200 << 30, free_bytes=100 << 30)
-    monkeypatch.setattr(leasing, "measure_disk", lambda _: disk)
+    monkeypatch.setattr(server_settings, "measure_disk", lambda _: disk)
 
 
 @pytest.fixture(params=MAJORS, ids=lambda major: f"pg{major}")

@@ -65,7 +65,7 @@ def test_apply_and_restore(changed18: ChangedServer, penstock: Callable[..., tup
     shown = json.loads(penstock("settings", "show", "--json", *to)[1])
     assert {one["name"]: one["value"] for one in shown["settings"]}["checkpoint_timeout"] == "1800"
     (lease,) = json.loads(penstock("settings", "leases", "--json", *to)[1])["leases"]
-    assert (lease["state"], lease["profile"]) == ("active", "bulk-load")
+    assert (lease["state"], lease["reason"]) == ("active", "penstock settings apply (bulk-load)")
     assert lease["lease_id"][:8] in penstock("settings", "leases", *to)[1]
     assert penstock("settings", "restore", "ffff", *to)[0] == 6
     assert penstock("settings", "restore", lease["lease_id"][:8], *to)[0] == 0

@@ -10,8 +10,7 @@ import pytest
 
 from penstock.errors import TargetError
 from penstock.server.connect.connection import ConnectionFactory
-from penstock.server.leases import LeaseStore
-from support.changed_server import release, request_for, restore, take
+from support.changed_server import records, release, request_for, restore, take
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +30,7 @@ def test_promoted_standby_is_another_server(new_server: Callable[..., EmbeddedSe
     """A copy with the lease and the values in it; the old primary lives on, and is restored by itself."""
     primary = new_server(max_wal_size="1GB")
     with ConnectionFactory(primary.ensure_running()).connect() as connection:
-        report, _ = take(LeaseStore(connection), request_for(lasts_s=3600.0))
+        report, _ = take(connection, request_for(lasts_s=3600.0))
     primary.stop("fast")
     standby = servers.new_server(primary.spec.installation, settings=dict(primary.spec.settings))
     standby.spec.files.home.mkdir(mode=0o755)
@@ -45,21 +44,20 @@ def test_promoted_standby_is_another_server(new_server: Callable[..., EmbeddedSe
         with psycopg.connect(conninfo, autocommit=True) as connection:
             connection.execute("SELECT pg_promote()")
         with ConnectionFactory(conninfo).connect() as connection:
-            store = LeaseStore(connection)
-            (untouched,) = release(store, report.lease_ids[0]).warnings
-            (warning,) = restore(store).warnings
+            (untouched,) = release(connection, report.lease_ids[0]).warnings
+            (warning,) = restore(connection).warnings
             assert untouched == warning
             assert "timeline 1" in warning
             assert "timeline 2" in warning
             assert "ALTER SYSTEM RESET max_wal_size;" in warning
             assert _show(conninfo) == "4GB"
             with pytest.raises(TargetError, match="leases of another server"):
-                take(store, request_for())
-            restore(store, forgets=True)
-            assert store.read() == ([], [])
+                take(connection, request_for())
+            restore(connection, forgets=True)
+            assert records(connection) == []
             assert _show(conninfo) == "4GB"
         with ConnectionFactory(primary.conninfo()).connect() as connection:
-            assert not restore(LeaseStore(connection)).warnings
+            assert not restore(connection).warnings
         assert _show(primary.conninfo()) == "1GB"
     finally:
         standby.stop("immediate")

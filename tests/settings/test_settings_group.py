@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from penstock.aws.parameter_groups import RdsParameterGroups
-from penstock.changes.settings.parameter_group import GroupSettings
 from penstock.changes.settings.profiles import make_profile
+from penstock.changes.settings_backend import GroupSettings
 from penstock.errors import AwsError, ServerError, TargetError
 from penstock.server.connect.connection import ConnectionFactory
 from support.changed_server import request_for
@@ -93,25 +94,28 @@ def test_group_and_server_are_as_they_were(
     assert (rds_server.show("max_wal_size"), rds_server.show("checkpoint_timeout")) == before
 
 
-def test_largest_wish_wins_and_holders_that_have_gone_are_restored(
+def test_equal_values_are_shared_and_holders_that_have_gone_are_restored(
     rds: FakeGroups, rds_server: ChangedServer, open_settings: Callable[..., GroupSettings]
 ) -> None:
-    """As with ALTER SYSTEM."""
+    """As with ALTER SYSTEM; another value is refused."""
     first, second, killed = open_settings(), open_settings(), open_settings()
-    small, _ = first.take(request_for(profile=make_profile({"max_wal_size": 5000.0})))
-    large, _ = second.take(request_for(profile=make_profile({"max_wal_size": 6000.0})))
-    assert rds_server.show("max_wal_size") == "6000MB"
-    second.release(large.lease_ids[0])
+    wanted = request_for("load 1", profile=make_profile({"max_wal_size": 5000.0}))
+    one, _ = first.take(wanted)
+    two, _ = second.take(replace(wanted, lease_id=request_for().lease_id))
+    with pytest.raises(TargetError, match="for load_1"):
+        killed.take(request_for(profile=make_profile({"max_wal_size": 6000.0})))
+    second.release(two.lease_ids[0])
     assert rds_server.show("max_wal_size") == "5000MB"
     locks = "SELECT FROM pg_locks WHERE locktype = 'advisory'"
+    second.close()
     others = len(rds_server.execute(locks))
     killed.take(request_for(profile=make_profile({"min_wal_size": 100.0})))
     killed.close()
     while len(rds_server.execute(locks)) > others:
         pass
-    again, _ = second.take(request_for(profile=make_profile({"max_wal_size": 5500.0})))
-    assert (rds_server.show("min_wal_size"), rds_server.show("max_wal_size")) == ("80MB", "5500MB")
-    first.release(small.lease_ids[0])
+    again, _ = second.take(replace(wanted, lease_id=request_for().lease_id))
+    assert (rds_server.show("min_wal_size"), rds_server.show("max_wal_size")) == ("80MB", "5000MB")
+    first.release(one.lease_ids[0])
     second.release(again.lease_ids[0])
     assert (rds.parameters["loads16"], rds.tags["loads16"]) == ({}, {})
 
@@ -129,11 +133,13 @@ def test_value_that_somebody_else_set_stays(rds: FakeGroups, open_settings: Call
 def test_standing_lease_is_listed_and_restored(rds: FakeGroups, open_settings: Callable[..., GroupSettings]) -> None:
     """By any penstock; the tags tell who and why."""
     open_settings().take(request_for(lasts_s=3600.0))
-    (lease,) = open_settings().overview().leases
-    assert (lease.client, lease.reason, lease.holder_pid) == ("test_host", "test", None)
+    overview = open_settings().leases().overview()
+    (lease,) = overview.leases
+    assert (lease.client, lease.reason, lease.pid) == ("test_host", "test", None)
     assert lease.until is not None
-    assert lease.wanted == {"max_wal_size": 4096.0, "checkpoint_timeout": 1800.0}
-    open_settings().restore()
+    wanted = {change.name: change.record["wanted"] for change in overview.changes if lease.wants(change)}
+    assert wanted == {"max_wal_size": "4096", "checkpoint_timeout": "1800"}
+    open_settings().leases().restore()
     assert (rds.parameters["loads16"], rds.tags["loads16"]) == ({}, {})
 
 
@@ -141,9 +147,9 @@ def test_lease_of_another_instance_stays(rds: FakeGroups, open_settings: Callabl
     """It is named; --forget ends it."""
     open_settings().take(request_for(lasts_s=3600.0))
     rds.instances = [{**attached("orders", "loads16"), "DbiResourceId": "db-ANOTHER"}]
-    assert "was taken on db-ORDERS" in open_settings().restore().warnings[0]
+    assert "was taken on db-ORDERS" in open_settings().leases().restore().warnings[0]
     assert rds.parameters["loads16"] != {}
-    open_settings().restore(forgets=True)
+    open_settings().leases().restore(forgets=True)
     assert (rds.parameters["loads16"], rds.tags["loads16"]) == ({}, {})
 
 
@@ -164,7 +170,7 @@ def test_group_that_is_not_to_be_changed(
         open_settings().take(request_for())
     assert caught.value.hint
     assert changes(rds) == []
-    decision, _ = open_settings().look(request_for())
+    decision, _ = open_settings().leases().look(request_for())
     assert words in (decision.obstacle or "")
 
 
@@ -182,18 +188,19 @@ def test_shared_group_is_changed_where_that_is_said(
 def test_instances_that_share_a_group_take_leases_beside_each_other(
     rds: FakeGroups, open_settings: Callable[..., GroupSettings]
 ) -> None:
-    """The largest wish is in force, and what a parameter was stays known until the last of them ends."""
+    """What a parameter was stays known until the last of them that wants it ends."""
     copy = {**attached("orders", "loads16"), "DbiResourceId": "db-COPY"}
     first, second = open_settings(may_share_group=True), open_settings(may_share_group=True)
-    small, _ = first.take(request_for(profile=make_profile({"max_wal_size": 5000.0})))
+    one, _ = first.take(request_for(profile=make_profile({"max_wal_size": 5000.0})))
     rds.instances = [copy, attached("other", "loads16")]
-    large, _ = second.take(request_for(profile=make_profile({"max_wal_size": 6000.0, "min_wal_size": 100.0})))
-    assert rds.parameters["loads16"] == {"max_wal_size": "6000", "min_wal_size": "100"}
-    second.release(large.lease_ids[0])
+    two, _ = second.take(request_for(profile=make_profile({"max_wal_size": 5000.0, "min_wal_size": 100.0})))
+    assert rds.parameters["loads16"] == {"max_wal_size": "5000", "min_wal_size": "100"}
+    second.release(two.lease_ids[0])
     assert rds.parameters["loads16"] == {"max_wal_size": "5000"}
-    assert [key for key in rds.tags["loads16"] if "prior" in key] == ["penstock:prior:max_wal_size"]
+    changes = [key for key in rds.tags["loads16"] if key.startswith("penstock:change:")]
+    assert changes == ["penstock:change:setting:max_wal_size"]
     rds.instances = [attached("orders", "loads16")]
-    first.release(small.lease_ids[0])
+    first.release(one.lease_ids[0])
     assert (rds.parameters["loads16"], rds.tags["loads16"]) == ({}, {})
 
 
@@ -257,7 +264,7 @@ def test_static_parameter_that_waits_for_a_reboot_holds_nothing_up(
     """Somebody else set it while the lease stood; ours are dynamic, and are in force when SQL tells so."""
     open_settings().take(request_for(lasts_s=3600.0))
     rds.instances = [attached("orders", "loads16", "pending-reboot")]
-    report = open_settings().restore()
+    report = open_settings().leases().restore()
     assert {result.note for result in report.results} == {None}
     assert (rds.parameters["loads16"], rds.tags["loads16"]) == ({}, {})
     assert rds_server.show("max_wal_size") == "1GB"
@@ -280,7 +287,7 @@ def test_dies_between_any_two_calls(
 
     run()
     changing = {number for number, (name, _) in enumerate(rds.asked, 1) if not name.startswith(("Desc", "List", "Get"))}
-    assert len(changing) == 6
+    assert len(changing) == 5
     for last in sorted(changing)[:-1]:
         rds.asked, rds.dies_after = [], last
         with pytest.raises(AwsError):
@@ -288,7 +295,7 @@ def test_dies_between_any_two_calls(
         rds.dies_after = None
         while rds_server.execute("SELECT FROM pg_locks WHERE locktype = 'advisory'"):
             pass
-        open_settings().restore()
+        open_settings().leases().restore()
         assert (rds.parameters["loads16"], rds.tags["loads16"]) == (prior, {}), last
         assert rds_server.show("max_wal_size") == "2GB"
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.server.leases import LeaseStore
-from support.changed_server import restore
+from support.changed_server import records, restore
 
 if TYPE_CHECKING:
     import random
@@ -22,9 +21,8 @@ _PROGRAM = """
 import os, signal, sys
 import psycopg
 from penstock.server.connect.connection import ConnectionFactory
-from penstock.server.leases import LeaseStore
-from penstock.changes.settings.backend import system_leases
-from penstock.changes.settings.leases import LeaseRequest
+from penstock.changes.settings_backend import system_leases
+from penstock.changes.server_settings import LeaseRequest
 from penstock.changes.settings.profiles import BULK_LOAD
 
 count, last = 0, int(sys.argv[2])
@@ -39,7 +37,7 @@ def counted(connection, *args, **options):
 
 with ConnectionFactory(sys.argv[1]).connect() as connection:
     psycopg.Connection.execute = counted
-    leases = system_leases(LeaseStore(connection))
+    leases = system_leases(connection)
     report, _ = leases.take(LeaseRequest(profile=BULK_LOAD, client="victim", reason="test"))
     leases.release(report.lease_ids[0])
     print(count)
@@ -65,7 +63,7 @@ def test_killed_between_any_two_statements(changed: ChangedServer, is_set: bool,
         assert _run(changed, last).returncode in {-signal.SIGKILL, 0}
         while changed.execute("SELECT FROM pg_locks WHERE locktype = 'advisory'"):
             pass
-        with changed.store().connection as connection:
-            restore(LeaseStore(connection))
+        with changed.connect() as connection:
+            restore(connection)
+            assert records(connection) == []
         assert changed.snapshot() == before, f"killed before statement {last}"
-        assert changed.execute("SELECT FROM penstock.leases UNION ALL SELECT FROM penstock.lease_priors") == []

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,13 +14,15 @@ from psycopg.conninfo import make_conninfo
 
 from penstock.api import Loader, connect_to
 from penstock.api.repair import Repairer
+from penstock.changes.settings.profiles import make_profile
+from penstock.changes.store.table import TableStore
 from penstock.cli.main import main
 from penstock.errors import Interrupted, TargetError
 from penstock.model.load.job import Housekeeping, LoadJob, LoadRules
+from penstock.model.load.shape import SERVER, Hold, lock_of
 from penstock.server.connect.connection import ConnectionFactory
-from penstock.server.leases import LeaseStore
 from penstock.server.ledger import Ledger
-from penstock.server.ledger.lease_notes import noting_lease, read_lease_notes
+from penstock.server.ledger.locks import try_lock
 from support.changed_server import request_for, take
 from support.files import write_to
 from support.loads import target
@@ -84,7 +87,17 @@ def run(conninfo: str, path: Path, *, settings: str = "none", again: bool = Fals
 def notes_of(conninfo: str) -> list[str]:
     """Return the leases that the ledger notes."""
     with ConnectionFactory(conninfo).connect() as connection:
-        return read_lease_notes(connection, "penstock")
+        return [hold.holder_id for hold in TableStore(connection=connection).read_holds(SERVER)]
+
+
+@contextmanager
+def noting_lease(conninfo: str, lease_id: str) -> Iterator[None]:
+    """Hold a lease that is noted in a ledger, and not taken yet."""
+    with ConnectionFactory(conninfo).connect() as connection:
+        lock = lock_of(lease_id)
+        try_lock(connection, lock)
+        TableStore(connection=connection).write(Hold(holder_id=lease_id, target_oid=SERVER, lock=lock), [])
+        yield
 
 
 def test_next_load_restores_though_it_asks_for_nothing(
@@ -118,9 +131,9 @@ def test_repair_restores(changed18: ChangedServer, conninfo: str, tmp_path: Path
     kill_load(changed18, conninfo, tmp_path)
     repair = [*_PENSTOCK, "repair", "--to", conninfo]
     told = subprocess.run([*repair, "--plan"], check=True, capture_output=True, text=True).stdout
-    (line,) = [line for line in told.splitlines() if "(the server)" in line]
-    assert "max_wal_size" in line
-    assert "restore" in line
+    lines = [line for line in told.splitlines() if "(the server)" in line]
+    assert any("max_wal_size" in line for line in lines)
+    assert all("restore" in line for line in lines)
     assert changed18.show("max_wal_size") != "1GB"
     told = subprocess.run(repair, check=True, capture_output=True, text=True).stdout
     assert "settings: max_wal_size" in told
@@ -138,23 +151,24 @@ def test_repair_in_another_database_restores(changed18: ChangedServer, tmp_path:
     with Repairer(connect_to(make_conninfo(changed18.conninfo, dbname="other"))) as repairer:
         done = repairer.run()
         assert done.errors == []
-        assert {each.name for each in done.settings.results} >= {"max_wal_size", "checkpoint_timeout"}
+        assert {each.name for each in done.settings} >= {"max_wal_size", "checkpoint_timeout"}
     assert changed18.snapshot() == before
     changed18.execute("DROP DATABASE other WITH (FORCE)")
 
 
 def test_repair_leaves_leases_of_running_loads_and_of_apply(changed18: ChangedServer) -> None:
     """The plan says whose they are."""
-    with changed18.store().connection as held, changed18.store().connection as other:
-        take(LeaseStore(held), request_for("load 1"))
-        take(LeaseStore(other), request_for("penstock settings apply", lasts_s=3600.0))
+    with changed18.connect() as held, changed18.connect() as other:
+        take(held, request_for("load 1"))
+        profile = make_profile({"min_wal_size": 100.0})
+        take(other, request_for("penstock settings apply", lasts_s=3600.0, profile=profile))
         during = changed18.snapshot()
         with Repairer(connect_to(changed18.conninfo)) as repairer:
             steps = repairer.plan()
-            assert repairer.run().settings.lease_ids == ()
-        assert [step.action for step in steps] == ["wait", "wait"]
-        assert "load 1 is running" in steps[0].reason
-        assert "lasts until" in steps[1].reason
+            assert repairer.run().settings == []
+        reasons = {step.name: step.reason for step in steps if step.action == "wait"}
+        assert "load 1 is running" in reasons["max_wal_size"]
+        assert "lasts until" in reasons["min_wal_size"]
         assert changed18.snapshot() == during
 
 
@@ -201,7 +215,7 @@ def test_killed_before_any_statement(changed18: ChangedServer, conninfo: str, pa
         await_sessions(changed18)
         run(conninfo, path, again=True)
         assert changed18.snapshot() == before, f"killed before statement {last}"
-        assert changed18.execute("SELECT FROM penstock.leases UNION ALL SELECT FROM penstock.lease_priors") == []
+        assert changed18.execute("SELECT FROM penstock.changes UNION ALL SELECT FROM penstock.holds") == []
         assert notes_of(conninfo) == []
 
 
@@ -235,10 +249,7 @@ def test_lease_of_a_parameter_group_is_not_forgotten_by_who_cannot_see_it(change
     """It was taken by the endpoint of Amazon RDS; this load and this repair name the server in another way."""
     run(changed18.conninfo, path)
     lease_id = request_for("load").lease_id
-    with (
-        ConnectionFactory(changed18.conninfo).connect() as connection,
-        noting_lease(connection, "penstock", lease_id),
-    ):
+    with noting_lease(changed18.conninfo, lease_id):
         """And its load is killed."""
     changed18.execute("CREATE ROLE rds_superuser")
     try:
@@ -258,10 +269,7 @@ def test_lease_that_is_just_being_taken_is_let_be(changed18: ChangedServer, path
     """Its note stands, though its lease is not there yet."""
     run(changed18.conninfo, path)
     lease_id = request_for("load").lease_id
-    with (
-        ConnectionFactory(changed18.conninfo).connect() as connection,
-        noting_lease(connection, "penstock", lease_id),
-    ):
+    with noting_lease(changed18.conninfo, lease_id):
         run(changed18.conninfo, path, again=True)
         assert notes_of(changed18.conninfo) == [lease_id]
     assert run(changed18.conninfo, path, again=True) == []
@@ -270,11 +278,10 @@ def test_lease_that_is_just_being_taken_is_let_be(changed18: ChangedServer, path
 
 def test_running_load_keeps_its_lease_and_its_note(changed18: ChangedServer, path: Path) -> None:
     """Another load beside it looks, and finds it held."""
-    with changed18.store().connection as held, ConnectionFactory(changed18.conninfo).connect() as connection:
-        Ledger().ensure(connection)
+    with changed18.connect() as held:
+        Ledger().ensure(held)
         request = request_for("load 1")
-        with noting_lease(connection, "penstock", request.lease_id):
-            take(LeaseStore(held), request)
+        take(held, request)
         during = changed18.snapshot()
         assert run(changed18.conninfo, path) == []
         assert changed18.snapshot() == during
@@ -301,11 +308,12 @@ def test_interrupt_while_settings_of_another_are_put_back_leaves_nothing(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("penstock.loading.steps.settings.end_left_leases", interrupt)
+    monkeypatch.setattr("penstock.loading.steps.settings.end_left_settings", interrupt)
     with ConnectionFactory(changed18.conninfo).connect() as connection:
         Ledger().ensure(connection)
     changed18.execute("DROP TABLE IF EXISTS t", "DELETE FROM penstock.loads")
-    changed18.execute("INSERT INTO penstock.lease_notes (lease) VALUES (gen_random_uuid())")
+    with noting_lease(changed18.conninfo, request_for("load").lease_id):
+        """And its load is killed."""
     with pytest.raises(Interrupted):
         run(changed18.conninfo, path)
     assert changed18.execute("SELECT to_regclass('t')::text, (SELECT count(*) FROM penstock.loads)") == [(None, 0)]

@@ -14,14 +14,14 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from penstock.api import Loader, connect_to
-from penstock.changes.settings.backend import SystemSettings
+from penstock.changes.settings.profiles import make_profile
+from penstock.changes.settings_backend import SystemSettings
 from penstock.cli.main import main
 from penstock.cli.terminal.exit_codes import WOULD_NOT_LOAD
 from penstock.errors import DataError, Interrupted, TargetError
-from penstock.loading.leases import leasing
-from penstock.loading.leases.leasing import undisturbed
+from penstock.loading import server_settings
+from penstock.loading.server_settings import undisturbed
 from penstock.model.load.job import Housekeeping, LoadJob, LoadRules
-from penstock.server.leases import LeaseStore
 from support.changed_server import request_for, take
 from support.files import write_to
 from support.loads import ChoppedSources, target
@@ -100,24 +100,24 @@ def test_small_load_is_left_alone_without_asking_the_server(
     def ask(*_: Any) -> None:
         raise AssertionError
 
-    monkeypatch.setattr(leasing.LoadLease, "_request", ask)
+    monkeypatch.setattr(server_settings.LoadLease, "_request", ask)
     assert run(changed18.conninfo, path, settings="auto").settings == ()
 
 
 def test_auto_leases_where_it_pays(changed18: ChangedServer, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So much smaller is what counts as large here."""
-    monkeypatch.setattr(leasing, "is_too_small", lambda _: False)
+    monkeypatch.setattr(server_settings, "is_too_small", lambda _: False)
     assert run(changed18.conninfo, path, settings="auto").settings == ()
-    monkeypatch.setattr(leasing.LoadLease, "_expect", lambda _: (10**10, 10**12))
+    monkeypatch.setattr(server_settings.LoadLease, "_expect", lambda _: (10**10, 10**12))
     outcome = run(changed18.conninfo, path, settings="auto")
     assert {one.name: one.during for one in outcome.settings}["max_wal_size"] == "18120MB"
 
 
 def test_auto_restores_what_others_left(changed18: ChangedServer, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Though it changes nothing itself."""
-    monkeypatch.setattr(leasing, "is_too_small", lambda _: False)
-    with changed18.store().connection as connection:
-        take(LeaseStore(connection), request_for("killed", lasts_s=0.0))
+    monkeypatch.setattr(server_settings, "is_too_small", lambda _: False)
+    with changed18.connect() as connection:
+        take(connection, request_for("killed", lasts_s=0.0))
     assert changed18.show("max_wal_size") == "4GB"
     notices: list[str] = []
     assert run(changed18.conninfo, path, settings="auto", notices=notices).settings == ()
@@ -125,11 +125,29 @@ def test_auto_restores_what_others_left(changed18: ChangedServer, path: Path, mo
     assert "(killed), which had ended" in notices[0]
 
 
+def test_load_that_wants_other_values_than_a_lease_that_is_held(
+    changed18: ChangedServer, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Auto loads without and says whose they are; a named profile must be had."""
+    monkeypatch.setattr(server_settings, "is_too_small", lambda _: False)
+    monkeypatch.setattr(server_settings.LoadLease, "_expect", lambda _: (10**10, 10**12))
+    with changed18.connect() as other:
+        take(other, request_for("load 1", profile=make_profile({"max_wal_size": 9000.0})))
+        during = changed18.snapshot()
+        notices: list[str] = []
+        outcome = run(changed18.conninfo, path, settings="auto", notices=notices)
+        assert (outcome.rows, outcome.settings) == (2000, ())
+        assert any("for load 1" in text for text in notices)
+        with pytest.raises(TargetError, match="no lease on settings"):
+            run(changed18.conninfo, path)
+        assert changed18.snapshot() == during
+
+
 def test_auto_goes_without_rights_and_a_named_profile_does_not(
     changed18: ChangedServer, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who names it is told the GRANTs, before the first row."""
-    monkeypatch.setattr(leasing, "is_too_small", lambda _: False)
+    monkeypatch.setattr(server_settings, "is_too_small", lambda _: False)
     changed18.execute("CREATE ROLE plain LOGIN", "GRANT CREATE ON DATABASE postgres TO plain", "CREATE SCHEMA plain")
     changed18.execute("ALTER SCHEMA plain OWNER TO plain", "ALTER ROLE plain SET search_path = plain")
     conninfo = make_conninfo(changed18.conninfo, user="plain")
@@ -162,7 +180,7 @@ def test_loads_in_two_databases_overlap(changed: ChangedServer, path: Path, tmp_
     assert seen[1] == "4GB"
     assert [(one.during, one.after) for one in outcome.settings][-1] == ("4GB", "1GB")
     assert changed.snapshot() == before
-    assert changed.execute("SELECT FROM penstock.leases") == []
+    assert changed.execute("SELECT FROM penstock.holds UNION ALL SELECT FROM penstock.changes") == []
 
 
 def test_crash_of_the_server_does_not_keep_settings(changed18: ChangedServer, path: Path) -> None:

@@ -7,18 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from penstock.changes.settings.backend import system_leases
-from penstock.changes.settings.leases import LeaseRequest
+from penstock.changes.server_settings import LeaseRequest
 from penstock.changes.settings.profiles import BULK_LOAD
+from penstock.changes.settings_backend import system_leases
+from penstock.changes.store.table import TableStore
 from penstock.lab import EmbeddedServer
 from penstock.server.connect.connection import ConnectionFactory
-from penstock.server.leases import LeaseStore
 from support.results import has_rows
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.model.server.settings import LeaseReport, SettingsDecision
+    from penstock.server.connect.connection import Connection
     from support.servers import ServerPool
 
 MAJORS = (18, 16, 14)
@@ -29,11 +30,11 @@ SMALL = {"fsync": "off", "full_page_writes": "off", "shared_buffers": "32MB"}
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a server's settings are and where they come from, as three sources tell."""
+    """What a server's settings are and where they come from, as three sources tell; ALTER SYSTEM moves lines."""
 
     settings: list[tuple[Any, ...]]
     files: list[tuple[Any, ...]]
-    auto_conf: str
+    auto_conf: list[str]
 
 
 class ChangedServer:
@@ -54,9 +55,14 @@ class ChangedServer:
     def snapshot(self) -> Settings:
         """Return everything that must be as it was; of a new session, which has read what the postmaster has."""
         return Settings(
-            settings=self.execute("SELECT * FROM pg_settings WHERE source NOT IN ('client', 'session') ORDER BY name"),
-            files=self.execute("SELECT * FROM pg_file_settings ORDER BY seqno"),
-            auto_conf=(self.data_dir / "postgresql.auto.conf").read_text(),
+            settings=self.execute(
+                "SELECT name, setting, unit, source, sourcefile, boot_val, reset_val, pending_restart FROM pg_settings"
+                " WHERE source NOT IN ('client', 'session') ORDER BY name"
+            ),
+            files=self.execute(
+                "SELECT sourcefile, name, setting, applied, error FROM pg_file_settings ORDER BY 1, 2, 3"
+            ),
+            auto_conf=sorted((self.data_dir / "postgresql.auto.conf").read_text().splitlines()),
         )
 
     def show(self, name: str) -> str:
@@ -76,9 +82,9 @@ class ChangedServer:
             while connection.execute("SELECT pg_conf_load_time()").fetchone() == before[:1]:
                 pass
 
-    def store(self) -> LeaseStore:
-        """Return the leases, by a new session, which the caller closes."""
-        return LeaseStore(ConnectionFactory(self.conninfo).connect(label="settings"))
+    def connect(self) -> Connection:
+        """Return a new session, which the caller closes."""
+        return ConnectionFactory(self.conninfo).connect(label="settings")
 
 
 _made: dict[int, ChangedServer] = {}
@@ -99,16 +105,22 @@ def request_for(reason: str = "test", **more: Any) -> LeaseRequest:
     return LeaseRequest(**{"profile": BULK_LOAD, "client": "test host", "reason": reason, **more})
 
 
-def take(store: LeaseStore, request: LeaseRequest) -> tuple[LeaseReport, SettingsDecision]:
+def take(connection: Connection, request: LeaseRequest) -> tuple[LeaseReport, SettingsDecision]:
     """Change settings by ALTER SYSTEM under a new lease."""
-    return system_leases(store).take(request)
+    return system_leases(connection).take(request)
 
 
-def release(store: LeaseStore, lease_id: str) -> LeaseReport:
-    """End a lease that the store's session holds."""
-    return system_leases(store).release(lease_id)
+def release(connection: Connection, lease_id: str) -> LeaseReport:
+    """End a lease that the session holds."""
+    return system_leases(connection).release(lease_id)
 
 
-def restore(store: LeaseStore, *, forgets: bool = False) -> LeaseReport:
+def restore(connection: Connection, *, forgets: bool = False) -> LeaseReport:
     """End leases that no session holds."""
-    return system_leases(store).restore(forgets=forgets)
+    return system_leases(connection).restore(forgets=forgets)
+
+
+def records(connection: Connection) -> list[object]:
+    """Return the changes that are written down, and the leases on them."""
+    store = TableStore(connection=connection)
+    return [*store.read_changes(), *store.read_holds()]

@@ -72,11 +72,11 @@ class PlacedServer:
         done.raise_first()
         return done.temp_place
 
-    def stage(self) -> str | None:
-        """Return how far the place is that is written down, None if none is."""
+    def is_placed(self) -> bool | None:
+        """Return whether the place that is written down was completed, None if none is."""
         with self.keeper() as keeper:
             placement = keeper.read()
-        return None if placement is None else placement.stage
+        return None if placement is None else placement.is_placed
 
     def await_alone(self) -> None:
         """Wait until the backends of a process that was killed are gone."""

@@ -11,8 +11,15 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
+from penstock.api.repair import Repairer
+from penstock.changes.kinds.temp_place import make_change
+from penstock.changes.store.table import TableStore
 from penstock.cli.main import main
 from penstock.errors import TargetError, UsageError
+from penstock.model.load.shape import SERVER, Hold
+from penstock.model.temp.placement import TABLESPACE, Placement, Scope
+from penstock.server.connect.connection import ConnectionFactory
+from penstock.server.ledger import Ledger
 from support.changed_server import ChangedServer
 from support.placed import PlacedServer, make_directory, placed_server
 from support.servers import TEST_SETTINGS
@@ -72,7 +79,7 @@ def test_temporary_work_goes_there_and_back_again(servers: ServerPool, major: in
         before = placed.snapshot()
         assert _spill_and_find(placed, placed.server.conninfo) == 0
         report = placed.place()
-        assert report.placement.stage == "placed"
+        assert report.placement.is_placed
         assert _spill_and_find(placed, placed.server.conninfo) > 0
         assert placed.check().problems == ()
         assert placed.remove().left == ()
@@ -148,7 +155,7 @@ def test_undone_if_temporary_work_goes_elsewhere(placed: PlacedServer) -> None:
         placed.place()
     assert caught.value.hint == "Everything was undone."
     assert placed.snapshot() == before
-    assert placed.stage() is None
+    assert placed.is_placed() is None
     placed.server.execute("ALTER DATABASE postgres RESET temp_tablespaces")
 
 
@@ -158,7 +165,7 @@ def test_undone_if_the_role_may_not_use_it(roles: PlacedServer) -> None:
     with pytest.raises(TargetError, match="permission denied"):
         roles.place("role:reports", granted=("other",))
     assert roles.snapshot() == before
-    assert roles.stage() is None
+    assert roles.is_placed() is None
 
 
 def test_what_somebody_changed_since_stays(placed: PlacedServer) -> None:
@@ -326,8 +333,26 @@ def test_repair_leaves_a_place_that_was_completed(
     assert placed.repair() is None
     assert placed.snapshot() == before
     (step,) = json.loads(penstock("repair", "--plan", "--json", "--to", placed.server.conninfo)[1])["steps"]
-    assert (step["kind"], step["action"]) == ("place", "keep")
+    assert (step["kind"], step["action"]) == ("temp place", "keep")
     placed.remove()
+
+
+def test_record_that_no_superuser_wrote_is_refused(roles: PlacedServer) -> None:
+    """What it names would be run by a superuser: repair says so, and runs nothing."""
+    with ConnectionFactory(roles.server.conninfo).connect() as connection:
+        Ledger().ensure(connection)
+    roles.server.execute("GRANT USAGE ON SCHEMA penstock TO reports")
+    roles.server.execute("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA penstock TO reports")
+    placement = Placement(location="/planted", scope=Scope(kind="server"), granted=(), prior=("planted",))
+    holder = "00000000-0000-0000-0000-000000000001"
+    with ConnectionFactory(roles.server.conninfo, role="reports").connect() as connection:
+        hold = Hold(holder_id=holder, target_oid=SERVER, lock="1", names=(TABLESPACE,))
+        TableStore(connection=connection).write(hold, [make_change(placement, holder)])
+    before = roles.snapshot()
+    with Repairer(ConnectionFactory(roles.server.conninfo)) as repairer:
+        (error,) = repairer.run().errors
+    assert "no superuser" in error.message
+    assert roles.snapshot() == before
 
 
 def test_check_names_roles_that_may_not_use_it(roles: PlacedServer) -> None:

@@ -7,8 +7,10 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import psycopg
 import pytest
 
+from penstock.server.ledger import Ledger
 from support.placed import placed_server
 
 if TYPE_CHECKING:
@@ -68,13 +70,14 @@ def test_killed_at_every_statement(servers: ServerPool, major: int, scope: str, 
         placed.server.execute("DROP ROLE IF EXISTS reports", "CREATE ROLE reports")
         placed.server.execute("ALTER SYSTEM SET temp_tablespaces = 'pg_default'")
         placed.server.reload()
+        with psycopg.connect(placed.server.conninfo, autocommit=True) as connection:
+            # In one transaction, of which no part is found.
+            Ledger().ensure(connection)
         before = placed.snapshot()
         whole = _run(placed, scope, 0)
         assert whole.returncode == 0, whole.stderr
         placing, count = map(int, whole.stdout.split())
         for last in range(1, count + 1):
-            # So that the one that is killed creates it, as the whole run did
-            placed.server.execute("DROP SCHEMA IF EXISTS penstock CASCADE")
             killed = _run(placed, scope, last)
             assert killed.returncode == -signal.SIGKILL, killed.stderr
             placed.await_alone()
@@ -91,7 +94,7 @@ def _end(placed: PlacedServer, scope: str, ending: str) -> None:
         assert placed.check().problems == ()
     elif ending == "repair":
         placed.repair()
-        assert placed.stage() in {None, "placed"}
-    if placed.stage() is not None:
+        assert placed.is_placed() in {None, True}
+    if placed.is_placed() is not None:
         placed.remove()
-    assert placed.stage() is None
+    assert placed.is_placed() is None

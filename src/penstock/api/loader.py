@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from penstock.changes.settings.backend import SettingsBackend
-    from penstock.loading.leases.leasing import LoadLease
+    from penstock.changes.settings_backend import SettingsBackend
     from penstock.loading.plan.plan import TargetInput
+    from penstock.loading.server_settings import LoadLease
     from penstock.model.load.job import LoadJob
     from penstock.model.load.ledger import LedgerOutlook, LeftRejects
     from penstock.model.load.outcome import CheckOutcome, LoadOutcome, LoadProgress, Problem
@@ -319,7 +319,7 @@ class Loader(Closing):
         )
 
     def _lease(self, plan: LoadPlan, tools: LoadTools) -> LoadLease:
-        from penstock.loading.leases.leasing import LoadLease  # noqa: PLC0415 (39 ms, only if settings change)
+        from penstock.loading.server_settings import LoadLease  # noqa: PLC0415 (39 ms, only if settings change)
 
         return LoadLease(plan, self._samples, tools, choice=self._housekeeping.settings, is_local=self.server.is_local)
 

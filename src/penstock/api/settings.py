@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from penstock.access.rds import compose_command
 from penstock.api.closing import Closing
-from penstock.changes.settings.backend import SystemSettings
-from penstock.changes.settings.leases import LeaseRequest
-from penstock.changes.settings.parameter_group import GroupSettings
+from penstock.changes.server_settings import LeaseRequest
+from penstock.changes.settings_backend import GroupSettings, SystemSettings
 from penstock.errors import UsageError
 from penstock.host import measure_disk
 from penstock.loading.claim.claims import client_name
@@ -18,8 +17,9 @@ from penstock.server.facts.facts import read_server_facts
 from penstock.server.table.space import read_table_places
 
 if TYPE_CHECKING:
-    from penstock.changes.settings.backend import SettingsBackend
-    from penstock.model.server.settings import AttachedGroup, LeaseReport, Profile, SettingsDecision, SettingsOverview
+    from penstock.changes.server_settings import SettingsOverview
+    from penstock.changes.settings_backend import SettingsBackend
+    from penstock.model.server.settings import AttachedGroup, LeaseReport, Profile, SettingsDecision
     from penstock.server.connect.connection import ConnectionFactory
 
 
@@ -78,16 +78,16 @@ class ServerSettings(Closing):
 
     def show(self) -> SettingsOverview:
         """Return the settings of profiles as they are, and the leases on them."""
-        return self._backend.overview()
+        return self._backend.leases().overview()
 
     def leases(self) -> SettingsOverview:
         """Return the leases, in the overview that show returns. Raises TargetError where they cannot be seen."""
         self._backend.refuse_blindness()
-        return self._backend.overview()
+        return self._backend.leases().overview()
 
     def compare(self, profile: Profile, *, expected_wal_bytes: int | None = None) -> SettingsDecision:
         """Return what applying a profile would change; changes nothing."""
-        return self._backend.look(self._request(profile, expected_wal_bytes=expected_wal_bytes))[0]
+        return self._backend.leases().look(self._request(profile, expected_wal_bytes=expected_wal_bytes))[0]
 
     def apply(
         self, profile: Profile, *, lasts_s: float, expected_wal_bytes: int | None = None
@@ -101,7 +101,7 @@ class ServerSettings(Closing):
         `forgets` removes the record of leases that were made on another server, before a failover.
         """
         self._backend.refuse_blindness()
-        return self._backend.restore(beginning=beginning, forgets=forgets)
+        return self._backend.leases().restore(beginning=beginning, forgets=forgets)
 
     def _request(
         self, profile: Profile, *, lasts_s: float | None = None, expected_wal_bytes: int | None = None
@@ -109,7 +109,7 @@ class ServerSettings(Closing):
         return LeaseRequest(
             profile=profile,
             client=client_name(),
-            reason="penstock settings apply",
+            reason=f"penstock settings apply ({profile.name})",
             lasts_s=lasts_s,
             expected_wal_bytes=expected_wal_bytes,
             wal_free_bytes=self._find_wal_room(),

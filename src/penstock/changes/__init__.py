@@ -1,5 +1,6 @@
-"""What somebody else's table or server is changed to while loading, and how it is restored: one journal for all kinds.
+"""What is changed at tables, or of the whole server, and how it is restored: one journal for all kinds.
 
-Each change is written down and committed before it is made, and its record ends with what restores it. A step of a load
-decides what is changed; a kind (kinds/) knows how one sort of thing is found, made, looked at and restored.
+Each change is recorded and committed before it is made, together with who wants it. A step of a load, or a command,
+decides what is changed; a kind (kinds/) says how one sort of thing is looked at and restored; a store (store/) has the
+records.
 """

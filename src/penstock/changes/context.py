@@ -1,4 +1,4 @@
-"""What changes are made and restored through, and what came of restoring."""
+"""What changes are made and restored through, what came of restoring, and what a kind of change can do."""
 
 from __future__ import annotations
 
@@ -8,27 +8,32 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.errors import PenstockError, ServerError
-from penstock.model.load.shape import Rebuilt
-from penstock.server.changes.holds import find_other_holds, shape_lock
+from penstock.errors import PenstockError, ServerError, TargetError
+from penstock.model.load.shape import SERVER, Rebuilt
+from penstock.server.changes.holds import shape_lock
 from penstock.server.table.locking import telling_once, with_lock_retries
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
 
+    from penstock.changes.store.store import Store
     from penstock.model.load.outcome import StepProgress
-    from penstock.model.load.shape import Change
+    from penstock.model.load.shape import Change, Hold, RepairAction
+    from penstock.model.server.identity import ServerIdentity
+    from penstock.model.server.settings import SettingResult
+    from penstock.model.temp.placement import PlaceReport
     from penstock.server.connect.connection import Connection, ConnectionFactory
 
 
-# How long locks are tried for where nobody has said: others' batches last ten seconds.
+# How long to try for locks by default: a batch of another load lasts ten seconds.
 PATIENCE_S = 300.0
 
 _WAITING = "waiting for another process that drops or rebuilds indexes of the table"
+_WAITING_SERVER = "waiting for another process that changes the server"
 
 
 class Report(Protocol):
-    """Who wants to hear what is done behind the last row, and how far its parts are."""
+    """Receives what is done after the last row, and the progress of its parts."""
 
     def __call__(self, activity: str, steps: tuple[StepProgress, ...] = ()) -> None:
         """Take note of it."""
@@ -38,10 +43,13 @@ class Report(Protocol):
 class Restored:
     """What was restored, what other loads still want changed, and the errors that were met.
 
-    `copied` are those of records that came with a dump: what they tell of is no loss of these tables.
+    `copied` are those of records that came with a dump: what they tell of is no loss of these tables. `settings` and
+    `temp_place` are of the server.
     """
 
     rebuilt: list[Rebuilt] = field(default_factory=list)
+    settings: list[SettingResult] = field(default_factory=list)
+    temp_place: PlaceReport | None = None
     held: list[str] = field(default_factory=list)
     errors: list[PenstockError] = field(default_factory=list)
     copied: list[PenstockError] = field(default_factory=list)
@@ -67,28 +75,85 @@ class Restored:
         self.rebuilt.append(found)
 
 
+def is_at_table(change: Change) -> bool:
+    """Return whether a change is at a table, and not of the whole server."""
+    return change.target_oid != SERVER
+
+
+class Kind(Protocol):
+    """A kind of change: how it is restored, and what a repair says of it. Methods raise PenstockError."""
+
+    def handles(self, change: Change) -> bool:
+        """Return whether a record is of this kind."""
+
+    def restore(self, context: Context, changes: Sequence[Change], done: Restored) -> Sequence[Change]:
+        """Restore changes at one table, or of the server, under its lock; return those whose records are still to go.
+
+        What is restored in one transaction with the end of its record is not among these.
+        """
+
+    def restore_rest(self, context: Context, oids: set[int], done: Restored) -> None:
+        """Restore what waits until all tables are restored; it takes their locks itself."""
+
+    def describe(self, context: Context, change: Change) -> tuple[RepairAction, str]:
+        """Return what a repair does about a change that no load at work wants, and why."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Context:
-    """One session that has the tables' locks, the ledger's schema, and who wants to hear of what is done.
+    """The store, whose session has the locks, the kinds of change in it, and what is needed to restore them.
 
-    `connect` makes other sessions as they are needed. `retry_for_s` is how long locks are tried for when restoring.
-    `is_local`: the server's processors and memory are this machine's. `held` are the tables that a load has to restore.
+    `notice` and `report` receive what is done. `connect` opens further sessions. `retry_for_s` is how long to try for
+    locks when restoring. `is_local` is whether the server runs on this machine. `held` are the tables that a load has
+    to restore. `leaving` are the ids of holders that do not want their changes any more. `concerns` selects the changes
+    of the store to restore, by default those at tables. `server` is the identity of this server, if holds of another
+    server must be left alone.
     """
 
-    connection: Connection
-    connect: ConnectionFactory
-    schema: str
+    store: Store
+    kinds: Sequence[Kind]
     notice: Callable[[str], None]
+    connect: ConnectionFactory | None = None
     retry_for_s: float = PATIENCE_S
     is_local: bool = False
     report: Report | None = None
     clock: Callable[[], float] = time.perf_counter
     sleep: Callable[[float], None] = time.sleep
     held: set[int] = field(default_factory=set)
+    leaving: Collection[str] = ()
+    concerns: Callable[[Change], bool] = is_at_table
+    server: ServerIdentity | None = None
+
+    @property
+    def connection(self) -> Connection:
+        """Return the store's session."""
+        return self.store.connection
+
+    @property
+    def schema(self) -> str:
+        """Return the ledger's schema."""
+        return self.store.schema
+
+    def kind_of(self, change: Change) -> Kind:
+        """Return the kind of a record. Raises TargetError for one that this penstock does not know."""
+        for kind in self.kinds:
+            if kind.handles(change):
+                return kind
+        raise TargetError(
+            f'{change.kind} "{change.name}" of table "{change.target}" was changed by another version of penstock',
+            detail=f"This one does not know changes of kind {change.kind}.",
+            hint="Run penstock repair of the version that changed it.",
+        )
+
+    def is_over(self, hold: Hold) -> bool:
+        """Return whether a hold's changes are to be restored, unless another one wants them."""
+        is_here = self.server is None or hold.is_of(self.server)
+        return hold.holder_id in self.leaving or (is_here and not hold.is_alive)
 
     def lock(self, oid: int) -> AbstractContextManager[None]:
-        """Hold the lock under which a table is changed. Raises ServerError."""
-        return shape_lock(self.connection, oid, on_wait=partial(self.notice, _WAITING), sleep=self.sleep)
+        """Hold the lock under which a table, or the server, is changed. Raises ServerError."""
+        waiting = _WAITING_SERVER if oid == SERVER else _WAITING
+        return shape_lock(self.connection, oid, on_wait=partial(self.notice, waiting), sleep=self.sleep)
 
     def with_locks(
         self,
@@ -99,7 +164,7 @@ class Context:
         deadline_s: float | None = None,
         connection: Connection | None = None,
     ) -> None:
-        """Run `act` once it gets its locks; say once who is in the way. Raises PenstockError."""
+        """Run `act` once it gets its locks; name the sessions that block it once. Raises PenstockError."""
         with_lock_retries(
             self.connection if connection is None else connection,
             act,
@@ -112,15 +177,21 @@ class Context:
 
     def is_held(self, oid: int, change: Change, done: Restored) -> bool:
         """Whether a load at work wants a table changed, which is noted; the caller has the table's lock."""
-        holds = find_other_holds(self.connection, self.schema, oid)
-        if holds:
-            done.held.append(
-                f'table "{change.target}" is being loaded by load {holds[0].load_id} (backend {holds[0].pid}), which '
-                "rebuilds its indexes and keys"
-            )
-        return bool(holds)
+        for hold in self.store.read_holds(oid):
+            if not self.is_over(hold):
+                done.held.append(describe_held(change, hold))
+                return True
+        return False
 
     def say(self, text: str, steps: tuple[StepProgress, ...] = ()) -> None:
         """Report what is done now."""
         if self.report is not None:
             self.report(text, steps)
+
+
+def describe_held(change: Change, hold: Hold) -> str:
+    """Return which load wants the changes at a table to stay."""
+    return (
+        f'table "{change.target}" is being loaded by load {hold.holder_id} (backend {hold.pid}), which rebuilds its '
+        "indexes and keys"
+    )

@@ -1,29 +1,25 @@
-"""The journal: written down and committed, then made; restored under the table's lock, together with its record's end.
+"""The journal: a change is recorded, committed and made; later it is looked at, restored, and its record removed.
 
-Every change at a table goes through `change_table`, whatever its kind, and through `restore`, whoever restores it: the
-load that made it, the next one, or penstock repair.
+Every change goes through `record` and `restore`, whatever its kind and its store, and whichever process restores it:
+the one that made it, the next one, or penstock repair.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.changes.context import Restored
-from penstock.changes.kinds import KINDS, kind_of
+from penstock.changes.context import Restored, describe_held
 from penstock.errors import PenstockError, TargetError
-from penstock.server.changes.holds import find_other_holds, hold_shape, release_shape
-from penstock.server.changes.kind import TableSwitch
+from penstock.model.load.shape import SERVER, Hold
 from penstock.server.changes.look import copied_record
-from penstock.server.changes.records import delete_changes, find_others, read_changes, write_changes
-from penstock.server.connect.errors import in_transaction
+from penstock.server.changes.records import find_others
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from penstock.changes.context import Context
-    from penstock.changes.kinds import Kind
+    from penstock.changes.kinds.kind import TableKind
     from penstock.model.load.shape import Change
     from penstock.server.changes.kind import Want
 
@@ -52,20 +48,20 @@ def open_records(context: Context, want: Want) -> Records:
     Whoever holds a table last restores all of it. The caller has the table's lock. Raises CannotRecord, ServerError,
     TargetError.
     """
-    connection, schema, oid = context.connection, context.schema, want.table.oid
-    others = find_other_holds(connection, schema, oid, but_load_id=want.load_id)
-    everything = read_changes(connection, schema)
+    oid = want.table.oid
+    others = [hold for hold in context.store.read_holds(oid) if hold.is_alive and hold.holder_id != want.load_id]
+    everything = context.store.read_changes()
     before = [each for each in everything if each.target_oid == oid and not each.is_copied]
     ours = [each for each in before if each.load_id == want.load_id]
     if before and others and not ours:
         _refuse_others(context, before, want)
     if before and (others or ours):
-        _record(context, want)
+        record(context, _hold(want))
     return Records(before=before, ours=ours, everything=everything)
 
 
 def change_table(
-    context: Context, kind: Kind, records: Records, want: Want, *, check: Callable[[], None] = lambda: None
+    context: Context, kind: TableKind, records: Records, want: Want, *, check: Callable[[], None] = lambda: None
 ) -> None:
     """Write down what the kind finds at a table, commit, and make the change; the caller has the table's lock.
 
@@ -78,22 +74,30 @@ def change_table(
         return
     if not (kind.keeps_records and records.ours):
         _refuse_others(context, [*records.before, *changes], want)
-    _record(context, want, stale=stale, new=[change for change in changes if not change.number])
-    what = "drop indexes"
-    if isinstance(kind, TableSwitch):
-        what = f"disable {kind.name}"
-        words = ", ".join(dict.fromkeys(map(kind.words, changes)))
-        context.notice(f'disabling at "{table.name}", to be restored after the load: {words}')
+    record(context, _hold(want), [change for change in changes if not change.number], stale)
+    if (notice := kind.announce(changes)) is not None:
+        context.notice(notice)
 
     def act() -> None:
         kind.apply(context.connection, table.oid, changes)
         check()
 
     relations = {table.oid, *(oid for change in changes for oid in change.relations)}
-    context.with_locks(act, relations=relations, what=f'{what} of "{table.name}"', deadline_s=want.rules.retry_for)
+    what = f'{kind.deed} of "{table.name}"'
+    context.with_locks(act, relations=relations, what=what, deadline_s=want.rules.retry_for)
 
 
-def _settle(kind: Kind, found: Sequence[Change], records: Records) -> tuple[list[Change], list[Change]]:
+def record(context: Context, hold: Hold, new: Sequence[Change] = (), stale: Sequence[Change] = ()) -> None:
+    """Commit records of changes and the hold that wants them, before the changes are made; the caller has the lock."""
+    context.store.write(hold, new, stale)
+    context.held.add(hold.target_oid)
+
+
+def _hold(want: Want) -> Hold:
+    return Hold(holder_id=want.load_id, target_oid=want.table.oid)
+
+
+def _settle(kind: TableKind, found: Sequence[Change], records: Records) -> tuple[list[Change], list[Change]]:
     """Return the changes, those with a record as it has them, and the records that are to go."""
     mine = [each for each in records.everything if kind.handles(each) and not each.is_copied]
     if kind.keeps_records:
@@ -102,17 +106,6 @@ def _settle(kind: Kind, found: Sequence[Change], records: Records) -> tuple[list
         return [known.get((change.relation_oid, change.name), change) for change in found], []
     keys = {(change.target_oid, change.kind, change.relation_oid, change.name) for change in found}
     return list(found), [each for each in mine if (each.target_oid, each.kind, each.relation_oid, each.name) in keys]
-
-
-def _record(context: Context, want: Want, *, stale: Sequence[Change] = (), new: Sequence[Change] = ()) -> None:
-    """Commit the records, and that this load wants the table so, before anything is changed."""
-    connection, schema = context.connection, context.schema
-    with in_transaction(connection, "recording changes at a table"):
-        if stale:
-            delete_changes(connection, schema, stale)
-        hold_shape(connection, schema, load_id=want.load_id, target_oid=want.table.oid)
-        write_changes(connection, schema, new)
-    context.held.add(want.table.oid)
 
 
 def _refuse_others(context: Context, changes: Sequence[Change], want: Want) -> None:
@@ -136,50 +129,51 @@ def _cannot_record(want: Want, why: str, *, detail: str | None = None, hint: str
 # ---------------------------------------------------------------- restored
 
 
-def restore(context: Context, oids: Iterable[int], *, load_id: str | None = None) -> Restored:
-    """Restore what was changed at tables, as far as no load at work wants it so.
+def restore(context: Context, oids: Iterable[int]) -> Restored:
+    """Restore what was changed at tables, or of the server, as far as no live hold wants it so.
 
-    `load_id` is a load of ours that wants it no longer. What fails is in the result, and what of the same table was
-    not begun by then stays, but for foreign keys. Raises ServerError where the server goes away.
+    What fails is in the result; changes of the same table that come after it are not restored. Raises ServerError if
+    the connection is lost.
     """
-    wanted = sorted(set(oids))
+    wanted = set(oids)
     done = Restored()
-    for oid in wanted:
-        _restore_table(context, oid, load_id, done)
-    for kind in KINDS:
-        if not isinstance(kind, TableSwitch):
-            kind.restore_rest(context, set(wanted), done)
+    for oid in sorted(wanted):
+        _restore_at(context, oid, done)
+    for kind in context.kinds:
+        kind.restore_rest(context, wanted, done)
     return done
 
 
-def _restore_table(context: Context, oid: int, load_id: str | None, done: Restored) -> None:
-    connection, schema = context.connection, context.schema
+def _restore_at(context: Context, oid: int, done: Restored) -> None:
+    store = context.store
     with context.lock(oid):
-        if load_id is not None:
-            release_shape(connection, schema, load_id=load_id, target_oid=oid)
-        written = read_changes(connection, schema, target_oid=oid)
+        written, holds = list(filter(context.concerns, store.read_changes(oid))), store.read_holds(oid)
         done.copied += [copied_record(change) for change in written if change.is_copied]
+        staying = [hold for hold in holds if not context.is_over(hold)]
         changes = [change for change in written if not change.is_copied]
-        if not changes or context.is_held(oid, changes[0], done):
-            return
+        free = [change for change in changes if not any(hold.wants(change) for hold in staying)]
+        if staying and oid != SERVER:
+            done.held += [describe_held(change, staying[0]) for change in changes[:1]]
+        ended: list[Change] = []
+        left: list[Change] = []
         try:
-            for kind in KINDS:
-                _restore_kind(context, kind, [change for change in changes if kind.handles(change)], done)
-            for change in changes:
-                kind_of(change)
+            for kind in context.kinds:
+                if mine := [change for change in free if kind.handles(change)]:
+                    ended += kind.restore(context, mine, done)
+            for change in free:
+                context.kind_of(change)
         except PenstockError as error:
             if error.is_transient:
                 raise
             done.errors.append(error)
+            left = [change for change in free if change not in ended]
+        over = [hold for hold in holds if context.is_over(hold)]
+        if oid == SERVER:
+            # A hold of another kind keeps its records. A hold whose changes were not restored tells their server.
+            over = [hold for hold in over if hold.holder_id in context.leaving or _wants(hold, free)]
+            over = [hold for hold in over if not _wants(hold, left)]
+        store.forget(oid, ended, [hold.holder_id for hold in over])
 
 
-def _restore_kind(context: Context, kind: Kind, changes: Sequence[Change], done: Restored) -> None:
-    if not isinstance(kind, TableSwitch):
-        kind.restore_table(context, changes, done)
-        return
-    for change in changes:
-        began_s = context.clock()
-        act = partial(kind.restore, context.connection, context.schema, change)
-        what = f'rebuild "{change.name}" of "{change.target}"'
-        context.with_locks(act, relations=[change.relation_oid], what=what)
-        done.note(change, context.clock() - began_s)
+def _wants(hold: Hold, changes: Sequence[Change]) -> bool:
+    return any(hold.wants(change) for change in changes)

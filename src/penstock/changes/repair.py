@@ -7,93 +7,64 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
+from penstock.changes.context import Restored
 from penstock.changes.journal import restore
-from penstock.changes.kinds import kind_of
 from penstock.errors import PenstockError, TargetError
 from penstock.model.load.shape import RepairStep
-from penstock.server.changes.holds import find_other_holds, read_holds
-from penstock.server.changes.kind import TableSwitch
 from penstock.server.changes.look import copied_record
 from penstock.server.changes.missing import group_attached, read_failed
 from penstock.server.changes.parts import check_foreign_key_record, is_foreign_key
 from penstock.server.changes.rebuild import describe_again, drop_records
-from penstock.server.changes.records import read_changes
-from penstock.server.ledger.schema import has_ledger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
-    from penstock.changes.context import Context, Report, Restored
+    from penstock.changes.context import Context, Report
     from penstock.model.load.outcome import StepProgress
-    from penstock.model.load.shape import Change, RepairAction
-    from penstock.server.connect.connection import Connection
+    from penstock.model.load.shape import Change, Hold, RepairAction
+
+    _Decision = tuple[RepairAction, str]
 
 
 _GIVEN_UP = "it will not be rebuilt; to create it by hand: "
 
 
-class Store(Protocol):
-    """A place where changes are written down: the ledger for tables, a database of the cluster or tags for settings."""
+def plan_repair(contexts: Sequence[Context]) -> list[RepairStep]:
+    """Return what `repair` would do, a step for each record; changes nothing. Raises PenstockError.
 
-    def plan(self) -> list[RepairStep]:
-        """Return what `restore` would do, a step for each record; changes nothing. Raises PenstockError."""
-
-    def restore(self, done: Restored) -> None:
-        """Restore everything that no load at work wants changed; errors that are met go to `done`."""
-
-
-def plan_repair(stores: Sequence[Store]) -> list[RepairStep]:
-    """Return what `repair` would do; changes nothing. Raises PenstockError."""
-    return [step for store in stores for step in store.plan()]
-
-
-def repair(stores: Sequence[Store], done: Restored) -> None:
-    """Restore what each store has that no load at work wants changed, the last one first: tables may take hours.
-
-    Errors are in `done`. Raises ServerError where the server goes away.
+    What is attached to a part of a partitioned table is counted with it.
     """
-    for store in reversed(stores):
-        store.restore(done)
+    steps = []
+    for context in contexts:
+        if not context.store.exists():
+            continue
+        changes = list(filter(context.concerns, context.store.read_changes()))
+        holds = [hold for hold in context.store.read_holds() if not context.is_over(hold)]
+        found = {(each.target_oid, each.number): _decide_step(context, each, holds) for each in changes}
 
-
-class TableStore:
-    """The ledger's records of changes at tables."""
-
-    def __init__(self, context: Context) -> None:
-        self._context = replace(context, report=_telling_once(context.notice))
-
-    def plan(self) -> list[RepairStep]:
-        """Return a step for each record; what is attached to a part of a partitioned table is counted with it."""
-        connection, schema = self._context.connection, self._context.schema
-        if not has_ledger(connection, schema):
-            return []
-        holders = {
-            hold.target_oid: f"load {hold.load_id} is running (backend {hold.pid}), and rebuilds it"
-            for hold in read_holds(connection, schema)
-            if hold.pid is not None
-        }
-        changes = read_changes(connection, schema)
-        found = {(each.target_oid, each.number): _decide_step(each, holders, connection) for each in changes}
-
-        def is_alike(one: Change, other: Change) -> bool:
+        def is_alike(one: Change, other: Change, found: dict[tuple[int, int], _Decision] = found) -> bool:
             step = found[one.target_oid, one.number]
             return step == found[other.target_oid, other.number] and step[0] != "refuse"
 
-        return [
+        steps += [
             replace(_make_step(top, *found[top.target_oid, top.number]), attached=len(attached))
             for top, *attached in group_attached(changes, is_alike=is_alike)
         ]
+    return steps
 
-    def restore(self, done: Restored) -> None:
-        """Restore all tables. Raises ServerError."""
-        connection, schema = self._context.connection, self._context.schema
-        if has_ledger(connection, schema):
-            found = restore(self._context, {change.target_oid for change in read_changes(connection, schema)})
-            done.rebuilt += found.rebuilt
-            done.held += found.held
-            done.errors += found.errors + found.copied
+
+def repair(context: Context, done: Restored) -> None:
+    """Restore what a store has that no load at work wants changed. Raises ServerError if the connection is lost."""
+    context = replace(context, report=_telling_once(context.notice))
+    written = list(filter(context.concerns, context.store.read_changes())) if context.store.exists() else []
+    found = restore(context, {change.target_oid for change in written}) if written else Restored()
+    done.rebuilt += found.rebuilt
+    done.settings += found.settings
+    done.temp_place = found.temp_place or done.temp_place
+    done.held += found.held
+    done.errors += found.errors + found.copied
 
 
 def forget_missing(context: Context, names: Sequence[str], *, only_planned: bool) -> list[RepairStep]:
@@ -107,9 +78,9 @@ def forget_missing(context: Context, names: Sequence[str], *, only_planned: bool
     with ExitStack() as locks:
         for oid in sorted({change.target_oid for change in chosen}):
             locks.enter_context(context.lock(oid))
-            if holds := find_other_holds(connection, schema, oid):
+            if holds := [hold for hold in context.store.read_holds(oid) if hold.is_alive]:
                 raise TargetError(
-                    f"load {holds[0].load_id} is running (backend {holds[0].pid}), and rebuilds what is missing",
+                    f"load {holds[0].holder_id} is running (backend {holds[0].pid}), and rebuilds what is missing",
                     hint="Run it again when that load has ended.",
                 )
         # Under the locks: what was restored by now is not missing.
@@ -154,28 +125,27 @@ def _make_step(change: Change, action: RepairAction, reason: str) -> RepairStep:
     )
 
 
-def _decide_step(change: Change, holders: Mapping[int, str], connection: Connection) -> tuple[RepairAction, str]:
+def _decide_step(context: Context, change: Change, holds: Sequence[Hold]) -> _Decision:
     if change.is_copied:
         return "refuse", copied_record(change).message
-    tables = [change.target_oid]
     try:
-        if is_foreign_key(change):
+        is_key = is_foreign_key(change)
+        if is_key:
             check_foreign_key_record(change)
-            tables += change.relations
-        for oid in filter(holders.get, tables):
-            return "wait", holders[oid]
-        kind = kind_of(change)
-        state = kind.look(connection, change)
-        if isinstance(kind, TableSwitch):
-            was_changed = f"load {change.load_id} has disabled it"
-            return ("restore", was_changed) if state == "absent" else ("forget", "it was dropped or enabled")
+        for hold in holds:
+            if hold.wants(change) or (is_key and hold.target_oid in change.relations):
+                return _decide_held(context, hold)
+        return context.kind_of(change).describe(context, change)
     except PenstockError as error:
         return "refuse", error.message
-    steps: dict[str, tuple[RepairAction, str]] = {
-        "gone": ("forget", "the table does not exist any more"),
-        "there": ("forget", "it exists as before"),
-        "begun": ("finish", change.failure or "its rebuild was begun"),
-        "made": ("finish", "it exists, and is not attached to the partitioned table's"),
-        "absent": ("rebuild", change.failure or f"load {change.load_id} has dropped it"),
-    }
-    return steps[state]
+
+
+def _decide_held(context: Context, hold: Hold) -> _Decision:
+    if context.server is not None and not hold.is_of(context.server):
+        return "refuse", f"it was changed on {hold.server}: run penstock settings restore"
+    if hold.pid is not None:
+        who = hold.reason or f"load {hold.holder_id}"
+        return "wait", f"{who} is running (backend {hold.pid}), and restores it"
+    if hold.until is not None:
+        return "wait", f"its lease lasts until {hold.until:%Y-%m-%d %H:%M:%S} or penstock settings restore"
+    return "keep", f"it stays until penstock {hold.reason}"

@@ -14,7 +14,7 @@ from penstock.server.ledger import Ledger
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.changes.settings.backend import SettingsBackend
+    from penstock.changes.settings_backend import SettingsBackend
     from penstock.files import SourceReader
     from penstock.loading.plan.guard import SpaceGuard
     from penstock.model.load.outcome import LoadProgress

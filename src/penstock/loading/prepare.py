@@ -219,7 +219,7 @@ class _Preparation:
         running, known, identity = found.running, found.known, digest(meaning)
         skipped = sum(decision.action == "skip" for decision in decisions)
         if running is None and skipped == len(decisions):
-            return NothingToDo(skipped=skipped, changed_by=found.changed_by, leases=found.leases)
+            return NothingToDo(skipped=skipped, changed_by=found.changed_by, server_holds=found.server_holds)
         self._look_at_unseen(works, decisions, found.renamed)
         if running is None:
             _warn_of_unpublished(self._plan, self._tools, self._connection)
@@ -253,7 +253,7 @@ class _Preparation:
             rows_committed=sum(work.coverage.rows for work in prepared),
             landings=landings,
             changed_by=found.changed_by,
-            leases=found.leases,
+            server_holds=found.server_holds,
             objects={work.number: work for work in prepared},
             tables=self._find_tables(facts, created, landings),
         )

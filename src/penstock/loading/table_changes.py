@@ -14,11 +14,12 @@ from penstock.changes.context import PATIENCE_S, Context
 from penstock.changes.journal import CannotRecord, change_table, open_records, restore
 from penstock.changes.kinds import KINDS
 from penstock.changes.kinds.indexes import IndexesAndKeys
+from penstock.changes.store.table import TableStore
 from penstock.errors import PenstockError, ServerError, TargetError
 from penstock.loading.claim.prepared import tables_made
 from penstock.loading.plan.shape_plan import decide, is_truncated
 from penstock.server.changes.drop import make_changes
-from penstock.server.changes.holds import read_holds, release_shape
+from penstock.server.changes.holds import read_holds
 from penstock.server.changes.kind import Want
 from penstock.server.changes.missing import read_missing, refuse_missing
 from penstock.server.changes.parts import PART_KINDS, capture_tree, place_of
@@ -218,17 +219,15 @@ class TableChanges:
         if not self.is_holding:
             return
         try:
-            holds = read_holds(connection, self._schema, load_id=load_id)
-            for lock in {hold.lock for hold in holds}:
+            holds = read_holds(connection, self._schema, holder=load_id)
+            for lock in {hold.lock for hold in holds if hold.lock is not None}:
                 if not self._take_lock(lock, connection):
                     # A session of ours whose connection broke may last until the server notices.
                     pid = find_lock_holder(connection, lock)
                     self.tell_left(f"backend {pid} holds the load's lock", how=f"{_REPAIR} if it does not resume it")
                     return
-            for hold in holds:
-                release_shape(connection, self._schema, load_id=load_id, target_oid=hold.target_oid)
             self._tools.notice("rebuilding indexes and keys; interrupt to leave them to penstock repair")
-            self._restore(self._held, connection).raise_first()
+            self._restore(self._held, connection, load_id=load_id).raise_first()
             self._held.clear()
         except (PenstockError, KeyboardInterrupt) as trouble:
             why = trouble.message if isinstance(trouble, PenstockError) else "interrupted"
@@ -275,7 +274,8 @@ class TableChanges:
     def _restore(
         self, oids: Collection[int], connection: Connection, *, load_id: str | None = None, report: Report | None = None
     ) -> Restored:
-        done = restore(self._context(connection, report), oids, load_id=load_id)
+        context = replace(self._context(connection, report), leaving=() if load_id is None else (load_id,))
+        done = restore(context, oids)
         for text in dict.fromkeys(done.held):
             self._tools.warnings.warn("parked-left", text)
         return done
@@ -283,9 +283,9 @@ class TableChanges:
     def _context(self, connection: Connection, report: Report | None = None) -> Context:
         tools = self._tools
         return Context(
-            connection=connection,
+            store=TableStore(connection=connection, schema=self._schema),
+            kinds=KINDS,
             connect=tools.connect,
-            schema=self._schema,
             notice=tools.notice,
             retry_for_s=max(self._plan.job.rules.retry_for, PATIENCE_S),
             is_local=tools.guard is not None,

@@ -61,7 +61,6 @@ _LOOKS = {
     "sequence": "SELECT last_value >= (SELECT max(number) FROM plain) FROM plain_number_seq",
     "loads": "SELECT state FROM penstock.loads",
     "left": "SELECT (SELECT count(*) FROM penstock.changes), (SELECT count(*) FROM penstock.holds),"
-    " (SELECT count(*) FROM penstock.lease_notes),"
     " (SELECT count(*) FROM pg_class WHERE relnamespace = 'penstock'::regnamespace AND relname ~ '^staging_')",
     "settings": "SELECT name, setting FROM pg_file_settings WHERE sourcefile ~ 'auto.conf$' ORDER BY 1",
 }

@@ -28,7 +28,7 @@ _RIGHTS = SettingsRights(
     reads_settings=True,
     reads_files=True,
     may_reload=True,
-    may_write_leases=True,
+    may_record=True,
     allows_alter_system=True,
 )
 _SERVER = SettingsFacts(

@@ -86,6 +86,7 @@ class Builders:
             return self._waiting.pop(0) if self._waiting else None
 
     def _work(self, number: int) -> None:
+        assert self._context.connect is not None, "who restores tables can open sessions"
         try:
             connection = self._context.connect.connect(label=f"rebuild {number + 1}")
         except ServerError as error:

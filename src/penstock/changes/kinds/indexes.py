@@ -39,13 +39,12 @@ from penstock.server.changes.rebuild import (
     noting_failure,
     validate_foreign_key,
 )
-from penstock.server.changes.records import read_changes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from penstock.changes.context import Context, Restored
-    from penstock.model.load.shape import Change
+    from penstock.model.load.shape import Change, RepairAction
     from penstock.server.changes.kind import Want
     from penstock.server.changes.look import State
     from penstock.server.changes.parts import Place
@@ -55,31 +54,42 @@ _log = logging.getLogger(__name__)
 
 
 class IndexesAndKeys:
-    """Drops what a load's plan says (loading/plan/parking), and rebuilds it all at once."""
+    """Drops what a load's plan says (loading/plan/parking), and rebuilds it all at once; see TableKind."""
 
+    deed = "drop indexes"
     keeps_records = True
 
     def handles(self, change: Change) -> bool:
-        """Whether a record is of an index, key or foreign key."""
         return change.kind in PART_KINDS
 
     def find(self, connection: Connection, want: Want) -> Sequence[Change]:  # noqa: ARG002 (the plan has looked)
-        """Return what the plan drops."""
         return want.parts
+
+    def announce(self, changes: Sequence[Change]) -> None:
+        """Say nothing: the plan has."""
 
     apply = staticmethod(drop_parts)
 
-    def look(self, connection: Connection, change: Change) -> State:
-        """Return how far it is rebuilt."""
-        return look_at(capture_for(connection, change), change)
-
-    def restore_table(self, context: Context, changes: Sequence[Change], done: Restored) -> None:
-        """Rebuild the indexes and keys of a table and its partitions, under its lock. Raises PenstockError."""
+    def restore(self, context: Context, changes: Sequence[Change], done: Restored) -> Sequence[Change]:
+        """Rebuild the indexes and keys of a table and its partitions, each with the end of its record."""
         _Rebuild(context, done).rebuild_indexes([change for change in changes if not is_foreign_key(change)])
+        return ()
 
     def restore_rest(self, context: Context, oids: set[int], done: Restored) -> None:
-        """Rebuild the foreign keys of the tables, and to them."""
+        """Rebuild the foreign keys of the tables, and to them, if the keys of both their tables stand."""
         _Rebuild(context, done).rebuild_keys(oids)
+
+    def describe(self, context: Context, change: Change) -> tuple[RepairAction, str]:
+        if is_foreign_key(change):
+            check_foreign_key_record(change)
+        steps: dict[State, tuple[RepairAction, str]] = {
+            "gone": ("forget", "the table does not exist any more"),
+            "there": ("forget", "it exists as before"),
+            "begun": ("finish", change.failure or "its rebuild was begun"),
+            "made": ("finish", "it exists, and is not attached to the partitioned table's"),
+            "absent": ("rebuild", change.failure or f"load {change.load_id} has dropped it"),
+        }
+        return steps[look_at(capture_for(context.connection, change), change)]
 
 
 class _Rebuild:
@@ -182,7 +192,7 @@ class _Rebuild:
 
     def _read_keys(self, oids: set[int]) -> list[Change]:
         """Return the foreign keys of the tables, and to them, of which the key that they rely on stands."""
-        written = [change for change in read_changes(self._connection, self._schema) if not change.is_copied]
+        written = [change for change in self._context.store.read_changes() if not change.is_copied]
         missing = {place_of(each) for each in written if each.kind in PART_KINDS and not is_foreign_key(each)}
         changes = []
         for change in filter(is_foreign_key, written):
@@ -200,7 +210,7 @@ class _Rebuild:
         """Add a foreign key that is not there; have the server look at the rows, if it `is_validating`."""
         context, connection, schema = self._context, self._connection, self._schema
         with context.lock(found.target_oid):
-            now = read_changes(connection, schema, target_oid=found.target_oid)
+            now = context.store.read_changes(found.target_oid)
             change = next((each for each in now if each.number == found.number and each.name == found.name), None)
             if change is None or any(context.is_held(oid, change, self._done) for oid in sorted(_tables_of(found))):
                 return

@@ -17,6 +17,8 @@ from penstock.model.server.settings import SettingChange, SettingsDecision, Sett
 from penstock.units import format_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from penstock.model.server.settings import Backend, Profile, ProfileValue, SettingsFacts
 
 # Values that no file changes: given when the server was started, or computed by it.
@@ -64,7 +66,10 @@ def decide(profile: Profile, facts: SettingsFacts) -> SettingsDecision:
             changes.append(decided)
         else:
             skips.append(decided)
-    backend, obstacle, remedy = find_obstacle(facts, [change.name for change in changes if change.scope == "server"])
+    leased = [change for change in changes if change.scope == "server"]
+    backend, obstacle, remedy = find_obstacle(facts, [change.name for change in leased])
+    if obstacle is None and (held := _find_held(leased, facts)) is not None:
+        obstacle, remedy = held, "Run it again when that has ended, or ask for the same value."
     return SettingsDecision(
         profile=profile.name,
         backend=backend,
@@ -101,6 +106,16 @@ def _decide_value(value: ProfileValue, facts: SettingsFacts) -> SettingChange | 
         text=to_text(value.name, target) if value.scope == "server" else value.text,
         reason=reason,
     )
+
+
+def _find_held(changes: Sequence[SettingChange], facts: SettingsFacts) -> str | None:
+    """Return who has given one of the settings another value; several may want the same one."""
+    for change in changes:
+        value, who = facts.held.get(change.name, (change.value, ""))
+        if abs(value - change.value) > 1e-9:
+            shown = show(f"{value:g}", change.prior.unit)
+            return f"{change.name} is {shown} for {who}, and would be {show(f'{change.value:g}', change.prior.unit)}"
+    return None
 
 
 def _max_wal_size(facts: SettingsFacts) -> tuple[float, str]:
@@ -224,7 +239,7 @@ def missing_grants(facts: SettingsFacts, names: list[str]) -> list[str]:
         grants.append(f"GRANT EXECUTE ON FUNCTION pg_catalog.pg_show_all_file_settings() TO {user};")
     if not rights.may_reload:
         grants.append(f"GRANT EXECUTE ON FUNCTION pg_catalog.pg_reload_conf() TO {user};")
-    if not rights.may_write_leases:
+    if not rights.may_record:
         grants.append(f"In database postgres: {init_command('penstock', rights.user)}")
     return grants
 

@@ -82,8 +82,8 @@ BULK_LOAD = Profile(
 
 PROFILES: Mapping[str, Profile] = MappingProxyType({BULK_LOAD.name: BULK_LOAD})
 
-# What `penstock settings apply NAME=VALUE` takes: numbers of which the largest serves all who ask for one, changed by a
-# reload. No text is among them that a server would run, so that a lease can do no more than these.
+# What `penstock settings apply NAME=VALUE` takes: numbers, changed by a reload. No text is
+# among them that a server would run, so that a lease can do no more than these.
 LEASABLE: Mapping[str, str] = MappingProxyType(
     {
         "max_wal_size": "MB",

@@ -84,6 +84,15 @@ def to_text(name: str, value: float) -> str:
     return f"{number}{LEASABLE[name]}"
 
 
+def write_number(_: str, value: float) -> str:
+    """Return a setting as a parameter group has it: a number in pg_settings' unit.
+
+    >>> write_number("checkpoint_timeout", 1800.0)
+    '1800'
+    """
+    return f"{value:.10g}"
+
+
 def show(value: str, unit: str | None) -> str:
     """Return pg_settings' value and unit as SHOW has them, more or less.
 

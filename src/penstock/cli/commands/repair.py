@@ -17,7 +17,7 @@ from penstock.cli.terminal.output import write_result
 from penstock.cli.views.loads_view import staging_object
 from penstock.cli.views.outcome_view import describe_place, place_object
 from penstock.cli.views.parking_view import name_with_attached
-from penstock.cli.views.settings_view import describe_report
+from penstock.cli.views.settings_view import describe_results
 from penstock.cli.views.temp.place_view import describe_removed, report_object
 from penstock.model.load.job import Housekeeping
 from penstock.model.options import pick, split_names
@@ -82,7 +82,7 @@ def repair(
     if as_json:
         errors = [{"message": error.message, "detail": error.detail, "hint": error.hint} for error in done.errors]
         rebuilt = [asdict(each) for each in done.rebuilt]
-        settings = [asdict(each) for each in done.settings.results]
+        settings = [asdict(each) for each in done.settings]
         dropped = [staging_object(each) for each in done.dropped]
         temp_place = None if done.temp_place is None else report_object(done.temp_place)
         result = {"rebuilt": rebuilt, "settings": settings, "dropped": dropped, "temp_place": temp_place}
@@ -103,7 +103,7 @@ def describe_steps(steps: Sequence[RepairStep], place: str = "") -> list[str]:
 
 def describe_repair(done: RepairOutcome, place: str) -> list[str]:
     """Return what a repair has put back."""
-    lines = [f"settings: {line}" for line in describe_report(done.settings)] if done.settings.lease_ids else []
+    lines = [f"settings: {line}" for line in describe_results(done.settings)]
     lines += [f"dropped {each.table} ({format_bytes(each.size_bytes)})" for each in done.dropped]
     lines += [] if done.temp_place is None else describe_removed(done.temp_place)
     if done.rebuilt:

@@ -6,22 +6,22 @@ from dataclasses import asdict
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from penstock.changes.settings.values import show, to_text
+from penstock.changes.settings.values import show
 from penstock.cli.terminal.columns import line_up
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from penstock.changes.server_settings import SettingsOverview
+    from penstock.model.load.shape import Hold
     from penstock.model.refusals import Refusal
     from penstock.model.server.settings import (
-        Lease,
         LeasedSetting,
         LeaseReport,
         LoadSettings,
         Profile,
         SettingResult,
         SettingsDecision,
-        SettingsOverview,
     )
 
 _WIDTH = 110
@@ -90,13 +90,13 @@ def describe_leases(overview: SettingsOverview) -> list[str]:
     return line_up([heads, *rows], align="<<<<<<<")
 
 
-def _lease_row(lease: Lease, overview: SettingsOverview) -> tuple[str, ...]:
+def _lease_row(lease: Hold, overview: SettingsOverview) -> tuple[str, ...]:
     until = "its session ends" if lease.until is None else f"{lease.until:%Y-%m-%d %H:%M:%S}"
-    wanted = ", ".join(f"{name} {show_text(to_text(name, value))}" for name, value in lease.wanted.items())
+    wanted = ", ".join(f"{name} {show_text(text)}" for name, text in _find_wanted(lease, overview).items())
     return (
-        lease.lease_id[:8],
+        lease.holder_id[:8],
         _lease_state(lease, overview),
-        f"{lease.began_at:%Y-%m-%d %H:%M:%S}",
+        "" if lease.made_at is None else f"{lease.made_at:%Y-%m-%d %H:%M:%S}",
         until,
         wanted,
         f"{lease.owner} on {lease.client}",
@@ -104,14 +104,19 @@ def _lease_row(lease: Lease, overview: SettingsOverview) -> tuple[str, ...]:
     )
 
 
-def _lease_state(lease: Lease, overview: SettingsOverview) -> str:
-    if not lease.server.is_same(overview.identity):
+def _find_wanted(lease: Hold, overview: SettingsOverview) -> dict[str, str]:
+    """Return the settings of a lease, as they were set."""
+    return {change.name: str(change.record.get("wanted")) for change in overview.changes if lease.wants(change)}
+
+
+def _lease_state(lease: Hold, overview: SettingsOverview) -> str:
+    if not lease.is_of(overview.identity):
         return "of another server"
-    if lease.holder_pid is not None:
-        return f"held by backend {lease.holder_pid}"
+    if lease.pid is not None:
+        return f"held by backend {lease.pid}"
     if lease.until is None:
         return "session ended"
-    return "expired" if lease.is_over(overview.as_of) else "active"
+    return "active" if lease.stands else "expired"
 
 
 def overview_object(overview: SettingsOverview) -> dict[str, object]:
@@ -123,11 +128,18 @@ def overview_object(overview: SettingsOverview) -> dict[str, object]:
     }
 
 
-def _lease_object(lease: Lease, overview: SettingsOverview) -> dict[str, object]:
-    return asdict(lease) | {
-        "state": _lease_state(lease, overview),
-        "began_at": lease.began_at.isoformat(),
+def _lease_object(lease: Hold, overview: SettingsOverview) -> dict[str, object]:
+    return {
+        "lease_id": lease.holder_id,
+        "owner": lease.owner,
+        "client": lease.client,
+        "reason": lease.reason,
+        "began_at": None if lease.made_at is None else lease.made_at.isoformat(),
         "until": None if lease.until is None else lease.until.isoformat(),
+        "server": None if lease.server is None else asdict(lease.server),
+        "wanted": _find_wanted(lease, overview),
+        "holder_pid": lease.pid,
+        "state": _lease_state(lease, overview),
     }
 
 
@@ -177,10 +189,14 @@ def describe_load_settings(settings: LoadSettings) -> list[str]:
 
 def describe_report(report: LeaseReport) -> list[str]:
     """Return what was done about leases, setting by setting."""
-    lines = line_up([_result_row(result) for result in report.results], align="<<<<<") if report.results else []
-    if not lines and not report.lease_ids:
+    if not report.results and not report.lease_ids:
         return ["nothing to restore"]
-    return lines
+    return describe_results(report.results)
+
+
+def describe_results(results: Sequence[SettingResult]) -> list[str]:
+    """Return what became of settings, line by line."""
+    return line_up([_result_row(result) for result in results], align="<<<<<") if results else []
 
 
 def _result_row(result: SettingResult) -> tuple[str, ...]:

@@ -56,7 +56,7 @@ class PreparedLoad:
     `work` leaves out objects that are complete; `skipped` counts those that earlier loads have loaded, `rows_before`
     the rows that this load had committed to its tables, `rows_committed` those in landing tables too. `objects` has
     each object by its number, complete ones too; `tables` has what the names of the tables mean. `changed_by` and
-    `leases` are the ledger's; see LedgerFindings.
+    `server_holds` are the ledger's; see LedgerFindings.
     """
 
     claim: Claim
@@ -67,7 +67,7 @@ class PreparedLoad:
     rows_committed: int = 0
     landings: tuple[TargetLanding, ...] = ()
     changed_by: Mapping[int, Collection[str]] = field(default_factory=dict)
-    leases: Sequence[str] = ()
+    server_holds: Sequence[str] = ()
     objects: Mapping[int, ObjectWork] = field(default_factory=dict)
     tables: Mapping[TableName, LoadedTable] = field(default_factory=dict)
 
@@ -78,7 +78,7 @@ class NothingToDo:
 
     skipped: int
     changed_by: Mapping[int, Collection[str]] = field(default_factory=dict)
-    leases: Sequence[str] = ()
+    server_holds: Sequence[str] = ()
 
 
 def tables_made(plan: LoadPlan, created: Sequence[CreatedTable]) -> dict[TableName, CreatedTable]:

@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.loading.leases.left_leases import end_left_leases, find_noted
+from penstock.errors import PenstockError
 from penstock.loading.steps.step import Step
+from penstock.model.load.shape import SERVER
+from penstock.server.changes.holds import delete_holds, read_holds
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from penstock.loading.claim.prepared import NothingToDo
     from penstock.loading.context import LoadTools
     from penstock.loading.steps.step import RunningLoad
@@ -28,30 +32,59 @@ class Settings(Step):
         """Take the lease, then restore what is left; once, since a lease outlives the load's sessions."""
         if self._is_done:
             return
-        noted = load.prepared.leases
+        noted = load.prepared.server_holds
         if self._lease is not None:
             if load.lease_id is None:
                 self._lease.take()
             load.lease_id = self._lease.lease_id
-            # Behind it: where a fault came while it was taken, another note is left than the one that counts.
-            noted = find_noted(self._tools, connection)
+            # Read after the lease is taken: a fault while it was taken may have left the note of an earlier attempt.
+            holds = read_holds(connection, self._tools.ledger.schema, target_oid=SERVER)
+            noted = [hold.holder_id for hold in holds if not (hold.stands and hold.until is None)]
         if others := [lease_id for lease_id in noted if lease_id != load.lease_id]:
-            end_left_leases(self._tools, connection, others)
+            end_left_settings(self._tools, connection, others)
         self._is_done = True
 
     def conclude(self, load: RunningLoad, outcome: LoadOutcome) -> LoadOutcome:  # noqa: ARG002 (a step's)
-        """Restore the settings; where the server is away, wait as the load does."""
+        """Restore the settings; wait as the load does if the server is not available."""
         if self._lease is None:
             return outcome
         self._lease.release(is_patient=True)
         return replace(outcome, settings=self._lease.settings)
 
     def on_failure(self, load: RunningLoad, connection: Connection | None, why: str) -> None:  # noqa: ARG002 (a step's)
-        """Restore the settings; where the load has waited in vain, they do not wait once more."""
+        """Restore the settings; do not wait for the server again if the load has waited in vain."""
         if self._lease is not None:
             self._lease.release(is_patient=False)
 
     def nothing_to_do(self, nothing: NothingToDo, connection: Connection) -> None:
         """Restore what is left."""
-        if nothing.leases:
-            end_left_leases(self._tools, connection, nothing.leases)
+        if nothing.server_holds:
+            end_left_settings(self._tools, connection, nothing.server_holds)
+
+
+def end_left_settings(tools: LoadTools, connection: Connection, lease_ids: Sequence[str]) -> None:
+    """Restore settings under leases that the ledger notes and nobody holds; what cannot be is reported and stays noted.
+
+    `connection` is to the ledger's database. Raises ServerError.
+    """
+    if tools.open_settings is None:
+        return
+    try:
+        backend = tools.open_settings()
+        try:
+            leases = backend.leases()
+            report = leases.clear()
+            if gone := leases.find_gone(lease_ids):
+                backend.refuse_blindness()
+                delete_holds(connection, tools.ledger.schema, gone, SERVER)
+            foreign = leases.describe_foreign(lease_ids)
+        finally:
+            backend.close()
+        for warning in (*report.warnings, *foreign):
+            tools.warnings.warn("settings", warning)
+    except PenstockError as error:
+        tools.warnings.warn(
+            "settings",
+            "a killed load may have left the server's settings changed, and they were not restored "
+            f"({error.message}): run penstock settings restore",
+        )

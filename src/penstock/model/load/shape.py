@@ -1,15 +1,22 @@
-"""The changes that a load makes to a table to load faster, with their state before."""
+"""The changes at a table or of the server, with their state before, and the holds that want them to stay."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
+
+from penstock.model.server.table import TableName
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from penstock.model.server.table import TableName
+    from penstock.model.server.identity import ServerIdentity
+
+# In place of a table's oid, for what belongs to the whole server.
+SERVER = 0
+SERVER_NAME = TableName(schema=None, name="(the server)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,17 +60,60 @@ class Change:
         return str(self.record.get("relation", self.target) if is_elsewhere else self.target)
 
 
+def server_change(kind: str, name: str, record: Mapping[str, Any], holder_id: str, *, number: int = 0) -> Change:
+    """Return a change of the whole server."""
+    return Change(
+        target_oid=SERVER,
+        target=SERVER_NAME,
+        kind=kind,
+        relation_oid=SERVER,
+        name=name,
+        record=record,
+        load_id=holder_id,
+        number=number,
+    )
+
+
+def lock_of(holder_id: str) -> str:
+    """Return the lock of a holder that is no load: hexadecimal digits, whoever wrote the id."""
+    return re.sub("[^0-9a-f]", "", holder_id.lower()) or "0"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
-    """A load for which a table must stay changed while it runs: while backend `pid` has the load's lock.
+    """A load or command that wants a table, or the server if `target_oid` is SERVER, to stay changed.
 
-    `pid` is None if no backend has the lock.
+    `holder_id` is the id of the load, or of the lease. The holder is alive while backend `pid` has lock `lock`,
+    or if the hold `stands`: until time `until`, or until it is removed if `until` is None. `names` are the changes of
+    the server that it wants; at a table it wants all. `server` is the server at which they were made, if that matters.
     """
 
-    load_id: str
+    holder_id: str
     target_oid: int
-    lock: str
-    pid: int | None
+    lock: str | None = None
+    pid: int | None = None
+    names: tuple[str, ...] = ()
+    stands: bool = False
+    until: datetime | None = None
+    owner: str = ""
+    client: str = ""
+    reason: str = ""
+    made_at: datetime | None = None
+    server: ServerIdentity | None = None
+
+    @property
+    def is_alive(self) -> bool:
+        """Return whether what it wants must stay changed."""
+        return self.pid is not None or self.stands
+
+    def wants(self, change: Change) -> bool:
+        """Return whether it wants a change."""
+        is_named = self.target_oid != SERVER or change.name in self.names
+        return change.target_oid == self.target_oid and is_named
+
+    def is_of(self, server: ServerIdentity) -> bool:
+        """Return whether its changes were made at this server, or at any."""
+        return self.server is None or self.server.is_same(server)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,8 +178,7 @@ class RepairStep:
     rebuild: create the object again. restore: restore its former state. finish: complete what was begun. forget: the
     object exists already, or its table does not exist any more. wait: a running load rebuilds it. keep: it is meant to
     stay. refuse: it cannot be restored. `attached` is the number of objects of partitions that belong to it and get the
-    same action. Kind "settings" is a lease on settings of the server, kind "staging" a staging table that a failed
-    merge has left, kind "place" a temp place.
+    same action. Kind "staging" is a staging table that a failed merge has left.
     """
 
     table: str

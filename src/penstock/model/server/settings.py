@@ -5,11 +5,11 @@ Numbers are in the setting's unit in pg_settings (max_wal_size: MB of 2^20 bytes
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from datetime import datetime
+    from collections.abc import Mapping
 
     from penstock.model.server.inspection import Archiver, Flavour, FlavourKind, Manager, Slot
 
@@ -67,33 +67,6 @@ class Profile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerIdentity:
-    """The row of lease_server.sql: the identity of a server, by which a failover is noticed.
-
-    A copy of a server has the same system identifier, but another timeline once it is promoted. `address` is None on a
-    Unix socket. `resource_id` is Amazon RDS's; if it is set, it alone identifies the server.
-    """
-
-    system_identifier: int
-    timeline: int
-    address: str | None
-    port: int | None
-    resource_id: str | None = None
-
-    def is_same(self, other: ServerIdentity) -> bool:
-        """Return whether it is the same server. The address is not compared, because it may differ by route."""
-        if self.resource_id is not None or other.resource_id is not None:
-            return self.resource_id == other.resource_id
-        return (self.system_identifier, self.timeline) == (other.system_identifier, other.timeline)
-
-    def __str__(self) -> str:
-        if self.resource_id is not None:
-            return f"{self.address} of Amazon RDS ({self.resource_id})"
-        place = f"{self.address}:{self.port}" if self.address else "a Unix socket"
-        return f"the server at {place} (system {self.system_identifier}, timeline {self.timeline})"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SettingsRights:
     """The row of settings_rights.sql: which of the rights for a lease by ALTER SYSTEM the role has.
 
@@ -105,7 +78,7 @@ class SettingsRights:
     reads_settings: bool
     reads_files: bool
     may_reload: bool
-    may_write_leases: bool
+    may_record: bool
     allows_alter_system: bool
 
 
@@ -131,7 +104,8 @@ class AttachedGroup:
 class SettingsFacts:
     """The facts that are read before settings are changed.
 
-    `settings` are the states before any lease. `expected_wal_bytes` and `wal_free_bytes` (on the WAL's volume) are None
+    `settings` are the states before any lease. `held` are the settings that live leases have changed: the number and
+    the reason of the lease, by name. `expected_wal_bytes` and `wal_free_bytes` (on the WAL's volume) are None
     if they are not known. `archiver` is None if there is nothing to report. `group` is AWS's description for a server
     of Amazon RDS. `may_share_group` is whether other servers that use the group may be changed too.
     """
@@ -148,6 +122,7 @@ class SettingsFacts:
     wal_free_bytes: int | None = None
     group: AttachedGroup | None = None
     may_share_group: bool = False
+    held: Mapping[str, tuple[float, str]] = field(default_factory=dict)
 
     def setting(self, name: str) -> SettingState | None:
         """Return a setting, or None if the server does not have it."""
@@ -194,63 +169,6 @@ class SettingsDecision:
     def leased(self) -> tuple[SettingChange, ...]:
         """Return the changes that need a lease."""
         return tuple(change for change in self.changes if change.scope == "server")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lease:
-    """A temporary change of settings: who made it, why, until when, and on which server.
-
-    `until` is None if the lease lasts as long as its holder's session. `holder_pid` is the backend of that session,
-    None if it has ended. `wanted` are the requested values; if there are several leases, the largest value applies.
-    """
-
-    lease_id: str
-    owner: str
-    client: str
-    reason: str
-    profile: str
-    began_at: datetime
-    until: datetime | None
-    server: ServerIdentity
-    wanted: dict[str, float]
-    holder_pid: int | None = None
-
-    def is_over(self, now: datetime) -> bool:
-        """Return whether the lease has ended: its session has ended, or its time is up."""
-        if self.holder_pid is not None:
-            return False
-        return self.until is None or self.until <= now
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PriorSetting:
-    """A setting's state before the first lease on it.
-
-    `auto_text` is the value of its line in postgresql.auto.conf, None if it had none; `auto_line` is that line's
-    number. `ours` are all values that leases have written there since.
-    """
-
-    name: str
-    value: str
-    unit: str | None
-    source: str
-    source_file: str | None
-    auto_text: str | None
-    auto_line: int | None
-    ours: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SettingMove:
-    """What to do with one leased setting: `text` is its new line in postgresql.auto.conf, None to remove the line.
-
-    `kept` is why it is left unchanged. `is_last` is whether no lease on it remains.
-    """
-
-    name: str
-    text: str | None = None
-    kept: str | None = None
-    is_last: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -310,13 +228,3 @@ class LoadSettings:
         """Return whether the load must not begin, because a profile that the user named cannot be applied."""
         found = self.decision
         return self.choice != "auto" and found is not None and found.obstacle is not None and bool(found.leased)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SettingsOverview:
-    """The current states of the profiles' settings, and the leases on them; `as_of` is the server's time."""
-
-    identity: ServerIdentity
-    as_of: datetime
-    settings: tuple[SettingState, ...]
-    leases: tuple[Lease, ...] = ()

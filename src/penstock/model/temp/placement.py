@@ -11,10 +11,6 @@ from penstock.model.server.names import fold_name, quote_name
 
 ScopeKind = Literal["server", "database", "role"]
 
-# placing: temp place is running or was interrupted. removing: temp remove is running or was interrupted. penstock
-# repair undoes both.
-Stage = Literal["placing", "placed", "removing"]
-
 SETTING = "temp_tablespaces"
 
 # The tablespace of temporary work if temp_tablespaces is not set, unless the database has another default tablespace.
@@ -42,6 +38,7 @@ class Placement:
     `prior` are the tablespaces that the setting named before, None if the scope had no setting of its own. `granted`
     are the roles that may use the tablespace, empty if every role may. `shares_disk`: when the place was created, its
     directory was on the disk of the data directory.
+    `is_placed`: it was completed, and is not being removed. Otherwise penstock repair undoes it.
     """
 
     location: str
@@ -49,7 +46,7 @@ class Placement:
     granted: tuple[str, ...]
     prior: tuple[str, ...] | None
     owner: str = ""
-    stage: Stage = "placing"
+    is_placed: bool = False
     shares_disk: bool = False
 
     def is_same_as(self, other: Placement) -> bool:

@@ -1,24 +1,30 @@
-"""Who wants a table to stay as loading needs it: the last one to go restores it.
+"""Holds: which load or command wants a table, or the server, to stay changed. The last one that ends restores it.
 
-A hold counts only while its load's advisory lock is held, which ends with the loader's session. Holds are looked at,
-made and given up under the table's own lock, so that nobody begins while another one restores.
+Most holds count only while their advisory lock is held, which ends with the holder's session. Holds are read, written
+and removed under the lock of the table or the server, so that nobody begins while another session restores.
 """
 
 from __future__ import annotations
 
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
+from psycopg.rows import kwargs_row
+from psycopg.types.json import Jsonb
 
 from penstock.model.load.shape import Hold
+from penstock.model.server.identity import ServerIdentity
+from penstock.server.connect.connection import is_usable
 from penstock.server.connect.errors import translate_errors
 from penstock.server.ledger.locks import find_lock_holder, try_shape_lock, unlock_shape
 from penstock.server.ledger.origin import compose_origin
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
+    from datetime import datetime
 
     from penstock.server.connect.connection import Connection
 
@@ -33,9 +39,9 @@ def shape_lock(
     on_wait: Callable[[], None] | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[None]:
-    """Hold the lock under which a table's shape is changed; it ends with the session too.
+    """Hold the lock under which a table is changed, or the server if `target_oid` is SERVER; it ends with the session.
 
-    Who has it may be rebuilding, for hours perhaps: `on_wait` hears once that it is waited for. Raises ServerError.
+    Another session may have it for hours while it rebuilds indexes: `on_wait` is called once. Raises ServerError.
     """
     is_told = False
     while not try_shape_lock(connection, target_oid):
@@ -46,73 +52,92 @@ def shape_lock(
     try:
         yield
     finally:
-        if not connection.closed:
+        if is_usable(connection):
             unlock_shape(connection, target_oid)
+        else:
+            # A statement that Ctrl-C left under way: the lock ends with the session.
+            connection.close()
 
 
-def hold_shape(connection: Connection, schema: str, *, load_id: str, target_oid: int) -> None:
-    """Write down that a load wants a table in loading shape; the caller has shape_lock, and the load's own.
+def write_hold(connection: Connection, schema: str, hold: Hold) -> None:
+    """Write a hold, in place of the holder's earlier one; the caller has shape_lock, and the holder's own lock.
 
-    Raises ServerError, TargetError.
+    A hold without a lock has that of its load. Raises ServerError, TargetError.
     """
     query = sql.SQL(
         """
-        INSERT INTO {holds} (load, origin, target_oid, lock_key)
-        SELECT l.id, {origin}, %s, l.lock_key
-          FROM ONLY {loads} AS l
-         WHERE l.id = %s
-        ON CONFLICT DO NOTHING
+        INSERT INTO {holds} (holder, origin, target_oid, lock_key, names, until, client, reason, server)
+        SELECT %(holder)s, {origin}, %(target)s::bigint::oid,
+               coalesce(%(lock)s, (SELECT l.lock_key FROM ONLY {loads} AS l WHERE l.id = %(holder)s::uuid)), %(names)s,
+               CASE WHEN %(stands)s THEN coalesce(%(until)s::timestamptz, 'infinity') END, %(client)s, %(reason)s,
+               %(server)s::jsonb
+        ON CONFLICT (holder, origin, target_oid) DO UPDATE
+           SET names = excluded.names, until = excluded.until, server = excluded.server
         """
     ).format(
         holds=sql.Identifier(schema, "holds"),
         loads=sql.Identifier(schema, "loads"),
         origin=compose_origin(schema),
     )
-    with translate_errors("recording that the table is being loaded"):
-        connection.execute(query, [target_oid, load_id])
+    with translate_errors("recording a hold"):
+        connection.execute(
+            query,
+            {
+                "holder": hold.holder_id,
+                "target": hold.target_oid,
+                "lock": hold.lock,
+                "names": list(hold.names),
+                "stands": hold.stands,
+                "until": hold.until,
+                "client": hold.client,
+                "reason": hold.reason,
+                "server": None if hold.server is None else Jsonb(asdict(hold.server)),
+            },
+        )
 
 
-def release_shape(connection: Connection, schema: str, *, load_id: str, target_oid: int) -> None:
-    """Give a load's hold on a table up; the caller has shape_lock. Raises ServerError, TargetError."""
-    query = sql.SQL("DELETE FROM ONLY {} WHERE load = %s AND target_oid = %s").format(sql.Identifier(schema, "holds"))
-    with translate_errors("recording that the table is not being loaded any more"):
-        connection.execute(query, [load_id, target_oid])
+def delete_holds(connection: Connection, schema: str, holders: Sequence[str], target_oid: int) -> None:
+    """Remove holds on a table, or on the server; the caller has shape_lock. Raises ServerError, TargetError."""
+    query = sql.SQL("DELETE FROM ONLY {} WHERE holder = ANY (%s::uuid[]) AND target_oid = %s::bigint::oid").format(
+        sql.Identifier(schema, "holds")
+    )
+    with translate_errors("removing a hold"):
+        connection.execute(query, [list(holders), target_oid])
 
 
 def read_holds(
-    connection: Connection, schema: str, *, target_oid: int | None = None, load_id: str | None = None
+    connection: Connection, schema: str, *, target_oid: int | None = None, holder: str | None = None
 ) -> list[Hold]:
-    """Return holds, those of one table or load, with the backend of each, None if its load is dead.
+    """Return holds, those of one table or holder, with the backend of each, None if nobody has its lock.
 
-    This alone decides who is dead: nobody has the load's lock. Raises ServerError, TargetError.
+    Nothing else decides whether a holder is alive. Raises ServerError, TargetError.
     """
     query = sql.SQL(
         """
-        SELECT load::text, target_oid::bigint, lock_key
+        SELECT holder::text AS holder_id, target_oid::bigint, lock_key AS lock, names,
+               coalesce(until > pg_catalog.clock_timestamp(), false) AS stands,
+               CASE WHEN pg_catalog.isfinite(until) THEN until END AS until, owner::text, client, reason, made_at,
+               server
           FROM ONLY {holds}
          WHERE origin = {origin}
            AND (%(target)s::bigint IS NULL OR target_oid = %(target)s::bigint::oid)
-           AND (%(load)s::uuid IS NULL OR load = %(load)s::uuid)
-         ORDER BY made_at
+           AND (%(holder)s::uuid IS NULL OR holder = %(holder)s::uuid)
+         ORDER BY made_at, holder
         """
     ).format(holds=sql.Identifier(schema, "holds"), origin=compose_origin(schema))
-    with translate_errors("looking for running loads"):
-        rows = connection.execute(query, {"target": target_oid, "load": load_id}).fetchall()
-    return [
-        Hold(load_id=load, target_oid=oid, lock=lock, pid=find_lock_holder(connection, lock))
-        for load, oid, lock in rows
-    ]
+    with translate_errors("looking for running loads"), connection.cursor(row_factory=kwargs_row(_make_hold)) as cursor:
+        holds = cursor.execute(query, {"target": target_oid, "holder": holder}).fetchall()
+    return [replace(hold, pid=find_lock_holder(connection, hold.lock or "")) for hold in holds]
 
 
-def find_other_holds(
-    connection: Connection, schema: str, target_oid: int, *, but_load_id: str | None = None
-) -> list[Hold]:
-    """Return the live holds of other loads on a table; forget those whose load is dead.
+def _make_hold(*, names: list[str], server: dict[str, Any] | None, **fields: Any) -> Hold:
+    return Hold(names=tuple(names), server=None if server is None else ServerIdentity(**server), **fields)
 
-    The caller has shape_lock. Raises ServerError, TargetError.
-    """
-    others = [hold for hold in read_holds(connection, schema, target_oid=target_oid) if hold.load_id != but_load_id]
-    for hold in others:
-        if hold.pid is None:
-            release_shape(connection, schema, load_id=hold.load_id, target_oid=target_oid)
-    return [hold for hold in others if hold.pid is not None]
+
+def read_time(connection: Connection) -> datetime:
+    """Return the time by the server's clock. Raises ServerError."""
+    with translate_errors("reading the server's time"):
+        row = connection.execute("SELECT pg_catalog.clock_timestamp()").fetchone()
+    assert row is not None
+    now: datetime = row[0]
+    return now

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
 
@@ -65,9 +65,6 @@ class TableSwitch:
     `compose_restore` the table is locked and the state "absent". `words` are for the notice.
     """
 
-    # A record of something that is as it was is of one who died before he changed it, and it may have been set since.
-    keeps_records: ClassVar[bool] = False
-
     name: str
     lock_mode: str
     find: Callable[[Connection, Want], Sequence[Change]]
@@ -77,17 +74,13 @@ class TableSwitch:
     compose_restore: Callable[[Connection, Change], sql.Composable]
     words: Callable[[Change], str] = lambda change: change.kind
 
-    def handles(self, change: Change) -> bool:
-        """Whether a record is of this kind."""
-        return change.kind == self.name
-
     def look(self, connection: Connection, change: Change) -> State:
         """Return how far a record's thing is there. Raises TargetError for a record that is not whole, ServerError."""
         if not self.is_whole(change):
             raise spoilt_record(change)
         return self.state(connection, change)
 
-    def apply(self, connection: Connection, target_oid: int, changes: Sequence[Change]) -> None:  # noqa: ARG002 (others' whole table)
+    def apply(self, connection: Connection, changes: Sequence[Change]) -> None:
         """Make the changes in the caller's transaction; they are written down, and committed.
 
         Needs the owner of each table. Raises TargetError where something is not as it was written down, ServerError.

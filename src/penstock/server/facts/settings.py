@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from psycopg import sql
 
 from penstock.errors import ServerError
+from penstock.model.server.identity import ServerIdentity
 from penstock.model.server.inspection import Archiver, Mark, Slot
-from penstock.model.server.settings import ServerIdentity, SettingsFacts, SettingsRights, SettingState
+from penstock.model.server.settings import SettingsFacts, SettingsRights, SettingState
 from penstock.server.connect.errors import translate_errors
 from penstock.server.facts.recognise import recognise_flavour, recognise_managers
 from penstock.server.sql.queries import fetch_many, fetch_rows
@@ -78,7 +79,7 @@ def read_settings(connection: Connection) -> dict[str, SettingState]:
 def read_identity(connection: Connection) -> ServerIdentity:
     """Return the server's identity. Raises ServerError."""
     with translate_errors("reading the server's identity"):
-        (identity,) = fetch_rows(connection, "lease_server", ServerIdentity)
+        (identity,) = fetch_rows(connection, "server_identity", ServerIdentity)
     return identity
 
 

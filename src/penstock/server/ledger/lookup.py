@@ -112,7 +112,13 @@ _CHANGED = """
            )
 """
 
-_LEASES = "SELECT lease::text FROM ONLY {schema}.lease_notes"
+# On the server: their changes are in another database. A place for temporary work stays until it is removed.
+_HOLDS = """
+    SELECT h.holder::text
+      FROM ONLY {schema}.holds AS h
+     WHERE h.target_oid = 0
+       AND h.until IS DISTINCT FROM 'infinity'
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,9 +129,9 @@ class LedgerFindings:
     it is to have; `is_copied`: its oids were recorded elsewhere. `known` are the objects in any load, found by their
     URI and their table.
     `changed_by` has the loads that have changed something at the tables, or as tables that partition or are partitions
-    of these, that is not put back yet, by the oids of the tables that they loaded. `leases` are those on the server's
-    settings that loads have noted and not ended. `renamed` has the URI and the load of what a complete one has loaded
-    into the same table, in the same size and version, under another name, by the object's number.
+    of these, that is not put back yet, by the oids of the tables that they loaded. `server_holds` are the
+    ids of those who may have changed settings of the server. `renamed` has the URI and the load of what a complete one
+    has loaded into the same table, in the same size and version, under another name, by the object's number.
     """
 
     running: str | None
@@ -133,7 +139,7 @@ class LedgerFindings:
     is_copied: bool
     known: Sequence[KnownObject]
     changed_by: Mapping[int, Collection[str]]
-    leases: Sequence[str]
+    server_holds: Sequence[str]
     renamed: Mapping[int, tuple[str, str]]
 
 
@@ -166,7 +172,7 @@ def look_up(
         known = connection.execute(compose(_KNOWN), object_arrays(objects))
         renamed = connection.execute(compose(_RENAMED), object_arrays(objects))
         changes = connection.execute(compose(_CHANGED), {"oids": [item.target_oid for item in objects]})
-        leases = connection.execute(compose(_LEASES))
+        holds = connection.execute(compose(_HOLDS))
     row = running.fetchone()
     changed_by: dict[int, set[str]] = {}
     for oid, load_id in changes.fetchall():
@@ -193,7 +199,7 @@ def look_up(
         is_copied=row is not None and row[2],
         known=known_objects,
         changed_by=changed_by,
-        leases=[lease for (lease,) in leases],
+        server_holds=[holder for (holder,) in holds],
         renamed={number: (uri, load_id) for number, uri, load_id in renamed},
     )
 

@@ -29,15 +29,16 @@ _PARTS = ("objects", "ranges", "targets")
 _IS_OWN_LOAD = "EXISTS (SELECT FROM ONLY {schema}.loads AS l WHERE l.id = load AND l.owner = CURRENT_USER)"
 
 # Any change of the statements below raises it: a ledger of another version is refused.
-VERSION = 6
+VERSION = 7
 
 # Ranges are rows that are inserted; only `has_end` is moved, if the object has grown. A multirange, since sessions take
 # the blocks of one object in turn. A row with a start below zero corrects others: rejected records that were loaded
 # later. `form` is how the records are read.
 #
 # `origin` says where the oids of a row mean what they say (origin.py).
-# What loads change at tables (changes, holds) outlives what is known of the loads: neither refers to a load's row.
-# lease_notes: leases on the server's settings are in another database; a note spares a load from looking there.
+# What is changed (changes, holds) outlives what is known of the loads: neither refers to a load's row. A change of the
+# whole server is recorded in database "postgres", with target_oid 0. A hold with target_oid 0 in another database says
+# who may have changed the server, so that loads need not look there for it.
 _STATEMENTS = (
     """
     CREATE TABLE {schema}.loads (
@@ -155,29 +156,30 @@ _STATEMENTS = (
     """,
     """
     CREATE TABLE {schema}.holds (
-        load uuid NOT NULL,
+        holder uuid NOT NULL,
         origin text NOT NULL,
         target_oid oid NOT NULL,
         lock_key text NOT NULL,
+        names text[] NOT NULL,
+        until timestamptz,
+        owner name NOT NULL DEFAULT CURRENT_USER,
+        client text NOT NULL,
+        reason text NOT NULL,
+        server jsonb,
         made_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
-        PRIMARY KEY (load, origin, target_oid)
-    )
-    """,
-    """
-    CREATE TABLE {schema}.lease_notes (
-        lease uuid PRIMARY KEY,
-        made_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp()
+        PRIMARY KEY (holder, origin, target_oid)
     )
     """,
     # Raw records are read by whoever loaded them alone, even where the table is another's.
     "ALTER TABLE {schema}.rejects ENABLE ROW LEVEL SECURITY",
     "CREATE POLICY rejects_owner ON {schema}.rejects USING (owner = CURRENT_USER)",
     f"CREATE POLICY rejects_load ON {{schema}}.rejects AS RESTRICTIVE FOR INSERT WITH CHECK ({_IS_OWN_LOAD})",
-    # A record is carried out as its owner: everybody reads them, and nobody writes one in another's name.
+    # A record is carried out as its owner: everybody reads them, and nobody writes one in another's name. A setting is
+    # restored by anybody who may: only a number can be written for it.
     "ALTER TABLE {schema}.changes ENABLE ROW LEVEL SECURITY",
     "CREATE POLICY changes_read ON {schema}.changes FOR SELECT USING (true)",
     "CREATE POLICY changes_insert ON {schema}.changes FOR INSERT WITH CHECK (owner = CURRENT_USER)",
-    "CREATE POLICY changes_delete ON {schema}.changes FOR DELETE USING (owner = CURRENT_USER)",
+    "CREATE POLICY changes_delete ON {schema}.changes FOR DELETE USING (owner = CURRENT_USER OR kind = 'setting')",
     # What a load's rows say is done as the role that wrote them: nobody writes in another's name, or to another's load.
     # `login` chose the sources and the transform; null if it is not known.
     "ALTER TABLE {schema}.loads ENABLE ROW LEVEL SECURITY",
@@ -198,7 +200,7 @@ _STATEMENTS = (
     ),
 )
 
-TABLES = frozenset(("changes", "holds", "lease_notes", "loads", "objects", "ranges", "rejects", "targets"))
+TABLES = frozenset(("changes", "holds", "loads", "objects", "ranges", "rejects", "targets"))
 
 
 def create_ledger(connection: Connection, schema: str, *, is_publishing_allowed: bool) -> None:

@@ -15,7 +15,7 @@ SELECT pg_catalog.pg_get_userbyid(n.nspowner)::text AS owner,
                  FROM pg_catalog.pg_class AS c,
                       pg_catalog.unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS p (privilege)
                 WHERE c.relnamespace = n.oid
-                  AND c.relname IN ('changes', 'holds', 'lease_notes', 'loads', 'objects', 'ranges', 'rejects', 'targets')
+                  AND c.relname IN ('changes', 'holds', 'loads', 'objects', 'ranges', 'rejects', 'targets')
                   AND c.relkind = 'r'
                   AND NOT pg_catalog.has_table_privilege(c.oid, p.privilege)
            ) AS may_write

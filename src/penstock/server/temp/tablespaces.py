@@ -96,6 +96,13 @@ def find_name_at(connection: Connection, location: str) -> str | None:
     return None if row is None else str(row[0])
 
 
+def is_superuser(connection: Connection, role: str) -> bool:
+    """Return whether a role is a superuser. Raises ServerError."""
+    with translate_errors("looking for a superuser"):
+        query = "SELECT r.rolsuper FROM pg_catalog.pg_roles AS r WHERE r.rolname = %s"
+        return connection.execute(query, [role]).fetchone() == (True,)
+
+
 def create_statement(location: str) -> str:
     """Return the statement that creates the tablespace."""
     statement = sql.SQL("CREATE TABLESPACE {} LOCATION {}")

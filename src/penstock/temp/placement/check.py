@@ -75,11 +75,8 @@ def check_placement(
 
 def _judge_record(control: Connection, placement: Placement, found: TablespaceRow | None) -> Iterator[Problem]:
     again = "Run penstock temp remove, then place again."
-    if placement.stage != "placed":
-        done = "placed" if placement.stage == "placing" else "removed"
-        yield Problem(
-            what=f"it was interrupted while it was {done}", remedy="Run penstock temp remove, or place again."
-        )
+    if not placement.is_placed:
+        yield Problem(what="placing or removing it was interrupted", remedy="Run penstock temp remove, or place again.")
     if found is None:
         yield Problem(what=f'tablespace "{TABLESPACE}" does not exist', remedy=again)
     elif found.location != placement.location:

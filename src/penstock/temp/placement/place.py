@@ -7,29 +7,23 @@ down: the catalogue is looked at. So `place` again completes what was cut short,
 from __future__ import annotations
 
 import os
+import uuid
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
+from penstock.changes.context import Context
+from penstock.changes.journal import record, restore
+from penstock.changes.kinds.temp_place import TempPlace, make_change, read_placement
+from penstock.changes.store.table import SERVER_DATABASE, TableStore
 from penstock.errors import PenstockError, TargetError, UsageError
-from penstock.model.temp.placement import SETTING, TABLESPACE, Placement, PlaceReport, spell_setting
+from penstock.model.load.shape import SERVER, Hold, lock_of
+from penstock.model.temp.placement import TABLESPACE, Placement, PlaceReport
 from penstock.server.facts.facts import read_server_facts
-from penstock.server.facts.settings import read_facts, reload
-from penstock.server.leases import LEASE_DATABASE
-from penstock.server.temp.placements import PlacementStore
-from penstock.server.temp.proof import find_disproof
-from penstock.server.temp.setting import find_naming, read_setting, scope_exists, setting_statement
-from penstock.server.temp.tablespaces import (
-    DROP,
-    create_statement,
-    find_name_at,
-    find_occupants,
-    find_spilling,
-    find_tablespace,
-    grant_statement,
-    read_place,
-    run_statement,
-)
+from penstock.server.facts.settings import read_facts
+from penstock.server.ledger.locks import try_lock
+from penstock.server.temp.setting import read_setting, scope_exists
+from penstock.server.temp.tablespaces import find_tablespace, read_place
 from penstock.temp.placement.check import check_placement
 from penstock.temp.placement.decide import list_remarks, refuse_directory, refuse_server
 from penstock.temp.placement.directory import look_at
@@ -37,15 +31,11 @@ from penstock.temp.placement.directory import look_at
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from penstock.model.load.shape import Change
     from penstock.model.temp.placement import CheckReport, Scope
     from penstock.server.connect.connection import ConnectionFactory
-    from penstock.server.temp.tablespaces import PlaceRow, TablespaceRow
+    from penstock.server.temp.tablespaces import PlaceRow
     from penstock.temp.placement.directory import DirectoryFacts
-
-# Of what lies in a tablespace that is to be dropped.
-_LISTED = 10
-_WANTED = (TABLESPACE,)
-_RELOAD = "SELECT pg_catalog.pg_reload_conf()"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,12 +56,18 @@ class PlaceKeeper:
     """
 
     def __init__(self, connect: ConnectionFactory, *, tell: Callable[[str], None]) -> None:
-        self._connect = connect
         self._tell = tell
-        control = connect.in_database(LEASE_DATABASE)
+        self._connect = connect
+        control = connect.in_database(SERVER_DATABASE)
         self._control = control.connect(label="temp")
-        self._store = PlacementStore(self._control)
-        self._done: list[str] = []
+        self._kind = TempPlace()
+        self._context = Context(
+            store=TableStore(connection=self._control),
+            kinds=[self._kind],
+            notice=tell,
+            connect=connect,
+            concerns=self._kind.handles,
+        )
         try:
             control.refuse_pooler("place temporary work")
         except PenstockError:
@@ -84,32 +80,55 @@ class PlaceKeeper:
 
     def read(self) -> Placement | None:
         """Return what is written down, None if nothing is."""
-        return self._store.read()
+        found = self._find()
+        if found is None:
+            return None
+        change, hold = found
+        return read_placement(self._control, change, is_placed=hold.stands)
+
+    def _find(self) -> tuple[Change, Hold] | None:
+        """Return the record of the place, and its hold; a new hold if the record has none."""
+        store = self._context.store
+        written = store.read_changes(SERVER) if store.exists() else []
+        change = next((each for each in written if self._kind.handles(each) and not each.is_copied), None)
+        if change is None:
+            return None
+        holds = [hold for hold in store.read_holds(SERVER) if TABLESPACE in hold.names]
+        return change, holds[0] if holds else _make_hold(change.load_id)
 
     # ---------------------------------------------------------------- placed
 
     def plan(self, request: PlaceRequest) -> PlaceReport:
         """Return what `place` would run; changes nothing."""
         placement = self._decide(request)
-        return PlaceReport(placement=placement, statements=(*self._statements(placement), *_reloads(placement)))
+        return PlaceReport(placement=placement, statements=tuple(self._kind.plan(self._control, placement)))
 
     def place(self, request: PlaceRequest) -> PlaceReport:
-        """Make a place and prove it: a sort that spills and a temporary table are found there, or all is undone."""
-        with self._store.alone():
+        """Make a place and prove it: a sort that spills and a temporary table are found there, or all is undone.
+
+        The hold lasts as long as this session until the place is proved, and stands from then on.
+        """
+        with self._context.lock(SERVER):
             placement = self._decide(request)
-            is_new = placement.stage != "placed"
-            if is_new:
-                placement = replace(placement, stage="placing")
-                self._store.write(placement)
+            found = self._find()
+            hold = found[1] if found is not None else _make_hold(str(uuid.uuid4()))
+            if not placement.is_placed:
+                self._context.store.ensure()
+                self._take(hold, () if found is not None else [make_change(placement, hold.holder_id)])
             try:
-                self._make(placement)
+                report = self._kind.apply(self._context, placement)
             except BaseException as error:
-                if is_new:
-                    self._undo_failed(placement, error)
+                if not placement.is_placed:
+                    self._undo_failed(hold, error)
                 raise
-            placement = replace(placement, stage="placed")
-            self._store.write(placement)
-        return PlaceReport(placement=placement, statements=tuple(self._done))
+            record(self._context, replace(hold, stands=True))
+        return replace(report, placement=replace(placement, is_placed=True))
+
+    def _take(self, hold: Hold, changes: Sequence[Change]) -> None:
+        """Have a place last as long as this session only."""
+        is_locked = try_lock(self._control, hold.lock or "")
+        assert is_locked, "no other session has the server's lock"
+        record(self._context, replace(hold, stands=False), changes)
 
     def _decide(self, request: PlaceRequest) -> Placement:
         """Return the placement, as it is written down already or new. Raises TargetError, UsageError."""
@@ -130,7 +149,7 @@ class PlaceKeeper:
             granted=request.granted or role,
             prior=read_setting(self._control, request.scope),
         )
-        known, found = self._store.read(), find_tablespace(self._control)
+        known, found = self.read(), find_tablespace(self._control)
         if known is not None and not known.is_same_as(placement):
             raise TargetError(
                 f"temporary work of {known.scope} is placed in {known.location} already",
@@ -155,42 +174,11 @@ class PlaceKeeper:
             return None
         return look_at(Path(path), Path(place.data_directory))
 
-    def _statements(self, placement: Placement) -> list[str]:
-        """Return what is still to be run. Raises TargetError where the setting is somebody else's by now."""
-        statements = [grant_statement(placement.granted)]
-        if find_tablespace(self._control) is None:
-            statements.insert(0, create_statement(placement.location))
-        current = read_setting(self._control, placement.scope)
-        if current not in {placement.prior, _WANTED}:
-            raise TargetError(
-                f"{SETTING} of {placement.scope} was changed by somebody else",
-                detail=f"It is {spell_setting(current)}.",
-                hint="Run penstock temp remove, then place again.",
-            )
-        if current != _WANTED:
-            statements.append(setting_statement(placement.scope, _WANTED))
-        return statements
-
-    def _make(self, placement: Placement) -> None:
-        """Run what is missing, and prove it."""
-        for statement in self._statements(placement):
-            self._run(statement)
-        self._reload(placement)
-        found = find_tablespace(self._control)
-        assert found is not None, "it was created"
-        why = find_disproof(self._connect, self._control, placement, found.oid)
-        if why is not None:
-            raise TargetError(
-                f"temporary work does not go to {placement.location}",
-                detail=f"{why}.",
-                hint="penstock temp check shows more.",
-            )
-
-    def _undo_failed(self, placement: Placement, error: BaseException) -> None:
+    def _undo_failed(self, hold: Hold, error: BaseException) -> None:
         """Undo what was made of a placement, and have its error say whether that could be done."""
         hint = "Everything was undone."
         try:
-            self._undo(placement)
+            self._undo(hold)
         except PenstockError:
             hint = "penstock repair undoes what was made of it."
         if isinstance(error, PenstockError):
@@ -216,85 +204,23 @@ class PlaceKeeper:
         """
         if read_facts(self._control).is_in_recovery:
             raise TargetError("cannot remove a placement on a standby", hint="Run it on the primary.")
-        with self._store.alone():
-            return self._undo(self._require())
+        with self._context.lock(SERVER):
+            found = self._find()
+            if found is None:
+                raise TargetError("no temporary work is placed", hint="penstock temp place DIR does it.")
+            self._kind.refuse_permanent(self._context)
+            self._take(found[1], ())
+            return self._undo(found[1])
 
-    def clear(self) -> PlaceReport | None:
-        """Undo a place if placing or removing it was interrupted."""
-        with self._store.alone():
-            placement = self.read()
-            return None if placement is None or placement.stage == "placed" else self._undo(placement)
-
-    def _require(self) -> Placement:
-        placement = self.read()
-        if placement is None:
-            raise TargetError("no temporary work is placed", hint="penstock temp place DIR does it.")
-        return placement
-
-    def _undo(self, placement: Placement) -> PlaceReport:
-        left: list[str] = []
-        found = find_tablespace(self._control)
-        if found is not None and found.location != placement.location:
-            left.append(f'tablespace "{TABLESPACE}" lies in {found.location} now')
-            found = None
-        elif found is None and (renamed := find_name_at(self._control, placement.location)) is not None:
-            left.append(f'tablespace "{renamed}" lies in {placement.location}: it had another name')
-        if found is not None:
-            self._refuse_permanent(found)
-        self._store.write(replace(placement, stage="removing"))
-        current = read_setting(self._control, placement.scope)
-        if current == _WANTED:
-            self._run(setting_statement(placement.scope, placement.prior))
-        elif current != placement.prior:
-            left.append(f"{SETTING} of {placement.scope} is {spell_setting(current)} now")
-        # Of a role that has another name by now, say.
-        left += [f"{SETTING} of {whose} names it still" for whose in find_naming(self._control, TABLESPACE)]
-        # Also if there was none: who died before may not have waited for it.
-        self._reload(placement)
-        if found is not None:
-            # Only now: where reports spill all the time, there is never a moment without their files.
-            self._refuse_temporary(found, placement)
-            self._run(DROP)
-        self._store.forget()
-        return PlaceReport(placement=placement, statements=tuple(self._done), left=tuple(left))
-
-    def _refuse_permanent(self, found: TablespaceRow) -> None:
-        occupants = find_occupants(self._connect, self._control, found.oid)
-        lines = [f"{each.what}: {each.move};" for each in occupants if each.move is not None]
-        _refuse_used(lines, hint="Run the statements shown, each in its database.")
-
-    def _refuse_temporary(self, found: TablespaceRow, placement: Placement) -> None:
-        occupants = find_occupants(self._connect, self._control, found.oid)
-        occupants += find_spilling(self._control, found.oid)
-        hint = (
-            f"{SETTING} of {placement.scope} is restored; run it again when these are gone: temporary files end with "
-            "their statements, temporary tables with their sessions."
-        )
-        if placement.scope.kind != "server":
-            hint += " Sessions that began before keep the setting until they end."
-        _refuse_used([each.what for each in occupants], hint=hint)
-
-    # ---------------------------------------------------------------- both
-
-    def _run(self, text: str) -> None:
-        self._tell(f"{text};")
-        run_statement(self._control, text)
-        self._done.append(text)
-
-    def _reload(self, placement: Placement) -> None:
-        for text in _reloads(placement):
-            self._tell(f"{text};")
-            reload(self._control)
-            self._done.append(text)
+    def _undo(self, hold: Hold) -> PlaceReport:
+        done = restore(replace(self._context, leaving=[hold.holder_id]), [SERVER])
+        if done.errors:
+            raise done.errors[0]
+        assert done.temp_place is not None, "it is written down"
+        return done.temp_place
 
 
-def _refuse_used(lines: Sequence[str], *, hint: str) -> None:
-    if lines:
-        more = [f"and {len(lines) - _LISTED} more"] if len(lines) > _LISTED else []
-        raise TargetError(
-            f'tablespace "{TABLESPACE}" is in use', detail="\n".join([*lines[:_LISTED], *more]), hint=hint
-        )
-
-
-def _reloads(placement: Placement) -> tuple[str, ...]:
-    return (_RELOAD,) if placement.scope.kind == "server" else ()
+def _make_hold(holder_id: str) -> Hold:
+    """Return the hold of a place, which stands until it is removed once it is proved."""
+    lock = lock_of(holder_id)
+    return Hold(holder_id=holder_id, target_oid=SERVER, lock=lock, names=(TABLESPACE,), reason="temp remove")

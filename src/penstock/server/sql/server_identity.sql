@@ -1,6 +1,6 @@
--- lease_server.sql: the identity of this server
--- returns model.server.settings.ServerIdentity; needs no privilege; PostgreSQL 14+
--- psql -f lease_server.sql
+-- server_identity.sql: the identity of this server
+-- returns model.server.identity.ServerIdentity; needs no privilege; PostgreSQL 14+
+-- psql -f server_identity.sql
 --
 -- After a promotion the timeline changes at once, in the control file only later. Amazon RDS's resource id is known
 -- only to AWS.

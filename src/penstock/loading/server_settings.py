@@ -7,22 +7,23 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from penstock.changes.server_settings import LeaseRequest, refuse_obstacle
 from penstock.changes.settings.decide import choose_auto, is_too_small
-from penstock.changes.settings.leases import LeaseRequest, refuse_obstacle
 from penstock.changes.settings.profiles import BULK_LOAD, find_profile
+from penstock.changes.store.table import TableStore
 from penstock.errors import PenstockError
 from penstock.host import measure_disk
 from penstock.loading.claim.claims import client_name
 from penstock.loading.plan.space import estimate_wal
 from penstock.loading.plan.work import all_objects
+from penstock.model.load.shape import SERVER, Hold, lock_of
 from penstock.model.server.settings import LeasedSetting, LeaseReport, LoadSettings
-from penstock.server.ledger.lease_notes import delete_lease_notes, noting_lease
 from penstock.server.table.space import read_table_places
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from penstock.changes.settings.backend import SettingsBackend
+    from penstock.changes.settings_backend import SettingsBackend
     from penstock.loading.context import LoadTools
     from penstock.model.load.plan import LoadPlan, ObjectSample
     from penstock.model.server.settings import SettingResult
@@ -66,7 +67,7 @@ class LoadLease:
             if self._is_too_small():
                 return LoadSettings(choice=self._choice, reason="the load is too small to gain from it")
             backend = self._open_backend()
-            decision, facts = backend.look(self._request())
+            decision, facts = backend.leases().look(self._request())
         except PenstockError as error:
             if self._choice != "auto":
                 raise
@@ -115,10 +116,11 @@ class LoadLease:
         self._close()
         self._backend = self._open_backend()
         request = self._request()
-        decision, facts = self._backend.look(request)
+        decision, facts = self._backend.leases().look(request)
         if self._choice == "auto" and (reason := choose_auto(decision, facts)) is not None:
-            _log.info("settings are not changed: %s", reason)
-            report = LeaseReport() if decision.obstacle is not None else self._backend.clear()
+            if decision.obstacle is not None:
+                self._tools.notice(f"the server's settings are not changed: {reason}")
+            report = LeaseReport() if decision.obstacle is not None else self._backend.leases().clear()
         else:
             refuse_obstacle(decision)
             report = self._take_noted(self._backend, request)
@@ -129,14 +131,25 @@ class LoadLease:
         """Take a lease that is noted in the ledger before it is there."""
         self._tools.connect.refuse_unwritable("load")
         ledger = self._tools.ledger
+        # Before it is noted: a note whose lock nobody has is of a lease that is over.
+        backend.leases().hold(request.lease_id)
         with self._tools.connect.borrow() as connection:
             ledger.ensure(connection, is_publishing_allowed=self._tools.is_publishing_allowed)
-            with noting_lease(connection, ledger.schema, request.lease_id):
-                report, _ = backend.take(request)
-                if report.lease_ids:
-                    self._taken = report
-                else:
-                    delete_lease_notes(connection, ledger.schema, [request.lease_id])
+            store = TableStore(connection=connection, schema=ledger.schema)
+            lease_id = request.lease_id
+            note = Hold(
+                holder_id=lease_id,
+                target_oid=SERVER,
+                lock=lock_of(lease_id),
+                client=request.client,
+                reason=request.reason,
+            )
+            store.write(note, [])
+            report, _ = backend.take(request)
+            if report.lease_ids:
+                self._taken = report
+            else:
+                store.forget(SERVER, [], [lease_id])
         return report
 
     def release(self, *, is_patient: bool) -> None:
@@ -167,7 +180,7 @@ class LoadLease:
             report = self._tools.patiently(lambda: backend.release(taken.lease_ids[0]), retry_for_s=retry_for_s)
             if self._is_again:
                 # What a lost session was taking may have stood a moment longer than it.
-                self._forget(self._tools.patiently(backend.clear, retry_for_s=retry_for_s).lease_ids)
+                self._forget(self._tools.patiently(lambda: backend.leases().clear(), retry_for_s=retry_for_s).lease_ids)
         except PenstockError as error:
             self._tools.warnings.warn(
                 "settings", f"settings were not restored ({error.message}): run penstock settings restore"
@@ -184,7 +197,7 @@ class LoadLease:
         """Remove the note of a lease that is no more; where that fails, the next load finds it done with."""
         try:
             with self._tools.connect.borrow() as connection:
-                delete_lease_notes(connection, self._tools.ledger.schema, lease_ids)
+                TableStore(connection=connection, schema=self._tools.ledger.schema).forget(SERVER, [], lease_ids)
         except PenstockError as error:
             _log.info("the note of a lease was not removed: %s", error.message)
 

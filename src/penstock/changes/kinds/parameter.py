@@ -1,0 +1,141 @@
+"""Parameters of a group of Amazon RDS, changed at once; RDS takes seconds to apply them, which is waited for."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+from penstock.changes.settings.values import parse_value, write_number
+from penstock.errors import ServerError, TargetError
+from penstock.model.server.identity import ServerIdentity
+from penstock.server.facts.settings import find_unchanged, read_facts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from penstock.model.load.shape import Change, Hold
+    from penstock.model.server.settings import AttachedGroup, SettingsFacts
+    from penstock.server.connect.connection import Connection
+
+# RDS applies dynamic parameters within seconds, some minutes at worst.
+_APPLY_TIMEOUT_S = 300.0
+APPLY_LOOK_S = 2.0
+
+
+class ParameterGroups(Protocol):
+    """What AWS tells of one server's parameter group, and does to it; methods raise AwsError."""
+
+    def describe(self, *, is_brief: bool = False) -> AttachedGroup:
+        """Return the group that is attached now; `is_brief`: with no more than its state."""
+
+    def read_values(self, group: AttachedGroup) -> dict[str, str]:
+        """Return the parameters that are set in the group, those at their defaults left out."""
+
+    def write(self, group: AttachedGroup, values: Mapping[str, str | None]) -> None:
+        """Set dynamic parameters, None to their defaults, at once."""
+
+    def read_tags(self, group: AttachedGroup) -> dict[str, str]:
+        """Return the group's tags."""
+
+    def write_tags(self, group: AttachedGroup, tags: Mapping[str, str]) -> None:
+        """Add tags, or give them another value."""
+
+    def remove_tags(self, group: AttachedGroup, keys: Sequence[str]) -> None:
+        """Remove tags."""
+
+    def close(self) -> None:
+        """Let go of connections."""
+
+
+@dataclass(kw_only=True)
+class Parameters:
+    """One look at a group; see Applier. `changed` is the group that is meant, None for the one that is attached."""
+
+    connection: Connection
+    groups: ParameterGroups
+    changed: AttachedGroup | None = None
+    may_share_group: bool = False
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    is_shared: ClassVar[bool] = True
+
+    @cached_property
+    def attached(self) -> AttachedGroup:
+        """Return the group that is attached."""
+        return self.groups.describe()
+
+    @property
+    def group(self) -> AttachedGroup:
+        """Return the group that is meant."""
+        return self.changed or self.attached
+
+    @property
+    def is_attached(self) -> bool:
+        """Return whether that is the one that is attached."""
+        return self.group.name == self.attached.name
+
+    def identify(self) -> ServerIdentity:
+        group = self.group
+        return ServerIdentity(
+            system_identifier=0, timeline=0, address=group.identifier, port=None, resource_id=group.resource_id
+        )
+
+    def read_facts(self) -> SettingsFacts:
+        return replace(
+            read_facts(self.connection),
+            wal_free_bytes=self.group.free_bytes,
+            group=self.group,
+            may_share_group=self.may_share_group,
+        )
+
+    def read_lines(self) -> dict[str, str]:
+        return self.groups.read_values(self.group)
+
+    def to_text(self, name: str, value: float) -> str:
+        return write_number(name, value)
+
+    def refuse_line(self, name: str, text: str) -> None:
+        raise TargetError(
+            f"no lease on settings: {name} is a formula in parameter group {self.group.name}",
+            detail=f"It is {text}.",
+            hint="Set it to a number there.",
+        )
+
+    def apply(self, texts: Mapping[str, str | None], values: Mapping[str, str]) -> None:
+        """Set parameters; what becomes of a group that is attached no more shows in no server, and is not waited for.
+
+        A parameter at its default becomes what it was.
+        """
+        if not texts:
+            return
+        is_attached = self.is_attached
+        self.groups.write(self.group, texts)
+        if is_attached:
+            self._await({name: parse_value(name, text or values[name]) for name, text in texts.items()})
+
+    def _await(self, wanted: Mapping[str, float]) -> None:
+        """Wait until RDS has applied the group, and SQL shows the values. Raises ServerError if it does not."""
+        began_s = self.clock()
+        while True:
+            state = self.groups.describe(is_brief=True).apply_state
+            unchanged = find_unchanged(self.connection, wanted)
+            # What waits for a reboot is somebody else's: ours are dynamic.
+            if state in ("in-sync", "pending-reboot", None) and not unchanged:
+                return
+            if self.clock() - began_s > _APPLY_TIMEOUT_S or state == "failed-to-apply":
+                names: Collection[str] = [one.name for one in unchanged] or list(wanted)
+                raise ServerError(
+                    f"parameter group {self.group.name} was changed, and {', '.join(names)} has an unexpected value",
+                    detail=f"The group is {state}.",
+                    hint="See the instance's events; run penstock settings restore to restore the group.",
+                )
+            self.sleep(APPLY_LOOK_S)
+
+    def describe_foreign(self, hold: Hold, changes: Sequence[Change]) -> str:  # noqa: ARG002 (see Applier)
+        place = "another instance" if hold.server is None else hold.server.resource_id
+        return (
+            f"lease {hold.holder_id} in group {self.group.name} was taken on {place}, this is "
+            f"{self.group.resource_id}: restore it there, or with --forget here"
+        )

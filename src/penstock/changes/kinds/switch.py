@@ -1,0 +1,58 @@
+"""What one ALTER TABLE changes and another one restores, one by one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.changes.context import Context, Restored
+    from penstock.model.load.shape import Change, RepairAction
+    from penstock.server.changes.kind import TableSwitch, Want
+    from penstock.server.connect.connection import Connection
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """The kind of change of a TableSwitch; see TableKind."""
+
+    switch: TableSwitch
+    # If a thing is as its record has it, its load was killed before the change, and it may have been set since.
+    keeps_records: ClassVar[bool] = False
+
+    @property
+    def deed(self) -> str:
+        return f"disable {self.switch.name}"
+
+    def handles(self, change: Change) -> bool:
+        return change.kind == self.switch.name
+
+    def find(self, connection: Connection, want: Want) -> Sequence[Change]:
+        return self.switch.find(connection, want)
+
+    def announce(self, changes: Sequence[Change]) -> str:
+        words = ", ".join(dict.fromkeys(map(self.switch.words, changes)))
+        return f'disabling at "{changes[0].target}", to be restored after the load: {words}'
+
+    def apply(self, connection: Connection, target_oid: int, changes: Sequence[Change]) -> None:  # noqa: ARG002 (others' whole table)
+        self.switch.apply(connection, changes)
+
+    def restore(self, context: Context, changes: Sequence[Change], done: Restored) -> Sequence[Change]:
+        for change in changes:
+            began_s = context.clock()
+            act = partial(self.switch.restore, context.connection, context.schema, change)
+            what = f'rebuild "{change.name}" of "{change.target}"'
+            context.with_locks(act, relations=[change.relation_oid], what=what)
+            done.note(change, context.clock() - began_s)
+        return ()
+
+    def restore_rest(self, context: Context, oids: set[int], done: Restored) -> None:
+        """Do nothing more."""
+
+    def describe(self, context: Context, change: Change) -> tuple[RepairAction, str]:
+        if self.switch.look(context.connection, change) == "absent":
+            return "restore", f"load {change.load_id} has disabled it"
+        return "forget", "it was dropped or enabled"

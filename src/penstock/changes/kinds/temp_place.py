@@ -1,0 +1,188 @@
+"""A place for temporary work: a tablespace, and the setting that names it, until somebody removes it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import TargetError
+from penstock.model.load.shape import SERVER, server_change
+from penstock.model.temp.placement import SETTING, TABLESPACE, Placement, PlaceReport, Scope, spell_setting
+from penstock.server.facts.settings import reload
+from penstock.server.temp.proof import find_disproof
+from penstock.server.temp.setting import find_naming, read_setting, setting_statement
+from penstock.server.temp.tablespaces import (
+    DROP,
+    create_statement,
+    find_name_at,
+    find_occupants,
+    find_spilling,
+    find_tablespace,
+    grant_statement,
+    is_superuser,
+    run_statement,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.changes.context import Context, Restored
+    from penstock.model.load.shape import Change, RepairAction
+    from penstock.server.connect.connection import Connection, ConnectionFactory
+    from penstock.server.temp.tablespaces import TablespaceRow
+
+TEMP_PLACE = "temp place"
+
+# Of what lies in a tablespace that is to be dropped.
+_LISTED = 10
+_WANTED = (TABLESPACE,)
+_RELOAD = "SELECT pg_catalog.pg_reload_conf()"
+
+
+class TempPlace:
+    """The place of a server; see Kind. Which statements were run is not recorded: the catalogue shows it."""
+
+    def handles(self, change: Change) -> bool:
+        return change.kind == TEMP_PLACE
+
+    def plan(self, connection: Connection, placement: Placement) -> list[str]:
+        """Return what is still to be run. Raises TargetError if somebody else has changed the setting."""
+        statements = [grant_statement(placement.granted)]
+        if find_tablespace(connection) is None:
+            statements.insert(0, create_statement(placement.location))
+        current = read_setting(connection, placement.scope)
+        if current not in {placement.prior, _WANTED}:
+            raise TargetError(
+                f"{SETTING} of {placement.scope} was changed by somebody else",
+                detail=f"It is {spell_setting(current)}.",
+                hint="Run penstock temp remove, then place again.",
+            )
+        if current != _WANTED:
+            statements.append(setting_statement(placement.scope, _WANTED))
+        return [*statements, *([_RELOAD] if placement.scope.kind == "server" else [])]
+
+    def apply(self, context: Context, placement: Placement) -> PlaceReport:
+        """Run what is missing, and prove that temporary work goes there. Raises TargetError, ServerError."""
+        connection = context.connection
+        statements = self.plan(connection, placement)
+        for statement in statements:
+            _run(context, statement)
+        found = find_tablespace(connection)
+        assert found is not None, "it was created"
+        why = find_disproof(_connect(context), connection, placement, found.oid)
+        if why is not None:
+            raise TargetError(
+                f"temporary work does not go to {placement.location}",
+                detail=f"{why}.",
+                hint="penstock temp check shows more.",
+            )
+        return PlaceReport(placement=placement, statements=tuple(statements))
+
+    def refuse_permanent(self, context: Context) -> None:
+        """Raise TargetError if tables or indexes lie in the tablespace, which dropping it would need moved."""
+        found = find_tablespace(context.connection)
+        if found is not None:
+            occupants = find_occupants(_connect(context), context.connection, found.oid)
+            lines = [f"{each.what}: {each.move};" for each in occupants if each.move is not None]
+            _refuse_used(lines, hint="Run the statements shown, each in its database.")
+
+    def restore(self, context: Context, changes: Sequence[Change], done: Restored) -> Sequence[Change]:
+        for change in changes:
+            done.temp_place = _undo(self, context, read_placement(context.connection, change))
+        return changes
+
+    def restore_rest(self, context: Context, oids: set[int], done: Restored) -> None:
+        """Do nothing more."""
+
+    def describe(self, context: Context, change: Change) -> tuple[RepairAction, str]:  # noqa: ARG002 (see Kind)
+        return "restore", "placing or removing it was interrupted"
+
+
+def make_change(placement: Placement, holder_id: str) -> Change:
+    """Return the record of a place."""
+    record = asdict(placement)
+    del record["owner"], record["is_placed"]
+    return server_change(TEMP_PLACE, TABLESPACE, record, holder_id)
+
+
+def read_placement(connection: Connection, change: Change, *, is_placed: bool = False) -> Placement:
+    """Return what a record says. Raises TargetError for one that no superuser wrote: it names what will be run."""
+    if not is_superuser(connection, change.owner):
+        raise TargetError(
+            f'the record of the place for temporary work was written by role "{change.owner}", which is no superuser',
+            hint=f"Find out why, and delete record {change.number} of table oid {SERVER} from table changes.",
+        )
+    found: dict[str, Any] = dict(change.record)
+    prior = found["prior"]
+    return Placement(
+        location=found["location"],
+        scope=Scope(**found["scope"]),
+        granted=tuple(found["granted"]),
+        prior=None if prior is None else tuple(prior),
+        owner=change.owner,
+        is_placed=is_placed,
+        shares_disk=found["shares_disk"],
+    )
+
+
+def _undo(kind: TempPlace, context: Context, placement: Placement) -> PlaceReport:
+    connection = context.connection
+    left: list[str] = []
+    run: list[str] = []
+    found = find_tablespace(connection)
+    if found is not None and found.location != placement.location:
+        left.append(f'tablespace "{TABLESPACE}" lies in {found.location} now')
+        found = None
+    elif found is None and (renamed := find_name_at(connection, placement.location)) is not None:
+        left.append(f'tablespace "{renamed}" lies in {placement.location}: it had another name')
+    if found is not None:
+        kind.refuse_permanent(context)
+    current = read_setting(connection, placement.scope)
+    if current == _WANTED:
+        run.append(_run(context, setting_statement(placement.scope, placement.prior)))
+    elif current != placement.prior:
+        left.append(f"{SETTING} of {placement.scope} is {spell_setting(current)} now")
+    # Of a role that has another name by now, say.
+    left += [f"{SETTING} of {whose} names it still" for whose in find_naming(connection, TABLESPACE)]
+    if placement.scope.kind == "server":
+        # Also if nothing was set: a killed process may not have waited for the reload.
+        run.append(_run(context, _RELOAD))
+    if found is not None:
+        # Checked after the setting is restored: sessions that spill all the time then stop using the tablespace.
+        _refuse_temporary(context, found, placement)
+        run.append(_run(context, DROP))
+    return PlaceReport(placement=placement, statements=tuple(run), left=tuple(left))
+
+
+def _refuse_temporary(context: Context, found: TablespaceRow, placement: Placement) -> None:
+    occupants = find_occupants(_connect(context), context.connection, found.oid)
+    occupants += find_spilling(context.connection, found.oid)
+    hint = (
+        f"{SETTING} of {placement.scope} is restored; run it again when these are gone: temporary files end with their "
+        "statements, temporary tables with their sessions."
+    )
+    if placement.scope.kind != "server":
+        hint += " Sessions that began before keep the setting until they end."
+    _refuse_used([each.what for each in occupants], hint=hint)
+
+
+def _refuse_used(lines: Sequence[str], *, hint: str) -> None:
+    if lines:
+        more = [f"and {len(lines) - _LISTED} more"] if len(lines) > _LISTED else []
+        raise TargetError(
+            f'tablespace "{TABLESPACE}" is in use', detail="\n".join([*lines[:_LISTED], *more]), hint=hint
+        )
+
+
+def _run(context: Context, text: str) -> str:
+    context.notice(f"{text};")
+    if text == _RELOAD:
+        reload(context.connection)
+    else:
+        run_statement(context.connection, text)
+    return text
+
+
+def _connect(context: Context) -> ConnectionFactory:
+    assert context.connect is not None, "a place is proved by other sessions"
+    return context.connect

@@ -1,0 +1,194 @@
+"""How the settings of a server are changed: by ALTER SYSTEM, or in its parameter group of Amazon RDS."""
+
+from __future__ import annotations
+
+import logging
+import time
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from penstock.changes.kinds.parameter import APPLY_LOOK_S, Parameters
+from penstock.changes.kinds.setting import AlterSystem
+from penstock.changes.server_settings import SettingsLeases
+from penstock.changes.settings.decide import has_parameter_group
+from penstock.changes.store.table import SERVER_DATABASE, TableStore
+from penstock.changes.store.tags import TagStore
+from penstock.errors import AwsError, ServerError, TargetError
+from penstock.server.facts.settings import read_facts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from penstock.changes.kinds.parameter import ParameterGroups
+    from penstock.changes.server_settings import LeaseRequest
+    from penstock.model.server.settings import (
+        AttachedGroup,
+        LeaseReport,
+        SettingsDecision,
+    )
+    from penstock.server.connect.connection import Connection, ConnectionFactory
+
+_log = logging.getLogger(__name__)
+
+# An account's calls are throttled for seconds. What is not restored at the end of a load waits for somebody to do it.
+_BUSY_TIMEOUT_S = 60.0
+
+
+class SettingsBackend(ABC):
+    """Changes a server's settings; its session in SERVER_DATABASE holds the lease for as long as that lasts.
+
+    Methods are those of SettingsLeases, which see, and raise what those raise.
+    """
+
+    def __init__(self, connect: ConnectionFactory) -> None:
+        self._connect = connect.in_database(SERVER_DATABASE)
+        self._session: Connection | None = None
+
+    @abstractmethod
+    def leases(self) -> SettingsLeases:
+        """Return the leases, for one call, by the session that is there or a new one."""
+
+    def take(self, request: LeaseRequest) -> tuple[LeaseReport, SettingsDecision]:
+        """Change settings under a new lease."""
+        leases = self.leases()
+        self._connect.refuse_pooler("change settings")
+        return leases.take(request)
+
+    def release(self, lease_id: str) -> LeaseReport:
+        """End a lease of this process; a session that was lost meanwhile is replaced once."""
+        try:
+            return self.leases().release(lease_id)
+        except ServerError:
+            self._close_session()
+            return self.leases().release(lease_id)
+
+    @abstractmethod
+    def refuse_blindness(self) -> None:
+        """Raise TargetError if the server may have leases that this connection cannot see."""
+
+    def close(self) -> None:
+        """Let go of sessions; a lease that was held by one is over then."""
+        self._close_session()
+        self._connect.close()
+
+    def _open_session(self) -> Connection:
+        if self._session is None or self._session.closed:
+            self._session = self._connect.connect(label="settings")
+        return self._session
+
+    def _close_session(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
+
+
+class SystemSettings(SettingsBackend):
+    """Changes settings by ALTER SYSTEM."""
+
+    def leases(self) -> SettingsLeases:
+        """Return the leases on settings by ALTER SYSTEM."""
+        return system_leases(self._open_session())
+
+    def refuse_blindness(self) -> None:
+        """Raise TargetError for a server of Amazon RDS that is not named by its endpoint."""
+        if has_parameter_group(read_facts(self._open_session())):
+            raise TargetError(
+                "the server's settings are in a parameter group of Amazon RDS",
+                detail="AWS finds the server only by its endpoint.",
+                hint="Name the server by its endpoint of Amazon RDS, also through a tunnel.",
+            )
+
+
+def system_leases(connection: Connection) -> SettingsLeases:
+    """Return the leases of a cluster on settings by ALTER SYSTEM, by a session in SERVER_DATABASE."""
+    return SettingsLeases(TableStore(connection=connection), AlterSystem(connection))
+
+
+class GroupSettings(SettingsBackend):
+    """Changes settings in the parameter group of a server of Amazon RDS; its tags have the leases."""
+
+    def __init__(
+        self,
+        connect: ConnectionFactory,
+        groups: ParameterGroups,
+        *,
+        may_share_group: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        super().__init__(connect)
+        self._groups = groups
+        self._may_share_group = may_share_group
+        self._clock = clock
+        self._sleep = sleep
+        self._parameters: Parameters | None = None
+        # Of the lease that is held: another may be attached when it ends.
+        self._changed: AttachedGroup | None = None
+
+    def take(self, request: LeaseRequest) -> tuple[LeaseReport, SettingsDecision]:
+        """Change parameters under a new lease."""
+        self._changed = None
+        report, decision = super().take(request)
+        if report.lease_ids and self._parameters is not None:
+            self._changed = self._parameters.group
+        return report, decision
+
+    def release(self, lease_id: str) -> LeaseReport:
+        """End a lease of this process, in the group where it was taken; wait if AWS is busy."""
+        began_s = self._clock()
+        while True:
+            try:
+                report = super().release(lease_id)
+            except AwsError as error:
+                if not error.is_transient or self._clock() - began_s > _BUSY_TIMEOUT_S:
+                    raise
+                _log.info("%s; trying again", error.message)
+                self._sleep(APPLY_LOOK_S)
+            else:
+                break
+        self._changed, used = None, self._parameters
+        if used is None or used.is_attached or not report.results:
+            return report
+        told = f"parameter group {used.attached.name} is attached now: the lease on {used.group.name} was ended there"
+        return replace(report, warnings=(told,))
+
+    def refuse_blindness(self) -> None:
+        """Refuse nothing: the group that is attached has them."""
+
+    def close(self) -> None:
+        """Let go of sessions."""
+        super().close()
+        self._groups.close()
+
+    def leases(self) -> SettingsLeases:
+        """Return the leases in the group that is meant."""
+        connection = self._open_session()
+        self._parameters = Parameters(
+            connection=connection,
+            groups=self._groups,
+            changed=self._changed,
+            may_share_group=self._may_share_group,
+            clock=self._clock,
+            sleep=self._sleep,
+        )
+        return SettingsLeases(TagStore(connection=connection, tags=_GroupTags(self._parameters)), self._parameters)
+
+
+@dataclass(frozen=True, slots=True)
+class _GroupTags:
+    """The tags of a parameter group; see Tags."""
+
+    parameters: Parameters
+
+    def exists(self) -> bool:
+        return not self.parameters.group.is_default
+
+    def read(self) -> dict[str, str]:
+        return self.parameters.groups.read_tags(self.parameters.group)
+
+    def write(self, tags: Mapping[str, str]) -> None:
+        self.parameters.groups.write_tags(self.parameters.group, tags)
+
+    def remove(self, keys: Sequence[str]) -> None:
+        self.parameters.groups.remove_tags(self.parameters.group, keys)

@@ -1,0 +1,44 @@
+"""What a store of changes and holds can do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.model.load.shape import Change, Hold
+    from penstock.server.connect.connection import Connection
+
+
+class Store(Protocol):
+    """Changes and holds, by the session that has their locks. Each write is durable when it returns.
+
+    `oid` is a table, or SERVER. Methods raise ServerError, TargetError, AwsError.
+    """
+
+    @property
+    def connection(self) -> Connection:
+        """Return the session."""
+
+    @property
+    def schema(self) -> str:
+        """Return the schema of the ledger; what restores a table's parts removes their records itself."""
+
+    def exists(self) -> bool:
+        """Return whether anything can have been written down; refuse a store that cannot be trusted."""
+
+    def ensure(self) -> None:
+        """Create what changes are written into."""
+
+    def read_changes(self, oid: int | None = None) -> list[Change]:
+        """Return the changes at a table or the server, or all."""
+
+    def read_holds(self, oid: int | None = None) -> list[Hold]:
+        """Return the holds on a table or the server, or all, the oldest first."""
+
+    def write(self, hold: Hold, changes: Sequence[Change], stale: Sequence[Change] = ()) -> None:
+        """Write a hold and changes, and remove those that are stale; all or nothing."""
+
+    def forget(self, oid: int, changes: Sequence[Change], holders: Sequence[str]) -> None:
+        """Remove changes that were restored, and holds."""

@@ -1,0 +1,70 @@
+"""Changes and holds in the tables of a ledger: that of the database that is loaded, or of database "postgres".
+
+What belongs to the whole server is in one database, whichever is loaded. Both are made and trusted as ledgers.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.model.load.shape import SERVER
+from penstock.server.changes.holds import delete_holds, read_holds, write_hold
+from penstock.server.changes.records import delete_changes, read_changes, write_changes
+from penstock.server.connect.errors import in_transaction
+from penstock.server.ledger import Ledger
+from penstock.server.ledger.schema import has_ledger
+from penstock.server.ledger.trust import naming_ledger
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from penstock.model.load.shape import Change, Hold
+    from penstock.server.connect.connection import Connection
+
+# Every cluster has it unless somebody dropped it.
+SERVER_DATABASE = "postgres"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableStore:
+    """The ledger in a schema of the session's database; see Store."""
+
+    connection: Connection
+    schema: str = "penstock"
+
+    def exists(self) -> bool:
+        return has_ledger(self.connection, self.schema)
+
+    def ensure(self) -> None:
+        Ledger(self.schema).ensure(self.connection)
+
+    def read_changes(self, oid: int | None = None) -> list[Change]:
+        with naming_ledger(self.schema):
+            return read_changes(self.connection, self.schema, target_oid=oid)
+
+    def read_holds(self, oid: int | None = None) -> list[Hold]:
+        with naming_ledger(self.schema):
+            return read_holds(self.connection, self.schema, target_oid=oid)
+
+    def write(self, hold: Hold, changes: Sequence[Change], stale: Sequence[Change] = ()) -> None:
+        with naming_ledger(self.schema), self._writing(hold.target_oid):
+            if stale:
+                delete_changes(self.connection, self.schema, stale)
+            write_hold(self.connection, self.schema, hold)
+            write_changes(self.connection, self.schema, changes)
+
+    def forget(self, oid: int, changes: Sequence[Change], holders: Sequence[str]) -> None:
+        if changes or holders:
+            with naming_ledger(self.schema), self._writing(oid):
+                delete_changes(self.connection, self.schema, changes)
+                delete_holds(self.connection, self.schema, holders, oid)
+
+    @contextmanager
+    def _writing(self, oid: int) -> Iterator[None]:
+        with in_transaction(self.connection, "recording changes"):
+            if oid == SERVER:
+                # Off would let a crash lose the record and keep the change; a standby's answer is not waited for.
+                self.connection.execute("SET LOCAL synchronous_commit = 'local'")
+            yield

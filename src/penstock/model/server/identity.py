@@ -1,0 +1,32 @@
+"""Which server this is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerIdentity:
+    """The row of server_identity.sql: the identity of a server, by which a failover is noticed.
+
+    A copy of a server has the same system identifier, but another timeline once it is promoted. `address` is None on a
+    Unix socket. `resource_id` is Amazon RDS's; if it is set, it alone identifies the server.
+    """
+
+    system_identifier: int
+    timeline: int
+    address: str | None
+    port: int | None
+    resource_id: str | None = None
+
+    def is_same(self, other: ServerIdentity) -> bool:
+        """Return whether it is the same server. The address is not compared, because it may differ by route."""
+        if self.resource_id is not None or other.resource_id is not None:
+            return self.resource_id == other.resource_id
+        return (self.system_identifier, self.timeline) == (other.system_identifier, other.timeline)
+
+    def __str__(self) -> str:
+        if self.resource_id is not None:
+            return f"{self.address} of Amazon RDS ({self.resource_id})"
+        place = f"{self.address}:{self.port}" if self.address else "a Unix socket"
+        return f"the server at {place} (system {self.system_identifier}, timeline {self.timeline})"
