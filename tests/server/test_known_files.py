@@ -130,6 +130,23 @@ def test_loaded_files_without_a_new_column_stop_nothing(loads: Loads, tmp_path: 
     assert loads.run(job).objects_skipped == 2
 
 
+def test_one_file_with_other_columns_is_refused_before_the_load_begins(loads: Loads, path: Path) -> None:
+    """With its own error, though an unfinished load has it; and nothing is recorded of one that is new."""
+    loads.run(target(path))
+    text = "a\n" + "1\n" * 1_000_000 + "x\n"
+    begun = write_to(path.with_name("b.csv"), text)
+    with pytest.raises(DataError):
+        loads.run(target(begun), sessions=1, batch_bytes=1)
+    recorded = loads.execute("SELECT state, count(*) FROM penstock.loads GROUP BY 1 ORDER BY 1")
+    assert recorded == [("complete", 1), ("running", 1)]
+    loads.execute("ALTER TABLE t RENAME a TO b")
+    for refused in (begun, write_to(path.with_name("c.csv"), "a\n4\n")):
+        with pytest.raises(TargetError, match='column "a" of the file does not exist'):
+            loads.run(target(refused))
+    assert loads.execute("SELECT state, count(*) FROM penstock.loads GROUP BY 1 ORDER BY 1") == recorded
+    assert loads.run(target(path)).objects_skipped == 1
+
+
 def test_files_to_load_with_other_columns_are_refused_before_the_load_begins(loads: Loads, tmp_path: Path) -> None:
     """One statement takes on the records of all: nothing is left that would keep the files from being loaded alone."""
     loads.execute("CREATE TABLE u (a int PRIMARY KEY, b text, c text)")

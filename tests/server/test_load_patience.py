@@ -60,6 +60,19 @@ def test_a_connection_lost_while_planning_is_waited_out(relay: Relay, database18
     assert notices[0].endswith(": retrying in 0.5 s")
 
 
+def test_a_ledger_costs_the_plan_of_one_file_one_round_trip(relay: Relay, database18: str, job: LoadJob) -> None:
+    """A packet to the server and one back, which read what loads have changed."""
+    packets = []
+    for has_loaded in (False, True):
+        with Loader(through(relay, database18)) as loader:
+            relay.cut_at(None)
+            plan = loader.plan(job)
+            packets.append(relay.cut_at(None))
+            if not has_loaded:
+                loader.run(plan)
+    assert packets[1] <= packets[0] + 2
+
+
 @pytest.mark.parametrize("step", ["space", "lease"])
 def test_a_connection_lost_at_a_look_before_the_load_is_waited_out(
     relay: Relay, database18: str, job: LoadJob, step: str

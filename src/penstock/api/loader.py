@@ -6,7 +6,7 @@ import time
 import uuid
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.api.closing import Closing
@@ -131,16 +131,20 @@ class Loader(Closing):
         with self._connect.borrow() as connection:
             if self._resumes is not None:
                 self._check_rights(self._resumes, job, connection)
+            schema = self._ledger.schema
+            is_ledger_there = cache(partial(has_ledger, connection, schema))
             server, job, inputs = gather_inputs(
                 job,
                 sources=self._sources,
                 connection=connection,
                 on_notice=heard.add,
-                ledger_schema=self._ledger.schema,
+                ledger_schema=schema,
+                has_ledger=is_ledger_there,
             )
             self._server = server = replace(server, is_embedded=self._connect.is_embedded)
-            if oids := [gathered.facts.oid for gathered in inputs if gathered.facts is not None]:
-                refuse_missing(connection, self._ledger.schema, oids)
+            oids = [gathered.facts.oid for gathered in inputs if gathered.facts is not None]
+            if oids and is_ledger_there():
+                refuse_missing(connection, schema, oids)
             self._samples = tuple(gathered.sample for gathered in inputs)
             plan = self._plan(job, inputs, connection)
             if not server.is_local:
@@ -148,7 +152,7 @@ class Loader(Closing):
             if needs_more_than_copy(plan.targets):
                 from penstock.loading.landing.landing import check_landings  # noqa: PLC0415 (20 ms, for merges and replacements)
 
-                check_landings(plan, connection, ledger_schema=self._ledger.schema)
+                check_landings(plan, connection, ledger_schema=schema)
         return self._note_refusal(plan)
 
     def _check_rights(self, load_id: str, job: LoadJob, connection: Connection) -> None:

@@ -171,6 +171,7 @@ class _Preparation:
         found = self._ledger.look_up(self._connection, digest(meaning), items, lock=self._lock)
         found = replace(found, known=self._match_touched(works, items, found.known))
         running, known = found.running, found.known
+        _refuse_unknown(works, items, known)
         if self._resumes is not None and running != self._resumes:
             raise self._other_than(self._resumes, meaning)
         if running is not None and (rights := read_rights(self._connection, self._ledger.schema, running)) is not None:
@@ -559,6 +560,14 @@ def _warn_of_unpublished(plan: LoadPlan, tools: LoadTools, ledger: Connection | 
 def _foresight(plan: LoadPlan) -> Depth:
     """Return how far a plan looks into files: a load that stops at a bad record is refused for one at a beginning."""
     return "records" if plan.job.rules.on_error == "stop" else "columns"
+
+
+def _refuse_unknown(works: list[ObjectWork], items: list[LedgerObject], known: Sequence[KnownObject]) -> None:
+    """Raise what the plan found of an object that no load has completed."""
+    complete = {(each.uri, each.target_oid) for each in known if each.state == "complete"}
+    for work, item in zip(works, items, strict=True):
+        if work.target.refusal is not None and (item.uri, item.target_oid) not in complete:
+            raise work.target.refusal
 
 
 def _is_fresh(work: ObjectWork) -> bool:

@@ -11,7 +11,6 @@ from penstock.loading.plan.plan import TargetInput
 from penstock.loading.plan.work import ledger_object
 from penstock.model.source.dialect import Notice
 from penstock.server.ledger.lookup import look_up
-from penstock.server.ledger.schema import has_ledger
 from penstock.server.table.catalog import check_loadable, find_foreign_partitions, survey
 
 if TYPE_CHECKING:
@@ -36,12 +35,13 @@ def gather_inputs(
     connection: Connection,
     on_notice: Callable[[Notice], None],
     ledger_schema: str | None = None,
+    has_ledger: Callable[[], bool] = lambda: False,
 ) -> tuple[ServerFacts, LoadJob, tuple[TargetInput, ...]]:
     """Return the server's facts, and the objects, sample and table facts of each target of the job that is returned.
 
     That job lacks targets whose folders are empty, and those to be created of empty files, of which `on_notice` hears.
     Reads a few hundred KiB of one object a target, and those before it that hold nothing: of an object that the ledger
-    in `ledger_schema` does not say is loaded, if there is one. Raises SourceError, TargetError, ServerError.
+    in `ledger_schema` does not say is loaded, if `has_ledger`. Raises SourceError, TargetError, ServerError.
     """
     server, tables = survey(connection, [target.into for target in job.targets])
     gathered = [
@@ -53,6 +53,7 @@ def gather_inputs(
             server=server,
             on_notice=on_notice,
             ledger_schema=None if job.rules.again else ledger_schema,
+            has_ledger=has_ledger,
         )
         for target, facts in zip(job.targets, tables, strict=True)
     ]
@@ -70,6 +71,7 @@ def _gather_target(
     server: ServerFacts,
     on_notice: Callable[[Notice], None],
     ledger_schema: str | None,
+    has_ledger: Callable[[], bool],
 ) -> TargetInput | None:
     notices: list[Notice] = []
     objects = sources.list(target.sources, on_notice=notices.append)
@@ -84,9 +86,12 @@ def _gather_target(
             is_in_recovery=server.is_in_recovery,
             foreign_partitions=find_foreign_partitions(connection, facts),
         )
-    unknown = objects
-    if facts is not None and ledger_schema is not None and not is_fresh(target):
-        unknown = _find_unknown(objects, facts, connection, ledger_schema)
+    unknown, may_be_loaded = objects, False
+    if facts is not None and ledger_schema is not None and not is_fresh(target) and has_ledger():
+        # One object is the sample in any case: whether it is loaded is looked up when the load begins.
+        if len(objects) > 1:
+            unknown = _find_unknown(objects, facts, connection, ledger_schema)
+        may_be_loaded = not unknown or (len(objects) == 1 and not objects[0].is_pipe)
     sample = _sample_first(unknown or objects, target.dialect, sources)
     if facts is None and target.create and not sample.head:
         message = f'every source is empty: table "{target.into}" is not created'
@@ -94,7 +99,7 @@ def _gather_target(
             on_notice(notice)
         return None
     return TargetInput(
-        job=target, objects=objects, sample=sample, facts=facts, notices=tuple(notices), is_loaded=not unknown
+        job=target, objects=objects, sample=sample, facts=facts, notices=tuple(notices), may_be_loaded=may_be_loaded
     )
 
 
@@ -103,8 +108,6 @@ def _find_unknown(
 ) -> tuple[SourceObject, ...]:
     """Return the objects that no complete load has had in the same size, as far as this role may read the ledger."""
     try:
-        if not has_ledger(connection, ledger_schema):
-            return objects
         items = [
             ledger_object(source, number=number, target_oid=facts.oid, target=facts.name)
             for number, source in enumerate(objects)

@@ -47,8 +47,9 @@ _BATCH = BatchPlan(limit_bytes=GIB, duration_s=10.0)
 class TargetInput:
     """What was gathered for one target.
 
-    `sample` is the first object's that holds any text, of those that are not known to be loaded if there are any;
-    otherwise `is_loaded`. `facts` is None without a table. `notices` tell what is not loaded.
+    `sample` is the first object's that holds any text, of those that are not known to be loaded if there are any.
+    `may_be_loaded`: the sample's object is, or may be, and then it is not read again. `facts` is None without a table.
+    `notices` tell what is not loaded.
     """
 
     job: TargetJob
@@ -56,7 +57,7 @@ class TargetInput:
     sample: ObjectSample
     facts: TableFacts | None
     notices: tuple[Notice, ...] = ()
-    is_loaded: bool = False
+    may_be_loaded: bool = False
 
 
 def plan_load(
@@ -246,7 +247,7 @@ def _map_sample(
     try:
         return map_columns(header, job=gathered.job, table=table, uri=gathered.sample.source.uri, edge=edge), None
     except (TargetError, UsageError) as error:
-        if not gathered.is_loaded:
+        if not gathered.may_be_loaded:
             raise
         return ColumnMap(columns=()), error
 

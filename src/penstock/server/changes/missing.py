@@ -13,7 +13,7 @@ from penstock.server.connect.errors import translate_errors
 from penstock.server.ledger.schema import has_ledger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from penstock.model.load.shape import Change
     from penstock.server.changes.parts import Place
@@ -24,9 +24,12 @@ _INSUFFICIENT_PRIVILEGE = "42501"
 
 
 def refuse_missing(connection: Connection, schema: str, oids: Sequence[int]) -> None:
-    """Raise TargetError if something of the tables is missing since a rebuild failed; ServerError."""
+    """Raise TargetError if something of the tables is missing since a rebuild failed; ServerError.
+
+    The caller has found the ledger.
+    """
     try:
-        found = find_missing(connection, schema, oids)
+        found = _describe_all(_find_failed(connection, schema, oids))
     except TargetError as error:
         if error.sqlstate != _INSUFFICIENT_PRIVILEGE:
             raise
@@ -41,25 +44,31 @@ def refuse_missing(connection: Connection, schema: str, oids: Sequence[int]) -> 
         )
 
 
-def find_missing(connection: Connection, schema: str, oids: Sequence[int] | None = None) -> list[Missing]:
-    """Return what the tables, or all tables, lack since a rebuild failed. Raises ServerError, TargetError.
+def find_missing(connection: Connection, schema: str) -> list[Missing]:
+    """Return what tables lack since a rebuild failed. Raises ServerError, TargetError.
 
     What somebody has made again by hand is not missing.
     """
+    return _describe_all(read_failed(connection, schema))
+
+
+def read_failed(connection: Connection, schema: str) -> list[list[Change]]:
+    """Return the changes that tables lack since a rebuild failed, by table; as find_missing."""
+    return _find_failed(connection, schema) if has_ledger(connection, schema) else []
+
+
+def _describe_all(failed: Iterable[Sequence[Change]]) -> list[Missing]:
     return [
         Missing(
             table=str(missing[0].target),
             names=tuple(_describe(family[0]) for family in group_attached(missing)),
             why="\n".join(change.failure for change in missing if change.failure is not None),
         )
-        for missing in read_failed(connection, schema, oids)
+        for missing in failed
     ]
 
 
-def read_failed(connection: Connection, schema: str, oids: Sequence[int] | None = None) -> list[list[Change]]:
-    """Return the changes that the tables, or all tables, lack since a rebuild failed, by table; as find_missing."""
-    if not has_ledger(connection, schema):
-        return []
+def _find_failed(connection: Connection, schema: str, oids: Sequence[int] | None = None) -> list[list[Change]]:
     changes = [change for change in read_changes(connection, schema) if not change.is_copied]
     failed = {change.target_oid for change in changes if change.failure is not None}
     if failed and oids is not None:

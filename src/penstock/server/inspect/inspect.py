@@ -40,7 +40,7 @@ from penstock.server.connect.search_path import find_creation_schema
 from penstock.server.ddl.definition import PublicationRow
 from penstock.server.facts.facts import ask_server_facts
 from penstock.server.facts.recognise import recognise_flavour, recognise_managers
-from penstock.server.ledger.schema import look_for_ledger
+from penstock.server.ledger.schema import has_ledger, look_for_ledger
 from penstock.server.ledger.trust import LedgerRightsRow
 from penstock.server.sql.queries import fetch_rows, send_query
 from penstock.server.table.catalog import check_loadable, find_foreign_partitions, find_table
@@ -246,7 +246,7 @@ def inspect_table(
     refusal, remedy = None, None
     try:
         check_loadable(facts, user=user, foreign_partitions=find_foreign_partitions(connection, facts))
-        if ledger_schema is not None:
+        if ledger_schema is not None and has_ledger(connection, ledger_schema):
             refuse_missing(connection, ledger_schema, [facts.oid])
     except TargetError as error:
         refusal = error.message if error.detail is None else f"{error.message}. {error.detail}"
