@@ -147,9 +147,13 @@ class Ledger:
     def adopt(self, connection: Connection, claim: Claim, *, identity: str, meaning: str) -> None:
         """Give a load that is ours, and came from elsewhere, the oids that its tables have here."""
         origin = compose_origin(self.schema)
-        update = "UPDATE {table} AS o SET target_oid = coalesce({oid}, 0), {more}origin = {origin} WHERE o.load = %s"
+        update = (
+            "UPDATE ONLY {table} AS o SET target_oid = coalesce({oid}, 0), {more}origin = {origin} WHERE o.load = %s"
+        )
         landing = sql.SQL("landing_oid = {}, ").format(compose_oid("o", origin, prefix="landing"))
-        query = sql.SQL("UPDATE {} SET identity = %s, meaning = %s::jsonb WHERE id = %s").format(self._table("loads"))
+        query = sql.SQL("UPDATE ONLY {} SET identity = %s, meaning = %s::jsonb WHERE id = %s").format(
+            self._table("loads")
+        )
         with in_transaction(connection, "recording the oids of the load's tables"):
             self.hold_claim(connection, claim)
             connection.execute(query, [identity, meaning, claim.load_id])
