@@ -44,6 +44,7 @@ def test_documented_commands_work_in_order(document: Path, tmp_path: Path, serve
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
 
 
+@pytest.mark.full
 def test_demo_and_tutorial_leave_each_other_alone(tmp_path: Path, servers: ServerPool) -> None:
     """Their tables have the same names, and the server is the same: in either order, and twice."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _CUTS = 25
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(18 not in installed(), reason="needs PostgreSQL 18's programs")

@@ -135,6 +135,7 @@ def test_what_spills_is_named_then_placed_on_the_local_device_and_removed(lab: L
     assert placed.snapshot() == before
 
 
+@pytest.mark.full
 def test_index_of_a_server_in_a_small_control_group_is_built_within_its_memory(lab: Lab, tmp_path: Path) -> None:
     """The machine has many times as much: what is not seen is the kernel's to kill."""
     conninfo = lab.conninfo()
