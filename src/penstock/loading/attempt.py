@@ -1,7 +1,8 @@
 """One attempt at a load: threads, sessions, and the work they share, from the first connection to the last commit.
 
-Batches commit as they are full; each session's last one waits until all have ended well, so that a load of less than a
-batch a session is all or nothing. What an attempt has committed is in the ledger, whatever ends it.
+A batch is committed when it is full. The last batch of each session is committed only after every session has sent all
+its rows, so a load with less than one batch per session is all or nothing. However an attempt ends, what it has
+committed is in the ledger.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from penstock.errors import PenstockError
     from penstock.loading.claim.prepared import PreparedLoad
     from penstock.loading.context import LoadTools
-    from penstock.loading.reading.testimony import Testimony
+    from penstock.loading.reading.format_check import FormatCheck
     from penstock.loading.rejects.keeper import RejectKeeper
     from penstock.model.load.outcome import FileOutcome, StepProgress
     from penstock.model.load.plan import LoadPlan, SessionPlan
@@ -37,18 +38,18 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# How long a cancelled session is given before it is cancelled again.
+# How long to wait for a cancelled session to end before it is cancelled again.
 _CANCEL_INTERVAL_S = 1.0
 
-# Often enough for a bar to move smoothly, seldom enough to cost nothing.
+# Often enough for a smooth progress bar, and rare enough to cost nothing.
 _PROGRESS_INTERVAL_S = 0.1
 
-# Long enough for a throughput that a checkpoint or a slow block does not decide.
+# Long enough that one checkpoint or one slow block does not decide the measured throughput.
 _PACE_INTERVAL_S = 3.0
 
 
 class LoadAttempt:
-    """Carries out what a prepared load has left to do; `first` is the session that holds the load's lock."""
+    """Loads what is left of a prepared load; `first` is the session that holds the load's lock."""
 
     def __init__(
         self,
@@ -58,14 +59,14 @@ class LoadAttempt:
         *,
         sessions: SessionPlan,
         first: Connection,
-        testimony: Testimony,
+        format_check: FormatCheck,
         began_s: float,
     ) -> None:
         self._plan = plan
         self._prepared = prepared
         self._tools = tools
         self._session_plan = sessions
-        self._testimony = testimony
+        self._format_check = format_check
         self._first = first
         self._began_s = began_s
         self._fence = tools.ledger.fence(prepared.claim)
@@ -78,7 +79,7 @@ class LoadAttempt:
             self._work = tuple(sorted(prepared.work, key=lambda work: plan.rank(work.place)))
         self._feed = BlockFeed(
             self._work,
-            lambda work: open_blocks(work, tools, testimony=testimony),
+            lambda work: open_blocks(work, tools, format_check=format_check),
             reader_limit=reader_limit(prepared.work, sessions=sessions.initial),
             sessions=sessions.initial,
             is_in_job_order=plan.is_in_job_order,
@@ -95,7 +96,7 @@ class LoadAttempt:
 
     def run(self) -> None:
         """Load until nothing is left, or until `stop` was called. Raises PenstockError; the caller then abandons."""
-        # The pace is told from here on.
+        # Progress is shown from the beginning, before the first row is sent.
         self._report_progress()
         self._add_sessions(self._session_plan.initial)
         try:
@@ -108,26 +109,26 @@ class LoadAttempt:
         self._report_progress()
 
     def stop(self) -> None:
-        """Have the sessions commit what they have sent, and take no more."""
+        """Have the sessions commit what they have sent, and take no more blocks."""
         self.is_stopped = True
         self._feed.stop()
         self._tools.sources.interrupt()
 
     def close(self) -> None:
-        """Close every session but the first, which is the caller's."""
+        """Close every session except the first, which the caller closes."""
         for running in self._sessions:
             if running.number > 0:
                 running.session.close()
 
     def abandon(self) -> None:
-        """Stop every thread and roll back every session, the first too; safe at any point."""
+        """Stop every thread and roll back every session, including the first; safe at any time."""
         self._feed.abandon(Abandoned())
         self._tools.sources.interrupt()
         for future in self._futures:
             future.cancel()
         pending = set(self._futures)
         while pending:
-            # More than once: a session may have been between two statements.
+            # Cancel more than once: a session may have been between two statements.
             for running in list(self._sessions):
                 running.session.cancel()
             _, pending = wait(pending, timeout=_CANCEL_INTERVAL_S)
@@ -138,7 +139,7 @@ class LoadAttempt:
         self._first.close()
 
     def _make_limit(self) -> RejectLimit | None:
-        """Return what counts rejected records, earlier runs' too; None where the first one ends the load."""
+        """Return the counter of rejected records, including earlier runs', or None if the first one ends the load."""
         rules = self._plan.job.rules
         if rules.on_error == "stop":
             return None
@@ -161,7 +162,7 @@ class LoadAttempt:
         try:
             connection = self._first if number == 0 else self._tools.connect.connect(label=f"session {number + 1}")
         except ServerError as error:
-            # Others took the connections; what has begun can go on without this one.
+            # Other clients use the remaining connections; the load continues with the sessions that it has.
             self._tools.notice(f"continuing with {number} sessions: {error.message}")
             self._is_full = True
             self._feed.set_sessions(min(number, self._feed.sessions))
@@ -202,7 +203,7 @@ class LoadAttempt:
             self._feed.abandon(failure)
 
     def _stream(self) -> None:
-        """Wait for the sessions, reporting progress and adjusting how many there are; raises the first failure."""
+        """Wait for the sessions, report progress, and adjust the number of sessions; raises the first failure."""
         pending = self._futures
         while pending:
             try:
@@ -212,7 +213,7 @@ class LoadAttempt:
         self._raise_failure()
 
     def _wait(self, pending: set[Future[None]]) -> set[Future[None]]:
-        """Wait for a moment, look at everything, and return the sessions that are not done."""
+        """Wait for a moment, check failures, progress, locks and throughput, and return the sessions not done yet."""
         _, pending = wait(pending, timeout=_PROGRESS_INTERVAL_S, return_when=FIRST_COMPLETED)
         self._raise_failure()
         self._report_progress()
@@ -225,14 +226,20 @@ class LoadAttempt:
         return pending
 
     def _note_interrupt(self) -> None:
-        """Let the sessions end what they have begun, once; a second interrupt is the caller's."""
+        """Have the sessions finish their batches after the first interrupt; raise KeyboardInterrupt at the second.
+
+        An atomic load, and a load that cannot be resumed, raise it at the first.
+        """
         if self.is_stopped or self._plan.job.rules.atomic or not self._plan.is_repeatable:
             raise KeyboardInterrupt
         self._tools.notice("finishing the current batches; interrupt again to cancel them")
         self.stop()
 
     def _raise_failure(self) -> None:
-        """Raise what made the load fail, if it has; a session is done a moment before its callback tells the feed."""
+        """Raise the failure of the load, if there is one.
+
+        The sessions are checked too: a session is done a moment before its callback passes its failure to the feed.
+        """
         if self._feed.failure is not None:
             raise self._feed.failure
         for future in self._futures:
@@ -253,7 +260,7 @@ class LoadAttempt:
         return sum(running.totals.bytes_copied for running in self._sessions)
 
     def report(self, activity: str, steps: tuple[StepProgress, ...] = ()) -> None:
-        """Tell what is done now that is not loading."""
+        """Report as progress an activity other than sending rows, such as a rebuild."""
         self._report_progress(activity, steps)
 
     def _report_progress(self, activity: str = "", steps: tuple[StepProgress, ...] = ()) -> None:
@@ -262,19 +269,19 @@ class LoadAttempt:
             progress = self._feed.progress(
                 bytes_copied=self._bytes_copied(), size_bytes=self._size_bytes, elapsed_s=elapsed_s
             )
-            told = replace(
+            extended = replace(
                 progress, activity=activity, steps=steps, to_rebuild=self._to_rebuild, is_staged=self._is_staged
             )
-            self._tools.on_progress(told)
+            self._tools.on_progress(extended)
 
     # ---------------------------------------------------------------- the end
 
     def _commit(self) -> None:
-        """Commit every session's last batch at once, after all of them have been sealed.
+        """Commit the last batches of all sessions at the same time, after all of them have been sealed.
 
-        A commit that was sent cannot be called back, so an interrupt waits for the answers.
+        A COMMIT that was sent cannot be undone, so interrupts are ignored until the server has answered.
         """
-        self._testimony.conclude()
+        self._format_check.conclude()
         self._tools.warnings.refuse()
         sealed = [running for running in self._sessions if running.has_sealed]
         commits = [self._pool.submit(running.commit) for running in sealed]
@@ -288,11 +295,11 @@ class LoadAttempt:
             except CopyFailed as failure:
                 raise _commit_error(failure) from failure
 
-    # ---------------------------------------------------------------- what came of it
+    # ---------------------------------------------------------------- results
 
     @property
     def feed(self) -> BlockFeed:
-        """Return what was read and handed out."""
+        """Return the feed, which counts the bytes read and the rows sent."""
         return self._feed
 
     @property
@@ -306,7 +313,7 @@ class LoadAttempt:
 
 
 def _commit_error(failure: CopyFailed) -> PenstockError:
-    """Return the error for a commit that failed; whether it took place is in the ledger."""
+    """Return the error for a COMMIT that failed; the ledger says if the server has committed all the same."""
     report = failure.report
     return ServerError(
         report.message,

@@ -1,4 +1,4 @@
-"""How a load comes to be this process's: claimed for the first time, and taken over from its own lost sessions."""
+"""Claims a load for this process, and claims it again after an attempt has lost its sessions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NOTHING = FinishedLoad(rows=0, suppressed=0, is_local_only=False)
 
 
 class Retrying:
-    """Waits between the attempts at one load, and says how many sessions the next one has."""
+    """Waits between the attempts of one load, and decides how many sessions the next attempt has."""
 
     def __init__(self, plan: LoadPlan, tools: LoadTools) -> None:
         self.sessions = plan.sessions
@@ -33,10 +33,11 @@ class Retrying:
         self.patience = Patience(plan.job.rules.retry_for if plan.is_repeatable else 0.0, tools.clock)
 
     def wait(self, error: PenstockError) -> None:
-        """Wait before another attempt, or raise the error where there should be none."""
+        """Wait before another attempt, or raise the error if there must not be one."""
         fewer = fewer_sessions(self.sessions, error)
         if error.is_transient and self._rejects and fewer.maximum < self.sessions.maximum:
-            # Duplicates, of which one will be rejected: no fault that time would heal, and each time fewer sessions.
+            # Sessions wait for each other because they send the same key, and one of the records will be rejected.
+            # Waiting does not help, so the next attempt begins at once, with fewer sessions.
             words = "one session" if fewer.maximum == 1 else f"{fewer.maximum} sessions"
             self._tools.notice(f"{error.message}: continuing with {words}")
         else:
@@ -45,7 +46,7 @@ class Retrying:
 
 
 class Claimed(NamedTuple):
-    """What is to be done, and the session that holds the load's lock; the caller closes it."""
+    """What is left to load, and the session that holds the load's lock; the caller closes the session."""
 
     prepared: PreparedLoad
     connection: Connection
@@ -58,9 +59,9 @@ def claim_load(
     *,
     on_nothing: Callable[[NothingToDo, Connection], None],
 ) -> Claimed | NothingToDo:
-    """Claim a load for the first time; a fault that passes is waited out, as any later one is.
+    """Claim a load for the first time; after a transient error, retry as later attempts do.
 
-    `on_nothing` is called where every row is loaded. Raises PenstockError.
+    `on_nothing` is called if every row is loaded already. Raises PenstockError.
     """
     begun: str | None = None
     while True:
@@ -77,7 +78,7 @@ def claim_load(
                 raise
         except PenstockError as error:
             retrying.wait(error)
-            # It may have been written down though the answer was lost.
+            # The claim may be committed although the connection was lost before the answer.
             begun = plan.load_id
         else:
             return Claimed(prepared, connection)
@@ -86,15 +87,15 @@ def claim_load(
 def claim_again(
     plan: LoadPlan, tools: LoadTools, retrying: Retrying, before: PreparedLoad, *, let_go: Callable[[Connection], None]
 ) -> Claimed | FinishedLoad:
-    """Take a load over from our own lost sessions, which may still be committing, and see what is missing.
+    """Take a load over from this process's own lost sessions, which may still be committing, and find what is missing.
 
-    `let_go` gets the session where the load is complete. Raises PenstockError.
+    If the load is complete, `let_go` is called with the session. Raises PenstockError.
     """
     while True:
         try:
             connection = tools.connect.connect(label="session 1")
             try:
-                taken = _look_again(plan, tools, connection, before)
+                taken = _prepare_again(plan, tools, connection, before)
             except BaseException:
                 connection.close()
                 raise
@@ -108,22 +109,22 @@ def claim_again(
         return Claimed(taken, connection)
 
 
-def _look_again(
+def _prepare_again(
     plan: LoadPlan, tools: LoadTools, connection: Connection, before: PreparedLoad
 ) -> PreparedLoad | FinishedLoad:
     if (finished := _confirm(tools, connection, before.claim)) is not None:
         return finished
     begun = before.claim.load_id
-    # None but this one: a load that was forgotten meanwhile would begin anew, and store its rows twice.
+    # Only this load may be resumed. If it was removed from the ledger meanwhile, a new load would store its rows twice.
     prepared = prepare_load(plan, tools, connection, created=before.created, resumes=begun, begun=begun)
-    # Somebody else may have completed it since.
+    # Another process may have completed the load since `_confirm` looked.
     if isinstance(prepared, NothingToDo):
         return _confirm(tools, connection, before.claim) or _NOTHING
     return prepared
 
 
 def _confirm(tools: LoadTools, connection: Connection, claim: Claim) -> FinishedLoad | None:
-    """Return what the load came to where it is complete; say so where another process did that."""
+    """Return the load's totals if it is complete, else None; show a notice if another process completed it."""
     finished = confirm(tools.ledger, connection, claim)
     if finished is not None and finished.is_others:
         tools.notice(f"load {claim.load_id} was completed by another process")

@@ -1,4 +1,4 @@
-"""What the acting modules of this room act through."""
+"""The connections, callables and values that the modules of this package work with."""
 
 from __future__ import annotations
 
@@ -27,31 +27,32 @@ _Result = TypeVar("_Result")
 
 
 class Lease(Protocol):
-    """The server's settings, changed for as long as one load lasts; methods raise PenstockError."""
+    """Changes settings of the server for the duration of one load; methods raise PenstockError."""
 
     @property
     def lease_id(self) -> str | None:
-        """Return the lease under which settings are others now."""
+        """Return the id of the lease that the settings are changed under, or None if they are not changed."""
 
     @property
     def settings(self) -> tuple[LeasedSetting, ...]:
-        """Return what became of them, once it is released."""
+        """Return what was done with each setting; call it after `release`."""
 
     def take(self) -> None:
-        """Change them."""
+        """Change the settings."""
 
     def release(self, *, is_patient: bool) -> None:
-        """Restore them; where the server is away, wait as a load does if it `is_patient`."""
+        """Restore the settings; if `is_patient` and the server cannot be reached, retry as a load does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadTools:
-    """Connections, sources, the ledger, the clock, who wants to hear of progress and of notices, and the warnings.
+    """Connections, sources, the ledger, the clock, the callbacks for progress and notices, and the warnings.
 
-    `guard` looks after disks, where these are this machine's. `server` is what is known of it; `open_settings` tells
-    how its settings are changed, and `lease` changes them for this load. `resumes` is the load that is to be resumed,
-    where none other may begin; `retries` the one whose rejected records this load takes on. `max_record_bytes` and
-    `rejects_torn` (whether the line is rejected that a stray quote is in) follow from the load's rules.
+    `guard` checks the free disk space if the server's disks are in this machine. `server` holds the server's facts;
+    `open_settings` opens the backend that changes its settings, and `lease` changes them for this load. `resumes` is
+    the id of the load to resume: if it is given, no other load may begin. `retries` is the id of the load whose
+    rejected records this load loads. `max_record_bytes` and `rejects_torn` (reject only the line that contains a stray
+    quote) follow from the load's rules.
     """
 
     connect: ConnectionFactory
@@ -74,10 +75,10 @@ class LoadTools:
     sleep: Callable[[float], None] = time.sleep
 
     def notice(self, text: str) -> None:
-        """Tell whoever wants to hear it what is done or waited for; what is wrong goes to `warnings`."""
+        """Show what the load does or waits for; problems go to `warnings`."""
         if self.on_notice is not None:
             self.on_notice(text)
 
     def patiently(self, act: Callable[[], _Result], *, retry_for_s: float) -> _Result:
-        """Return what `act` does, which may be done again, once no fault that passes ends it. Raises PenstockError."""
+        """Return the result of `act`; retry it for `retry_for_s` after transient errors. Raises PenstockError."""
         return patiently(act, Patience(retry_for_s, self.clock), sleep=self.sleep, notice=self.on_notice)

@@ -1,4 +1,4 @@
-"""What stays of a load that failed, and how to go on with it, as its error tells. Pure."""
+"""Adds to the error of a failed load what stays of the load, and how to resume it. Pure."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 def fills_tables(plan: LoadPlan) -> bool:
-    """Whether rows of a load are in some table before its end."""
+    """Whether the load stores rows in some table before its end."""
     return any(target.fills_table for target in plan.targets)
 
 
-def tell_what_stays(
+def add_what_stays(
     error: PenstockError,
     plan: LoadPlan,
     load_id: str,
@@ -30,38 +30,38 @@ def tell_what_stays(
     is_complete: bool,
     emptied: Sequence[str],
 ) -> PenstockError:
-    """Return a copy of the error that says what stays and how to go on.
+    """Return a copy of the error that says what stays and how to resume.
 
-    `rows` were committed, None where that is not known; `has_all_rows`: what failed is the rebuild behind the last of
-    them; `is_complete`: the load had ended before the error came; `emptied`: the tables that were
-    truncated for it, now or by an earlier run.
+    `rows` is the number of committed rows, None if it is not known; `has_all_rows`: all rows are stored, and the
+    rebuild after them failed; `is_complete`: the load had ended before the error; `emptied`: the tables that this run
+    or an earlier one has truncated for the load.
     """
     stays = _describe_stay(plan, load_id, rows=rows, is_complete=is_complete, emptied=emptied)
     resume = (
         "" if rows == 0 or is_complete else f" {_describe_resuming(error, plan, load_id, has_all_rows=has_all_rows)}"
     )
-    told = copy(error)
-    told.detail = f"{error.detail}\n{stays}" if error.detail else stays
-    told.hint = f"{error.hint or ''}{resume}".strip() or None
-    told.load_id = None if rows == 0 and not is_complete else load_id
-    return told
+    extended = copy(error)
+    extended.detail = f"{error.detail}\n{stays}" if error.detail else stays
+    extended.hint = f"{error.hint or ''}{resume}".strip() or None
+    extended.load_id = None if rows == 0 and not is_complete else load_id
+    return extended
 
 
-def tell_unknown(error: PenstockError, load_id: str, *, rows: int, tables: Sequence[str]) -> PenstockError:
-    """Return a copy of the error of a load that the ledger does not have any more: what it stored cannot be known.
+def add_unknown_rows(error: PenstockError, load_id: str, *, rows: int, tables: Sequence[str]) -> PenstockError:
+    """Return a copy of the error of a load that is not in the ledger any more, so that what it stored is not known.
 
-    `rows` are those that this process has seen committed to `tables`.
+    `rows` is the number of rows that this process has seen committed to `tables`.
     """
     names = ", ".join(f'"{table}"' for table in tables)
-    told = copy(error)
+    extended = copy(error)
     stays = (
         f"The ledger does not have load {load_id} any more, so what it stored is not known: "
         f"at least {rows:,} rows were committed to {names} and may still exist."
     )
-    told.detail = f"{error.detail}\n{stays}" if error.detail else stays
-    # The hints of the error itself are for loads that can be resumed.
-    told.hint = f"Before you load the sources again, remove these rows from {names}, or they are stored twice."
-    return told
+    extended.detail = f"{error.detail}\n{stays}" if error.detail else stays
+    # Replace the error's own hint: it is for loads that can be resumed.
+    extended.hint = f"Before you load the sources again, remove these rows from {names}, or they are stored twice."
+    return extended
 
 
 def _describe_stay(plan: LoadPlan, load_id: str, *, rows: int | None, is_complete: bool, emptied: Sequence[str]) -> str:

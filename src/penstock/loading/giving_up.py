@@ -1,11 +1,11 @@
-"""The end of a load that failed: what was made for it goes, what its steps changed is restored, the error told."""
+"""Ends a load that failed: drops what was created for it, restores what its steps changed, and completes its error."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
-from penstock.loading.failure import fills_tables, tell_unknown, tell_what_stays
+from penstock.loading.failure import add_unknown_rows, add_what_stays, fills_tables
 from penstock.server.connect.errors import in_transaction
 from penstock.server.ledger.committed import count_rows
 from penstock.server.ledger.targets import read_landings
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from penstock.loading.steps.step import RunningLoad, Step
     from penstock.server.connect.connection import Connection
 
-# The ledger's own tables are not there any more.
+# The ledger's own tables do not exist any more.
 _UNDEFINED_TABLE = "42P01"
 
 
 def give_up(load: RunningLoad, steps: Sequence[Step], error: PenstockError) -> PenstockError:
-    """Return the error with what stays and how to resume; where nothing was committed, nothing is left behind."""
+    """Return the error with what stays and how to resume; if nothing was committed, remove what the load created."""
     rows, is_gone = None, False
     try:
         with load.tools.connect.connect(label="end") as connection:
@@ -40,8 +40,8 @@ def give_up(load: RunningLoad, steps: Sequence[Step], error: PenstockError) -> P
         undo(load, steps, None, "internal error")
         raise
     if is_gone and not load.is_ended:
-        return tell_unknown(error, load.load_id, rows=load.tally.rows_seen, tables=_filled_tables(load))
-    return tell_what_stays(
+        return add_unknown_rows(error, load.load_id, rows=load.tally.rows_seen, tables=_filled_tables(load))
+    return add_what_stays(
         error,
         load.plan,
         load.load_id,
@@ -53,9 +53,10 @@ def give_up(load: RunningLoad, steps: Sequence[Step], error: PenstockError) -> P
 
 
 def undo(load: RunningLoad, steps: Sequence[Step], connection: Connection | None, why: str) -> None:
-    """Have the steps undo what they changed, the last first; without a connection they say what stays, and `why`.
+    """Have the steps undo what they changed, the last step first.
 
-    Each has its turn, whatever became of another; raises the first error of them, with the others as its notes.
+    Without a connection, the steps warn of what stays changed, and `why`. A step is called even if another one has
+    failed. Raises the first error of the steps, with the others as its notes.
     """
     first: BaseException | None = None
     for step in reversed(steps):
@@ -72,23 +73,24 @@ def undo(load: RunningLoad, steps: Sequence[Step], connection: Connection | None
 
 def _filled_tables(load: RunningLoad) -> list[str]:
     landed = {each.record.number: each.table for each in load.prepared.landings if each.table is not None}
-    tables = [landed.get(place, target.table) for place, target in enumerate(load.plan.targets)]
+    tables = [landed.get(number, target.table) for number, target in enumerate(load.plan.targets)]
     return list(dict.fromkeys(map(str, tables)))
 
 
 def _tidy(load: RunningLoad, connection: Connection) -> int | None:
-    """Return how many rows stay; where none do, remove the load from the ledger and the tables made for it.
+    """Return how many rows stay; if none do, remove the load from the ledger and drop the tables created for it.
 
-    None where the ledger does not have the load any more. What a pipe has sent into staging can neither be completed
-    nor be seen, and so does not stay.
+    Returns None if the load is not in the ledger any more. Staged records of a pipe do not stay: the load cannot be
+    resumed, and nobody can see them.
     """
     plan, tools, prepared = load.plan, load.tools, load.prepared
     is_lost = not plan.is_repeatable and not fills_tables(plan)
     with in_transaction(connection, "removing the load from the ledger"):
         if prepared.landings:
-            # What says so goes with the load; an earlier run may have written it, or a COMMIT whose answer was lost.
+            # Read this now, because it is removed with the load. It is read from the ledger because an earlier run may
+            # have written it, or a COMMIT whose answer was lost.
             records = read_landings(connection, tools.ledger.schema, load.load_id)
-            emptied = [str(plan.targets[place].table) for place, record in records.items() if record.is_truncated]
+            emptied = [str(plan.targets[number].table) for number, record in records.items() if record.is_truncated]
             load.emptied = tuple(dict.fromkeys(emptied))
         if not tools.ledger.forget_unused(connection, prepared.claim, even_if_used=is_lost):
             return count_rows(connection, tools.ledger.schema, load.load_id)

@@ -1,4 +1,4 @@
-"""Tells a user's function of a load's progress; what it raises ends the load as an interrupt does."""
+"""Reports a load's progress to a function of the user; its exceptions end the load as an interrupt does."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Listener:
 
     @contextmanager
     def raising(self) -> Iterator[None]:
-        """Raise at the end what the function has raised, with a note of what stays and how to resume."""
+        """After the load, raise the function's exception, with a note that says what stays and how to resume."""
         try:
             yield
         except PenstockError as error:

@@ -1,7 +1,7 @@
-"""Before the first row: the ledger opened, the load claimed, and what is left to do of each object.
+"""Prepares a load before its first row: opens the ledger, claims the load, finds what is left of each object.
 
-Everything here happens on one session, which then holds the load's lock until it ends. A load that begins is written
-down together with the tables that are made for it.
+All of this runs in one session, which then holds the load's lock until the session ends. A new load is recorded in the
+same transaction that creates its tables.
 """
 
 from __future__ import annotations
@@ -61,32 +61,33 @@ def prepare_load(
     resumes: str | None = None,
     begun: str | None = None,
 ) -> PreparedLoad | NothingToDo:
-    """Claim a load and return what is left of it; `created` was made for it by this process before.
+    """Claim a load and return what is left of it; `created` are the tables that this process has created for it.
 
-    It must be `resumes`, where that is given. `begun` is the load that this process had claimed, or may have: there is
-    nothing to do where another has completed it meanwhile. Raises PenstockError, and then has written nothing down.
+    If `resumes` is given, the load must be that one. `begun` is the id of the load that this process has claimed, or
+    may have claimed: if another process has completed it since, there is nothing to do. Raises PenstockError; then
+    nothing was recorded.
     """
     tools.connect.refuse_unwritable("load")
     return _Preparation(plan, tools, connection, created, resumes=resumes, begun=begun).run()
 
 
 def foresee_load(plan: LoadPlan, tools: LoadTools, connection: Connection) -> LedgerOutlook:
-    """Return what a load would do with each object by what the ledger knows now; changes nothing.
+    """Return what a load would do with each object, given the present ledger; changes nothing.
 
-    Raises PenstockError where preparing it would.
+    Raises PenstockError if `prepare_load` would.
     """
     if not has_ledger(connection, tools.ledger.schema):
         check_creation(connection, tools.ledger.schema, is_publishing_allowed=tools.is_publishing_allowed)
         works = all_objects(plan.targets)
-        refuse_other_dialects(works, tools.sources, tools.warnings, depth=_foresight(plan))
+        refuse_other_dialects(works, tools.sources, tools.warnings, depth=_check_depth(plan))
         _warn_of_unpublished(plan, tools)
         return LedgerOutlook(exists=False, resumes=None, actions=tuple("new" for _ in works))
     schema = find_creation_schema(connection)
     wanted = dict.fromkeys(target.table for target in plan.targets if target.create_columns is not None)
-    # As if they were made, under oids that no table of a user has.
+    # Treat the tables as created, with oids that no table of a user has.
     created = tuple(
-        CreatedTable(oid=place, name=replace(name, schema=name.schema or schema), has_new_schema=False)
-        for place, name in enumerate(wanted, 1)
+        CreatedTable(oid=oid, name=replace(name, schema=name.schema or schema), has_new_schema=False)
+        for oid, name in enumerate(wanted, 1)
     )
     return _Preparation(plan, tools, connection, created, resumes=tools.resumes, begun=None).foresee()
 
@@ -110,7 +111,7 @@ class _Preparation:
         self._connection = connection
         self._created = created
         self._sources = [[lasting_name(source) for source in target.job.sources] for target in plan.targets]
-        # By name, since a table that is still to be made has no oid.
+        # The lock is on names, since a table that is not created yet has no oid.
         self._lock = digest(self._meaning([0] * len(plan.targets)))
 
     def run(self) -> PreparedLoad | NothingToDo:
@@ -129,7 +130,7 @@ class _Preparation:
         return describe_meaning(self._plan, oids=oids, sources=self._sources, settings=settings)
 
     def _create_or_find(self) -> tuple[CreatedTable, ...]:
-        """Make the tables, or find those that were made where the answer to COMMIT was lost with the connection."""
+        """Create the tables, or find them if an earlier COMMIT created them and its answer was lost."""
         try:
             return self._create()
         except TargetError:
@@ -139,11 +140,11 @@ class _Preparation:
             found = [facts for table in wanted if (facts := find_table(self._connection, table)) is not None]
             if len(found) < len(wanted):
                 raise
-        # Whether the schema was made too is not known any more: it stays.
+        # It is not known any more if the schema was created too, so it is never dropped.
         return tuple(CreatedTable(oid=facts.oid, name=facts.name, has_new_schema=False) for facts in found)
 
     def _create(self) -> tuple[CreatedTable, ...]:
-        """Make the tables that --create asked for; they must be there before the sessions' transactions begin."""
+        """Create the tables that --create asks for; they must exist before the sessions' transactions begin."""
         wanted = {
             target.table: target.create_columns for target in self._plan.targets if target.create_columns is not None
         }
@@ -155,7 +156,7 @@ class _Preparation:
         if any(decision.action != "skip" for decision in decisions):
             if any(target.is_staged for target in self._plan.targets):
                 check_staging(self._connection, self._ledger.schema)
-            self._look_at_unseen(works, decisions, found.renamed, depth=_foresight(self._plan))
+            self._check_new_objects(works, decisions, found.renamed, depth=_check_depth(self._plan))
             _warn_of_unpublished(self._plan, self._tools, self._connection)
         return LedgerOutlook(
             exists=True, resumes=found.running, actions=tuple(decision.action for decision in decisions)
@@ -164,16 +165,16 @@ class _Preparation:
     def _decide(
         self, works: list[ObjectWork], created: tuple[CreatedTable, ...]
     ) -> tuple[LedgerFindings, list[Decision], str]:
-        """Return what the ledger knows, what that means for each object, and what decides which rows are stored."""
+        """Return what the ledger has recorded, the decision for each object, and the load's meaning (plan/identity)."""
         items = self._objects(created)
         oids = {item.number: item.target_oid for item in items}
         meaning = self._meaning(self._target_oids(created))
         found = self._ledger.look_up(self._connection, digest(meaning), items, lock=self._lock)
-        found = replace(found, known=self._match_touched(works, items, found.known))
+        found = replace(found, known=self._match_unchanged_files(works, items, found.known))
         running, known = found.running, found.known
         _refuse_unknown(works, items, known)
         if self._resumes is not None and running != self._resumes:
-            raise self._other_than(self._resumes, meaning)
+            raise self._refuse_resuming(self._resumes, meaning)
         if running is not None and (rights := read_rights(self._connection, self._ledger.schema, running)) is not None:
             rights.refuse_other_role("resume")
         decisions = decide_objects(
@@ -191,12 +192,12 @@ class _Preparation:
                 raise work.target.refusal
         return found, decisions, meaning
 
-    def _match_touched(
+    def _match_unchanged_files(
         self, works: list[ObjectWork], items: list[LedgerObject], known: Sequence[KnownObject]
     ) -> list[KnownObject]:
-        """Give what was loaded of a file the version that it has now, if only its inode or time differs.
+        """Return `known`, with the present version of each file that differs only in its inode or time.
 
-        The ledger has checksums of all that was committed: a file of the same size is read and held against them.
+        A loaded file that has the same size now is read and compared with the checksums in the ledger.
         """
         rules, matched = self._plan.job.rules, list(known)
         for work, item, at in zip(works, items, find_known(items, known), strict=True):
@@ -221,13 +222,13 @@ class _Preparation:
         skipped = sum(decision.action == "skip" for decision in decisions)
         if running is None and skipped == len(decisions):
             return NothingToDo(skipped=skipped, changed_by=found.changed_by, server_holds=found.server_holds)
-        self._look_at_unseen(works, decisions, found.renamed)
+        self._check_new_objects(works, decisions, found.renamed)
         if running is None:
             _warn_of_unpublished(self._plan, self._tools, self._connection)
         self._restore_replaced()
-        self._check_ways()
+        self._check_landings()
         facts = self._find_facts(created)
-        # What a new load makes is written down with it; a load that is taken up again is ours before anything is made.
+        # A new load is recorded in the transaction that creates its tables. A resumed load is claimed before that.
         makes_tables = any(not target.fills_table for target in self._plan.targets)
         is_one = running is None and makes_tables
         landings: tuple[TargetLanding, ...] = ()
@@ -238,12 +239,12 @@ class _Preparation:
             if claim is not None:
                 landings = self._open_landings(claim, identity, facts, works=works, decisions=decisions)
         if claim is None:
-            # Another load has begun with one of the objects just now: what is done with it is decided anew.
+            # Another load has just begun with one of the objects: decide again for each object.
             return self._claim(created)
         coverage = read_coverage(self._connection, self._ledger.schema, claim.load_id) if claim.is_resumed else {}
         if claim.is_resumed:
-            self._let_missing_go(claim, coverage, decisions)
-        prepared = self._place_all(works, decisions, claim, coverage, landings, tables_made(self._plan, created))
+            self._drop_missing_objects(claim, coverage, decisions)
+        prepared = self._prepare_objects(works, decisions, claim, coverage, landings, tables_made(self._plan, created))
         landed = {number for landing in landings if landing.table is not None for number in landing.objects}
         return PreparedLoad(
             claim=claim,
@@ -259,7 +260,7 @@ class _Preparation:
             tables=self._find_tables(facts, created, landings),
         )
 
-    def _place_all(
+    def _prepare_objects(
         self,
         works: Sequence[ObjectWork],
         decisions: Sequence[Decision],
@@ -268,17 +269,17 @@ class _Preparation:
         landings: Sequence[TargetLanding],
         made: Mapping[TableName, CreatedTable],
     ) -> list[ObjectWork]:
-        """Return what is left to be done of objects that are not skipped."""
-        by_place = {landing.record.number: landing for landing in landings}
+        """Return what is left to load of the objects that are not skipped."""
+        by_target = {landing.record.number: landing for landing in landings}
         prepared = []
         for work, decision in zip(works, decisions, strict=True):
             if decision.action != "skip":
-                place = by_place.get(work.place)
-                placed = self._place(work, decision, coverage.get(decision.number, Coverage()), place)
-                if placed.landing is None and (own := made.get(work.target.table)) is not None:
-                    # What sorts records out does not look along the user's search_path.
-                    placed = replace(placed, landing=own.name)
-                prepared.append(self._resume_changed(placed, decision, claim) if decision.is_changed else placed)
+                landing = by_target.get(work.place)
+                left = self._prepare_object(work, decision, coverage.get(decision.number, Coverage()), landing)
+                if left.landing is None and (own := made.get(work.target.table)) is not None:
+                    # The functions that sort out rejected records do not use the user's search_path.
+                    left = replace(left, landing=own.name)
+                prepared.append(self._resume_changed(left, decision, claim) if decision.is_changed else left)
         return prepared
 
     def _restore_replaced(self) -> None:
@@ -288,8 +289,8 @@ class _Preparation:
 
             TableChanges(self._plan, self._tools).restore_replaced(oids, self._connection)
 
-    def _other_than(self, load_id: str, meaning: str) -> TargetError:
-        """Return the error for a load that is not the one that was to be gone on with."""
+    def _refuse_resuming(self, load_id: str, meaning: str) -> TargetError:
+        """Return the error if the load to resume is unknown, complete, or was given other sources or options."""
         known = read_meaning(self._connection, self._ledger.schema, load_id)
         if known is None:
             return no_such_load(load_id)
@@ -303,14 +304,14 @@ class _Preparation:
             f"penstock loads forget {load_id} --keep-rows.",
         )
 
-    def _check_ways(self) -> None:
+    def _check_landings(self) -> None:
         if needs_more_than_copy(self._plan.targets):
             from penstock.loading.landing.landing import check_landings  # noqa: PLC0415 (20 ms, for who merges or replaces)
 
             check_landings(self._plan, self._connection, ledger_schema=self._ledger.schema)
 
     def _find_facts(self, created: tuple[CreatedTable, ...]) -> list[TableFacts]:
-        """Return the targets' facts, those of tables just made too."""
+        """Return the facts of all targets, including tables just created."""
         facts = []
         for target, oid in zip(self._plan.targets, self._target_oids(created), strict=True):
             found = target.facts
@@ -329,7 +330,7 @@ class _Preparation:
         works: list[ObjectWork],
         decisions: list[Decision],
     ) -> tuple[TargetLanding, ...]:
-        """Find or make the tables in which records land, for the targets that have objects in this load."""
+        """Find or create the tables that COPY fills, for the targets that have objects in this load."""
         if not needs_more_than_copy(self._plan.targets):
             return ()
         from penstock.loading.landing.context import LandingContext  # noqa: PLC0415 (as the next)
@@ -349,7 +350,7 @@ class _Preparation:
         )
         return open_landings(context, facts, objects)
 
-    def _place(
+    def _prepare_object(
         self, work: ObjectWork, decision: Decision, coverage: Coverage, landing: TargetLanding | None
     ) -> ObjectWork:
         table = None if landing is None else landing.table
@@ -366,7 +367,7 @@ class _Preparation:
     def _find_tables(
         self, facts: Sequence[TableFacts], created: Sequence[CreatedTable], landings: Sequence[TargetLanding]
     ) -> dict[TableName, LoadedTable]:
-        """Return what the names mean by which COPY knows the tables that it fills."""
+        """Return the table that each name in a COPY command stands for."""
         made = {table.oid: table.name for table in created}
         tables = {
             made.get(found.oid, target.table): LoadedTable(made.get(found.oid, found.name), found.oid, found.columns)
@@ -394,7 +395,7 @@ class _Preparation:
                 items.append(ledger_object(source, number=len(items), target_oid=oid, target=table))
         return items
 
-    def _look_at_unseen(
+    def _check_new_objects(
         self,
         works: list[ObjectWork],
         decisions: list[Decision],
@@ -402,7 +403,10 @@ class _Preparation:
         *,
         depth: Depth = "columns",
     ) -> None:
-        """Refuse what could be meant otherwise; warn of what was loaded into the same table under another name."""
+        """Raise DataError if a new or changed object contradicts its target's dialect, and warn of renamed objects.
+
+        An object is renamed if the same object was loaded into the same table under another name.
+        """
         unseen = [each.action == "new" or each.is_changed for each in decisions]
         refuse_other_dialects(list(compress(works, unseen)), self._tools.sources, self._tools.warnings, depth=depth)
         unshared = self._find_unshared(decisions)
@@ -421,13 +425,13 @@ class _Preparation:
         )
 
     def _find_emptied(self, oids: dict[int, int], *, has_rows: set[int]) -> frozenset[int]:
-        """Return which targets are empty though the ledger says that they were given rows."""
+        """Return the oids of the targets that are empty although the ledger says that they have been given rows."""
         return frozenset(oid for oid in set(oids.values()) & has_rows if is_empty(self._connection, oid))
 
     def _begin_or_resume(
         self, found: LedgerFindings, *, identity: str, meaning: str, decisions: list[Decision], seen: Collection[str]
     ) -> Claim | None:
-        """Make the load ours; None where another that was not `seen` has one of its objects."""
+        """Claim the load; return None if a load that is not in `seen` has one of its objects."""
         new = [replace(each.item, number=each.number) for each in decisions if each.action == "new"]
         unshared = self._find_unshared(decisions)
         if found.running is not None:
@@ -453,7 +457,10 @@ class _Preparation:
         )
 
     def _find_unshared(self, decisions: list[Decision]) -> frozenset[int]:
-        """Return the numbers of the objects that no other load may have: those that what was loaded decides about."""
+        """Return the numbers of the new objects that no other load may have.
+
+        There are none with --again, and no objects that are loaded whatever was loaded before.
+        """
         if self._plan.job.rules.again:
             return frozenset()
         works = all_objects(self._plan.targets)
@@ -473,8 +480,11 @@ class _Preparation:
         )
         return replace(self._plan.job, targets=targets)
 
-    def _let_missing_go(self, claim: Claim, coverage: Mapping[int, Coverage], decisions: list[Decision]) -> None:
-        """Go on without objects that the sources do not stand for any more; raise SourceError for one half loaded."""
+    def _drop_missing_objects(self, claim: Claim, coverage: Mapping[int, Coverage], decisions: list[Decision]) -> None:
+        """Remove from the load the objects that the sources no longer list, with a warning.
+
+        Raises SourceError if a part of one is loaded.
+        """
         listed = [decision.number for decision in decisions]
         missing = find_others(self._connection, self._ledger.schema, claim.load_id, listed)
         for number, uri in missing:
@@ -493,16 +503,17 @@ class _Preparation:
             self._tools.warnings.warn("source-gone", f"skipping objects that were not begun and are missing: {names}")
 
     def _resume_changed(self, work: ObjectWork, decision: Decision, claim: Claim) -> ObjectWork:
-        """Let an object go on that may be another version now, if what is committed of it is the same.
+        """Resume an object that may have changed, if its committed part is the same.
 
-        One that is not goes on where its records can be told apart and taken out again: in a staging table.
+        If the committed part has changed, the object is loaded from its beginning, if its records are in a staging
+        table and can be deleted there. Raises DataError if not.
         """
         committed = read_ranges(self._connection, self._ledger.schema, claim.load_id, work.number)
         is_known = decision.item.version is not None
         if committed and is_known and self._plan.job.rules.changed == "skip":
             return self._leave_as_loaded(work, claim)
         has_records = any(row.ranges for row in committed)
-        # Where there is nothing to compare with, nothing is read: a pipe can be read but once.
+        # If nothing is committed, do not read the object to compare it: a pipe can be read only once.
         state = compare_committed(work, committed, self._tools) if has_records else "changed"
         if state == "changed" and has_records and not work.has_positions:
             raise DataError(
@@ -538,7 +549,7 @@ class _Preparation:
         return f"Load {claim.load_id} has staged {rows:,} of its records."
 
     def _drop_committed(self, work: ObjectWork, claim: Claim) -> None:
-        """Have an object loaded from its beginning, in the caller's transaction."""
+        """Delete what is committed of an object, in the caller's transaction, so that it is loaded from its beginning."""
         if work.landing is not None and work.has_positions:
             delete_landed(self._connection, work.landing, work.number)
         drop_ranges(self._connection, self._ledger.schema, claim, [work.number])
@@ -547,7 +558,7 @@ class _Preparation:
 
 
 def _warn_of_unpublished(plan: LoadPlan, tools: LoadTools, ledger: Connection | None = None) -> None:
-    """Warn of tables that are not replicated though others are; not again where one has been loaded before."""
+    """Warn of tables that are not replicated although others are, except tables that have been loaded before."""
     facts = {target.table: target.facts for target in plan.targets if target.facts is not None}
     found = {table: notice for table, each in facts.items() if (notice := unpublished_notice(each)) is not None}
     if found and ledger is not None:
@@ -557,8 +568,11 @@ def _warn_of_unpublished(plan: LoadPlan, tools: LoadTools, ledger: Connection | 
         tools.warnings.add(notice)
 
 
-def _foresight(plan: LoadPlan) -> Depth:
-    """Return how far a plan looks into files: a load that stops at a bad record is refused for one at a beginning."""
+def _check_depth(plan: LoadPlan) -> Depth:
+    """Return how much of each object's first block a plan checks.
+
+    If the load stops at the first bad record, a bad record in a first block is an error of the plan.
+    """
     return "records" if plan.job.rules.on_error == "stop" else "columns"
 
 
@@ -571,5 +585,5 @@ def _refuse_unknown(works: list[ObjectWork], items: list[LedgerObject], known: S
 
 
 def _is_fresh(work: ObjectWork) -> bool:
-    """Whether an object is loaded whatever was loaded before; what a pipe brings has nothing to be known again by."""
+    """Whether an object is loaded whatever was loaded before: a pipe has no version by which it could be recognized."""
     return is_fresh(work.target.job) or work.source.is_pipe

@@ -1,4 +1,4 @@
-"""How long a load waits for a fault to pass, and with how many sessions it resumes. Pure but for the clock given."""
+"""How long a load waits after a transient error, and how many sessions it then uses. Pure, except for the clock."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DEADLOCK = "40P01"
 
 
 class Patience:
-    """Doubles the wait with each attempt that brought nothing, and runs out after `retry_for_s` without progress."""
+    """Doubles the wait after each attempt without progress, and ends `retry_for_s` after the last progress."""
 
     def __init__(self, retry_for_s: float, clock: Callable[[], float]) -> None:
         self._retry_for_s = retry_for_s
@@ -31,13 +31,13 @@ class Patience:
         self._since_s: float | None = None
 
     def note_progress(self, rows: int) -> None:
-        """Take note of how many rows are committed: more than before is progress."""
+        """Record how many rows are committed: if there are more than before, the load has made progress."""
         if rows > self._rows >= 0:
             self._failures, self._since_s = 0, None
         self._rows = rows
 
     def next_delay_s(self) -> float | None:
-        """Return how long to wait before the next attempt, or None where patience has run out."""
+        """Return how many seconds to wait before the next attempt, or None if the time for retries is over."""
         now_s = self._clock()
         if self._since_s is None:
             self._since_s = now_s
@@ -51,7 +51,7 @@ class Patience:
     def wait_out(
         self, error: PenstockError, *, sleep: Callable[[float], None], notice: Callable[[str], None] | None
     ) -> None:
-        """Say and wait; raise the error where it does not pass, or patience has run out."""
+        """Show the error and wait; raise it if it is not transient, or if the time for retries is over."""
         delay_s = self.next_delay_s() if error.is_transient else None
         if delay_s is None:
             raise error
@@ -67,7 +67,10 @@ def patiently(
     sleep: Callable[[float], None],
     notice: Callable[[str], None] | None,
 ) -> _Result:
-    """Return what `act` does, which may be done again, once no fault that passes ends it. Raises PenstockError."""
+    """Call `act` again after each transient error, and return its result; `act` must be repeatable.
+
+    Raises PenstockError if the error is not transient, or if the time for retries is over.
+    """
     while True:
         try:
             return act()
@@ -76,7 +79,7 @@ def patiently(
 
 
 def fewer_sessions(plan: SessionPlan, error: PenstockError) -> SessionPlan:
-    """Return the sessions to go on with: half of them after a deadlock, one after sessions waited for each other."""
+    """Return the sessions of the next attempt: half of them after a deadlock, one after sessions blocked each other."""
     if error.sqlstate == _DEADLOCK:
         count = max(1, plan.initial // 2)
     elif error.sqlstate == "57014":

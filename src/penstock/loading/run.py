@@ -1,8 +1,9 @@
-"""Carries out a plan: claim the load, attempt until nothing is left, conclude; no decisions beyond those of `retry.py`.
+"""Runs a plan: claim the load, attempt it until nothing is left, conclude it. Only `retry.py` makes decisions.
 
-A fault that may pass ends the attempt, not the load: the ledger is read again and what is missing is loaded. It alone
-says what is committed, since a server that crashed may have lost what it had acknowledged. What is done around the rows
-is a list of steps (steps/order.py), walked forwards before them and backwards behind them.
+A transient error ends the attempt, not the load: the ledger is read again, and the missing rows are loaded. Only the
+ledger says what is committed, because a server that crashed may have lost rows that it had acknowledged. The work
+before and after the rows is a list of steps (steps/order.py). It runs forwards before the rows, and backwards after
+them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from penstock.loading.attempt import LoadAttempt
 from penstock.loading.claim.prepared import NothingToDo
 from penstock.loading.claiming import Claimed, Retrying, claim_again, claim_load
 from penstock.loading.giving_up import give_up, undo
-from penstock.loading.reading.testimony import Testimony
+from penstock.loading.reading.format_check import FormatCheck
 from penstock.loading.steps.order import make_steps
 from penstock.loading.steps.step import RunningLoad
 from penstock.loading.tally import Tally
@@ -33,19 +34,20 @@ _NOTHING = FinishedLoad(rows=0, suppressed=0, is_local_only=False)
 
 
 def run_load(plan: LoadPlan, tools: LoadTools) -> LoadOutcome:
-    """Load everything the plan names that is not loaded yet, and return what was done.
+    """Load all objects of the plan that are not loaded yet, and return what was done.
 
-    Raises PenstockError; what is committed then stays, is in the ledger, and the error says how to resume.
+    Raises PenstockError. Rows that were committed before the error stay in the tables and in the ledger, and the error
+    says how to resume.
     """
     tally, retrying, steps = Tally(began_s=tools.clock()), Retrying(plan, tools), make_steps(plan, tools)
 
-    def see_to_rest(nothing: NothingToDo, connection: Connection) -> None:
+    def run_steps_without_rows(nothing: NothingToDo, connection: Connection) -> None:
         for step in steps:
             step.nothing_to_do(nothing, connection)
 
     if not plan.targets:
         return tally.outcome(None, _NOTHING, now_s=tools.clock())
-    claimed = claim_load(plan, tools, retrying, on_nothing=see_to_rest)
+    claimed = claim_load(plan, tools, retrying, on_nothing=run_steps_without_rows)
     if isinstance(claimed, NothingToDo):
         tally.note_before(skipped=claimed.skipped, rows=0)
         return tally.outcome(None, _NOTHING, now_s=tools.clock())
@@ -55,7 +57,7 @@ def run_load(plan: LoadPlan, tools: LoadTools) -> LoadOutcome:
 
 
 class _LoadRun:
-    """One load in this process: its attempts, and what they added up to."""
+    """One load in this process: its attempts, and their totals."""
 
     def __init__(self, load: RunningLoad, steps: tuple[Step, ...], retrying: Retrying) -> None:
         self._load = load
@@ -63,7 +65,7 @@ class _LoadRun:
         self._retrying = retrying
         self._plan = load.plan
         self._tools = load.tools
-        self._testimony = Testimony(load.tools.warnings, load.plan.notices)
+        self._format_check = FormatCheck(load.tools.warnings, load.plan.notices)
 
     def run(self, claimed: Claimed) -> LoadOutcome:
         load = self._load
@@ -78,15 +80,15 @@ class _LoadRun:
         except KeyboardInterrupt as exc:
             raise give_up(load, self._steps, Interrupted("load interrupted")) from exc
         except BaseException:
-            # A bug: what steps can do without knowing more, they do.
+            # An internal error: the steps undo what they can without a connection.
             undo(load, self._steps, None, "internal error")
             raise
         finally:
-            self._testimony.conclude()
+            self._format_check.conclude()
         return outcome
 
     def _attempt_until_done(self, claimed: Claimed) -> FinishedLoad:
-        """Attempt until the ledger says that nothing is left. Raises PenstockError where patience has run out."""
+        """Attempt the load until the ledger says that nothing is left. Raises PenstockError if --retry-for is over."""
         while True:
             finished = None
             try:
@@ -109,7 +111,7 @@ class _LoadRun:
             claimed, self._load.prepared = taken, taken.prepared
 
     def _attempt(self, connection: Connection) -> FinishedLoad | None:
-        """Load what is left; return None where the ledger then lacks a part of it."""
+        """Load what is left; return None if a part of it is not in the ledger afterwards."""
         load = self._load
         self._tools.warnings.refuse()
         for step in self._steps:
@@ -120,7 +122,7 @@ class _LoadRun:
             self._tools,
             sessions=self._retrying.sessions,
             first=connection,
-            testimony=self._testimony,
+            format_check=self._format_check,
             began_s=load.tally.began_s,
         )
         try:
@@ -140,7 +142,7 @@ class _LoadRun:
         return finished
 
     def _finish(self, connection: Connection) -> FinishedLoad | None:
-        """End the load where nothing is missing, with what follows the rows as soon as they are in their tables."""
+        """End the load if nothing is missing, and run the steps that follow the rows once these are in their tables."""
         load, ledger, claim = self._load, self._tools.ledger, self._load.prepared.claim
         if not load.is_staged:
             if any(step.needs_all_rows for step in self._steps) and not has_all(
@@ -167,7 +169,7 @@ class _LoadRun:
                 step.after(self._load, connection)
 
     def _let_go(self, connection: Connection, *, is_done: bool) -> None:
-        """End the session that held the load's lock; without that lock it can do what follows the load."""
+        """Close the session that held the load's lock, or keep it for VACUUM, which does not need the lock."""
         try:
             if is_done and self._plan.job.rules.vacuum:
                 self._tools.connect.keep(connection)

@@ -1,4 +1,4 @@
-"""What the attempts of one load added up to; what they stored is the ledger's to say."""
+"""Adds up what the attempts of one load did. Only the ledger says which rows are stored."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Tally:
-    """Adds up attempts."""
+    """The totals of all attempts of one load in this process."""
 
     def __init__(self, *, began_s: float) -> None:
         self.began_s = began_s
@@ -36,12 +36,12 @@ class Tally:
         self._statements: dict[int, StatementOutcome] = {}
 
     def note_before(self, *, skipped: int, rows: int) -> None:
-        """Take note of what earlier loads, and earlier runs of this one, had done."""
+        """Record how many objects earlier loads have loaded, and how many rows earlier runs of this load."""
         self._skipped = skipped
         self._rows_before = rows
 
     def note_attempt(self, attempt: LoadAttempt) -> None:
-        """Add what an attempt did, whatever ended it."""
+        """Add what an attempt did, however it ended."""
         totals = [running.totals for running in attempt.sessions]
         self.attempts += 1
         self._bytes_read += attempt.feed.bytes_read
@@ -56,24 +56,24 @@ class Tally:
 
     @property
     def rows_seen(self) -> int:
-        """Return how many rows of the load this process has seen committed, whatever became of them since."""
+        """Return how many rows of the load this process has seen committed, including those deleted since."""
         return self._rows_before + self._rows_committed
 
     def note_statement(self, number: int, statement: StatementOutcome) -> None:
-        """Take note of what a target's own statement reported, in place of what it did in an attempt before."""
+        """Record what a target's own statement reported; this replaces what it reported in an earlier attempt."""
         self._statements[number] = statement
 
     def set_file_rows(self, rows: Mapping[int, int]) -> None:
-        """Replace each object's rows, by its number in the ledger, with those that are committed."""
+        """Set each object's row count to the number of committed rows, given by the object's number in the ledger."""
         self._files = {number: replace(outcome, rows=rows.get(number, 0)) for number, outcome in self._files.items()}
 
     def outcome(self, load_id: str | None, finished: FinishedLoad, *, now_s: float) -> LoadOutcome:
-        """Return what the load came to."""
+        """Return the outcome of the load."""
         statements = tuple(self._statements[number] for number in sorted(self._statements))
-        # The ledger has them among the load's, by the only count there is.
+        # The ledger's row count includes the rows that the statements reported.
         reported = sum(statement.rows for statement in statements)
         rows = finished.rows - reported
-        # Of what had been stored some may have been rejected since.
+        # Some records that earlier runs had stored may have been rejected since.
         before = min(self._rows_before, rows)
         return LoadOutcome(
             load_id=load_id,

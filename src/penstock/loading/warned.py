@@ -1,4 +1,4 @@
-"""The warnings of one plan, check or load: kept for its outcome, shown at once, and errors where that was asked for."""
+"""The warnings of one plan, check or load: shown at once, kept for its outcome, and errors with --warnings error."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ if TYPE_CHECKING:
 
     from penstock.model.source.dialect import WarningCode
 
-# A trigger may warn of each row. More than anybody reads.
+# A trigger may raise a warning for each row; nobody reads more than this.
 _KEPT = 1000
 
 
 class WarningLog:
-    """Keeps the first 1,000 warnings; safe from any thread. `is_strict`: `refuse` makes an error of the first.
+    """Keeps the first 1,000 warnings; safe from any thread.
 
-    `on_warning` hears of each, one at a time.
+    `is_strict`: `refuse` raises the first warning as an error. `on_warning` is called with each warning, never by two
+    threads at once.
     """
 
     def __init__(self, on_warning: Callable[[Notice], None] | None = None, *, is_strict: bool = False) -> None:
@@ -31,11 +32,11 @@ class WarningLog:
 
     @property
     def notices(self) -> tuple[Notice, ...]:
-        """Return what was warned of so far."""
+        """Return the warnings so far."""
         return tuple(self._notices)
 
     def add(self, notice: Notice) -> None:
-        """Keep a warning, and tell it."""
+        """Keep a warning, and show it."""
         with self._lock:
             if len(self._notices) > _KEPT:
                 return
@@ -46,16 +47,16 @@ class WarningLog:
                 self._on_warning(notice)
 
     def warn(self, code: WarningCode, message: str, *, uri: str | None = None) -> None:
-        """Keep a warning in words."""
+        """Keep and show a warning with this code and message."""
         self.add(Notice(code=code, message=message, uri=uri))
 
     def refuse(self) -> None:
-        """Raise UsageError where there is a warning though none may be: whatever is not committed then stays so."""
+        """Raise UsageError if warnings are errors and there is one; call it before a commit, which then is not made."""
         if self.is_strict and self._notices:
             raise strict_error(self._notices[0])
 
 
 def strict_error(notice: Notice) -> UsageError:
-    """Return a warning as the error that --warnings error makes of it."""
-    place = f"{notice.place} " if notice.place else ""
-    return UsageError(notice.message, detail=f"{place}With --warnings error this is an error.", hint=notice.hint)
+    """Return the error that --warnings error raises for a warning."""
+    position = f"{notice.place} " if notice.place else ""
+    return UsageError(notice.message, detail=f"{position}With --warnings error this is an error.", hint=notice.hint)

@@ -1,1 +1,1 @@
-"""Whose a load is: what the ledger knows of it, and what is left to do."""
+"""Claims a load for this process, and decides from the ledger what is left of it."""

@@ -1,4 +1,4 @@
-"""Taking a load over from sessions that are still committing, or from a process that works on it."""
+"""Takes a load over after sessions that are still committing, or after another process that runs it, have ended."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
     from penstock.model.load.ledger import Claim
     from penstock.server.connect.connection import Connection
 
-# How often a wait for another process looks again.
+# How often to check if another process has ended.
 _WAIT_S = 0.2
 
-# A wait is told of when it lasts, and not before.
+# A wait is shown only after this many checks, so that short waits are not.
 _LOOKS_BEFORE_NOTICE = 4
 
 
 def client_name() -> str:
-    """Return who loads, for the ledger: host and process."""
+    """Return the client that runs the load, for the ledger: host name and process id."""
     return f"{socket.gethostname()} {os.getpid()}"
 
 
 def open_ledger(lock: str, tools: LoadTools, connection: Connection, *, waits: bool) -> None:
-    """Make the ledger where there is none, and take a load's lock for this session's life, after whoever has it.
+    """Create the ledger if there is none, and take the load's lock until this session ends.
 
-    Raises TargetError, also where another has the lock and it must not wait; ServerError.
+    If another process has the lock, wait for it if `waits`, else raise TargetError. Raises TargetError, ServerError.
     """
     looks = 0
     is_locked = tools.ledger.open(connection, lock=lock, is_publishing_allowed=tools.is_publishing_allowed)
@@ -49,12 +49,12 @@ def open_ledger(lock: str, tools: LoadTools, connection: Connection, *, waits: b
 
 
 def take_over(load_id: str, tools: LoadTools, connection: Connection, *, waits: bool, job: str | None = None) -> Claim:
-    """Return a claim to a load that had begun, once no transaction of another loader is under way.
+    """Return a claim to a load that has begun, once no transaction of an earlier loader is open.
 
-    `job` takes the place of the one in the ledger. A loader that was killed leaves sessions that may still be
-    committing; what they commit counts. Raises TargetError.
+    `job` replaces the job in the ledger. A loader that was killed leaves sessions that may still be committing; what
+    they commit counts. Raises TargetError if there are such sessions and `waits` is false.
     """
-    has_told = False
+    is_shown = False
     while (claim := _try_take_over(load_id, tools, connection, job=job)) is None:
         workers = find_workers(connection, load_id)
         calls = " ".join(f"SELECT pg_terminate_backend({pid});" for pid in workers)
@@ -64,9 +64,9 @@ def take_over(load_id: str, tools: LoadTools, connection: Connection, *, waits: 
                 detail=f"Backends: {', '.join(map(str, workers)) or 'just ended'}.",
                 hint=f"Wait for them, or end them: {calls}" if calls else "Try again.",
             )
-        if not has_told and workers:
+        if not is_shown and workers:
             tools.notice(f"waiting for sessions of load {load_id} that are still running; to end them: {calls}")
-            has_told = True
+            is_shown = True
     return claim
 
 

@@ -1,4 +1,4 @@
-"""What the ledger knows of a load's objects → which of them are loaded, gone on with, or left out. Pure."""
+"""Decides from the ledger which objects of a load are loaded, resumed or skipped. Pure."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 class Decision:
     """What is done with one object.
 
-    "new": it joins the load. "resume": it is part of the load already, as object `number`; `is_changed` if its version
-    is another now, or unknown, or it may have been written to in place, so that what is committed of it must prove to
-    be the same. "skip": it is loaded already.
+    "new": it is added to the load as object `number`. "resume": it is part of the load already, as object `number`.
+    `is_changed`: its version is different now, or unknown, or it may have been written to in place, so its committed
+    part must be compared. "skip": it is loaded already.
     """
 
     item: LedgerObject
@@ -42,11 +42,11 @@ def decide_objects(
 ) -> list[Decision]:
     """Return a decision for each object of a load.
 
-    `running` is the id of this same load where it has begun, and `next_number` what its next object is to have;
-    `emptied` holds the oids of the targets that are empty.
-    Objects are named by their place in `objects`: the records of `landed` ones are not in the table before the load's
-    end; `fresh` ones are loaded whatever was loaded before.
-    Raises TargetError where the ledger says that something else must be decided first.
+    `running` is the id of this load if it has begun, else None, and `next_number` is the number of its next object;
+    `emptied` has the oids of the targets that are empty although loads have stored rows in them.
+    `landed` and `fresh` have indexes in `objects`: records of `landed` objects are not in the table before the load's
+    end; `fresh` objects are loaded whatever was loaded before.
+    Raises TargetError if the user must decide first: an object has changed, its rows are gone, or another load has it.
     """
     known = list(known)
     own = [found for found in known if found.load_id == running]
@@ -74,7 +74,7 @@ def decide_objects(
 
 
 def find_known(objects: Sequence[LedgerObject], known: Sequence[KnownObject]) -> list[list[int]]:
-    """Return for each object the indexes in `known` of what has its name."""
+    """Return for each object the indexes in `known` of the objects that have its URI."""
     by_uri: dict[str, list[int]] = {}
     for index, found in enumerate(known):
         by_uri.setdefault(found.uri, []).append(index)
@@ -123,7 +123,7 @@ def _is_same(item: LedgerObject, found: KnownObject) -> bool:
 
 
 def _is_lost(item: LedgerObject, same: Sequence[KnownObject], *, emptied: frozenset[int], rules: LoadRules) -> bool:
-    """Whether an object that was loaded, by whichever load, is to be loaded again because its rows are gone."""
+    """Whether an object that any load has loaded is to be loaded again because its rows are gone."""
     had_rows = [found for found in same if found.rows]
     is_there = item.target_oid not in emptied and any(not found.is_superseded for found in had_rows)
     if is_there or not had_rows:
@@ -134,7 +134,7 @@ def _is_lost(item: LedgerObject, same: Sequence[KnownObject], *, emptied: frozen
 
 
 def _refuse_loss(item: LedgerObject, found: KnownObject, *, emptied: frozenset[int], rules: LoadRules) -> None:
-    """Refuse to go on where what was committed before is gone."""
+    """Raise TargetError if rows of the object are committed and its table is empty now, unless --emptied skip."""
     if found.rows and item.target_oid in emptied and rules.emptied != "skip":
         raise TargetError(
             f'table "{item.target}" was emptied after a part of this load was committed',

@@ -1,4 +1,4 @@
-"""What preparing a load has found: what is left to do, or that nothing is."""
+"""The results of preparing a load: what is left to do, or that nothing is left."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetLanding:
-    """One target of a load that does more than COPY into its table.
+    """One target that needs more than COPY into its table.
 
-    `facts` are the table's, `record` is what the ledger has of it, `objects` are its objects' numbers. `definition` is
-    that of a table to be replaced.
+    `facts` are the table's facts, `record` is the landing in the ledger, `objects` are the numbers of the target's
+    objects. `definition` is the definition of a table to be replaced.
     """
 
     target: TargetPlan
@@ -35,14 +35,14 @@ class TargetLanding:
 
     @property
     def table(self) -> TableName | None:
-        """Return the table that COPY fills, None where that is the target's own."""
+        """Return the table that COPY fills, or None if that is the target's own table."""
         if self.record.kind is None or self.record.table is None:
             return None
         return TableName(schema=self.record.schema, name=self.record.table)
 
     @property
     def working_names(self) -> tuple[tuple[str, str], ...]:
-        """Return what a table that replaces another, and its indexes, are called, each with the name that follows."""
+        """Return the present names of a replacing table and its indexes, each with the name that it will have."""
         if self.definition is None or self.record.table is None or self.record.oid is None:
             return ()
         indexes = self.definition.name_indexes(self.record.oid)
@@ -51,12 +51,12 @@ class TargetLanding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedLoad:
-    """A load that is ours: what is to be done, what was made for it, and what had been done before.
+    """A load that this process has claimed: what is left, what was created for it, and what was done before.
 
-    `work` leaves out objects that are complete; `skipped` counts those that earlier loads have loaded, `rows_before`
-    the rows that this load had committed to its tables, `rows_committed` those in landing tables too. `objects` has
-    each object by its number, complete ones too; `tables` has what the names of the tables mean. `changed_by` and
-    `server_holds` are the ledger's; see LedgerFindings.
+    `work` has the objects that are not complete; `skipped` counts the objects that earlier loads have loaded,
+    `rows_before` the rows that this load has already committed to its tables, `rows_committed` also those in landing
+    tables. `objects` has each object by its number, including complete ones; `tables` has the table that each name in a
+    COPY command stands for. `changed_by` and `server_holds` are from the ledger; see LedgerFindings.
     """
 
     claim: Claim
@@ -74,7 +74,7 @@ class PreparedLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NothingToDo:
-    """Every object had been loaded by earlier loads: nothing was written down."""
+    """Earlier loads have loaded every object: no load was recorded."""
 
     skipped: int
     changed_by: Mapping[int, Collection[str]] = field(default_factory=dict)
@@ -82,6 +82,6 @@ class NothingToDo:
 
 
 def tables_made(plan: LoadPlan, created: Sequence[CreatedTable]) -> dict[TableName, CreatedTable]:
-    """Return the tables that were made for a load by the names that its job has for them."""
+    """Return the tables that were created for a load, by their names in the job."""
     wanted = dict.fromkeys(target.table for target in plan.targets if target.create_columns is not None)
     return dict(zip(wanted, created, strict=True))

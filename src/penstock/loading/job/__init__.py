@@ -1,1 +1,1 @@
-"""What was asked for: options and job files, as values."""
+"""The request of the user: options and job files, as values."""

@@ -1,4 +1,4 @@
-"""Job files: one load of many targets, written down in TOML. Their keys are the options' names."""
+"""Reads job files: TOML files that describe one load of many targets. Their keys are the names of options."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ _TARGET_KEYS = ["sources", *(name for kind in TARGET_KINDS for name in option_fi
 
 
 def read_job_file(path: Path, typed: Mapping[str, Any] | None = None) -> Request:
-    """Return what a TOML file asks for, but for what was typed beside it.
+    """Return the request in a TOML file; the options in `typed`, from the command line, override those of the file.
 
     Raises UsageError naming the file, the target and the key.
     """
     content = _read(path)
     tables = content.pop("target", None)
-    with _naming_place(path, "top level"):
+    with _naming_section(path, "top level"):
         _refuse_unknown(content, _LOAD_KEYS, belonging=_TARGET_KEYS)
         if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
             raise UsageError('key "target" is missing', hint="A job is made of [[target]] tables.")
     targets = [_read_target(table, path=path, number=number) for number, table in enumerate(tables, start=1)]
     if isinstance(reject_file := content.get("reject_file"), str):
         content["reject_file"] = path.parent / os.path.expanduser(reject_file)  # noqa: PTH111 (as of sources)
-    with _naming_place(path, "top level"):
+    with _naming_section(path, "top level"):
         request = make_request(content, targets)
     return make_request({**content, **typed}, targets) if typed else request
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        # Editors of Windows put a byte-order mark before what they save as UTF-8.
+        # Editors on Windows write a byte-order mark at the start of UTF-8 files.
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as exc:
         raise UsageError(f'could not read job file "{path}": {exc.strerror}') from exc
@@ -57,7 +57,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _read_target(table: dict[str, Any], *, path: Path, number: int) -> TargetJob:
-    with _naming_place(path, f"target {number}"):
+    with _naming_section(path, f"target {number}"):
         _refuse_unknown(table, _TARGET_KEYS)
         for key in ("sources", "into"):
             if key not in table:
@@ -82,23 +82,25 @@ def resolve_source(source: str, *, folder: str) -> str:
         return os.path.expanduser(source)  # noqa: PTH111 (pathlib rewrites paths)
     if folder in ("", "."):
         return source
-    # A wildcard in the source is one; a bracket in the folder's name is not.
+    # A wildcard in the source is a wildcard; a bracket in the folder's name is not.
     base = glob.escape(folder) if glob.has_magic(source) else folder
     return os.path.join(base, source)  # noqa: PTH118 (pathlib rewrites paths)
 
 
 @contextmanager
-def _naming_place(path: Path, place: str) -> Iterator[None]:
-    """Have errors name the file and the table in it."""
+def _naming_section(path: Path, section: str) -> Iterator[None]:
+    """Add the file and the section in it to the message of each UsageError."""
     try:
         yield
     except UsageError as error:
-        told = error.spelled(f'key "{error.name}"') if isinstance(error, OptionError) else error
-        raise UsageError(f'job file "{path}": {place}: {told.message}', detail=told.detail, hint=told.hint) from None
+        named = error.spelled(f'key "{error.name}"') if isinstance(error, OptionError) else error
+        raise UsageError(
+            f'job file "{path}": {section}: {named.message}', detail=named.detail, hint=named.hint
+        ) from None
 
 
 def _refuse_unknown(table: Mapping[str, Any], known: list[str], *, belonging: list[str] | None = None) -> None:
-    """Raise UsageError for a key that is none; `belonging` are those of a [[target]]."""
+    """Raise UsageError for a key that is not in `known`; `belonging` are the keys of a [[target]]."""
     key = next((key for key in table if key not in known), None)
     if key is None:
         return

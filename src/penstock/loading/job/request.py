@@ -1,4 +1,4 @@
-"""Options by their names → a job, where it goes, and what is done around it."""
+"""Turns options, given by name, into a request: the job, the access to the server, and the housekeeping."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def make_request(given: Mapping[str, Any], targets: Sequence[TargetJob]) -> Request:
-    """Return what options of a whole load ask for. Raises UsageError."""
+    """Return the request that the options of a whole load make. Raises UsageError."""
     return Request(
         job=LoadJob(targets=tuple(targets), rules=LoadRules(**pick(LoadRules, given)), **pick(LoadJob, given)),
         access=Access(**pick(Access, given)),
@@ -25,7 +25,10 @@ def make_request(given: Mapping[str, Any], targets: Sequence[TargetJob]) -> Requ
 
 
 def make_target(given: Mapping[str, Any], *, sources: Sequence[str], folder: Path | None = None) -> TargetJob:
-    """Return what options of one table ask for; the transform's path starts from the folder. Raises UsageError."""
+    """Return the job that the options of one table make; the transform's path is relative to `folder`.
+
+    Raises UsageError.
+    """
     options = pick(TargetJob, given)
     if isinstance(options.get("transform"), (str, Path)):
         options["transform"] = read_transform((folder or Path()) / options["transform"])
@@ -34,7 +37,7 @@ def make_target(given: Mapping[str, Any], *, sources: Sequence[str], folder: Pat
 
 
 def read_transform(path: Path) -> Transform:
-    """Return the statement in a file: now, since the load may be resumed where the file is not. Raises UsageError."""
+    """Return the statement in a file, read now because a resumed load may not find the file. Raises UsageError."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as exc:

@@ -39,7 +39,7 @@ def merge_mode(job: TargetJob) -> MergeMode | None:
     return "insert-new" if job.mode == "insert-new" else None
 
 
-def check_way(job: TargetJob, facts: TableFacts | None) -> None:
+def check_mode(job: TargetJob, facts: TableFacts | None) -> None:
     """Raise UsageError or TargetError where what was asked for does not go together."""
     if job.mode in _KEYED and not job.key:
         raise UsageError(f"--mode {job.mode} needs --key", hint="Name the columns of a unique index: --key a,b.")

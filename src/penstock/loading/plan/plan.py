@@ -18,7 +18,7 @@ from penstock.loading.plan.columns import (
     name_created_columns,
     naming_notice,
 )
-from penstock.loading.plan.modes import check_way, choose_landing, describe_notices, refuse_shared_tables
+from penstock.loading.plan.modes import check_mode, choose_landing, describe_notices, refuse_shared_tables
 from penstock.loading.plan.notices import check_switches, estimate_records, server_notices, table_notices
 from penstock.loading.plan.pace import plan_sessions
 from penstock.model.load.plan import BatchPlan, Edge, LoadPlan, ObjectSample, TargetPlan, name_fields, stored_size
@@ -201,7 +201,7 @@ def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -
             f'table "{job.into}" does not exist',
             hint="Create it first, or use --create: text columns, named by the header.",
         )
-    check_way(job, facts)
+    check_mode(job, facts)
     check_switches(rules, facts)
     probe = _probe(gathered, server, rejects=rules.on_error == "reject")
     _refuse_unclear_start(probe, job, is_new=facts is None)

@@ -1,1 +1,1 @@
-"""Objects on their way in: opened, cut into blocks, fed to sessions."""
+"""Reads objects: opens them, cuts them into blocks, and hands these to sessions."""

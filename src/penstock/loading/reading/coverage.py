@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
 
 class Edges:
-    """Splits an object's pieces where committed ranges begin and end, and tells which blocks lie within one."""
+    """Splits an object's pieces at the ends of committed ranges, and says which blocks are committed."""
 
     def __init__(self, ranges: Sequence[Range]) -> None:
         self._starts = [start for start, _ in ranges]
         self._ends = [end for _, end in ranges]
-        # One byte behind an edge too: the end of a record that a lone carriage return ends is known from what follows.
+        # Cut one byte after each edge too: if a record ends with a lone carriage return, the next byte shows that.
         self._cuts = sorted({cut for edge in (*self._starts, *self._ends) for cut in (edge, edge + 1)})
 
     def split(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
-        """Yield the same bytes in pieces that no edge lies within; they count from the object's start."""
+        """Yield the same bytes in pieces that have no edge inside; the first piece must begin at the object's start."""
         offset = 0
         for piece in pieces:
             end = offset + len(piece)
@@ -45,7 +45,7 @@ class Edges:
         return index >= 0 and end <= self._ends[index]
 
     def lie_within(self, start: int, end: int) -> bool:
-        """Return whether a committed range begins or ends in the middle of a block, which then has other records.
+        """Return whether a committed range begins or ends inside a block; then the object has changed.
 
         >>> Edges([(10, 20)]).lie_within(12, 20), Edges([(10, 20)]).lie_within(15, 21)
         (False, True)

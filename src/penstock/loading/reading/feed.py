@@ -1,7 +1,7 @@
-"""From objects to sessions: readers cut blocks into bounded queues, sessions take whatever is ready.
+"""Hands blocks of objects to sessions: readers put blocks into bounded queues, and sessions take any that is ready.
 
-One thread reads an object; another object is opened only when sessions would otherwise wait, so a single file keeps all
-sessions busy and so do many small ones. Memory is the queues' and does not grow with the files.
+One thread reads an object. Another object is opened only if sessions would otherwise wait, so that a single file keeps
+all sessions busy, and so do many small ones. Only the queues take memory, so it does not grow with the files.
 """
 
 from __future__ import annotations
@@ -30,33 +30,33 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# A queue that outlasts a reader's wait for the interpreter (5 ms) at 800 MB/s: 8 blocks of 512 KiB.
+# At 800 MB/s a queue of 8 blocks of 512 KiB lasts 5 ms: as long as a reader waits for the interpreter lock.
 _QUEUE_BLOCKS = 8
 
-# What a store takes to send the first byte (S3: 30 to 200 ms) is most of the time that a small object takes: of those
-# so many are waited for at once. A MiB takes some 12 ms.
+# A small object in an object store takes mostly the time until its first byte (S3: 30 to 200 ms; a MiB takes some
+# 12 ms more). So this many small objects are read at the same time.
 _SMALL_READERS = 8
 _SMALL_BYTES = MIB
 
-# What a reader takes at most to notice that the load has failed, unless it hangs.
+# How long a reader takes at most to notice that the load has failed, unless it hangs.
 _READER_PATIENCE_S = 1.0
 
 
 class Abandoned(Exception):
-    """The load has failed elsewhere; whoever sees this stops."""
+    """The load has failed in another thread; the thread that gets this exception stops."""
 
 
 class _Stopped(Exception):
-    """Nobody takes blocks any more, and nothing has failed."""
+    """`BlockFeed.stop` was called: no session takes blocks any more, and nothing has failed."""
 
 
 class NothingReady(Exception):
-    """No block came for a while."""
+    """No block was ready within `patience_s`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What became known of an object as it was opened: how its records are read and sent."""
+    """What is known of an object once it is open: how its records are read and sent."""
 
     encoder: Encoder
     form: RecordForm
@@ -64,7 +64,7 @@ class Reading:
 
 @dataclass(slots=True, eq=False)
 class OpenObject:
-    """One object of the load and how far it is; who has one of its blocks may ask for `encoder` and `form`."""
+    """One object of the load, and how far it is; `encoder` and `form` are set once it has a block."""
 
     work: ObjectWork
     reading: Reading | None = None
@@ -80,12 +80,12 @@ class OpenObject:
 
     @property
     def encoder(self) -> Encoder:
-        """Return what writes its records for COPY."""
+        """Return the encoder that writes the object's records for COPY."""
         return self._opened().encoder
 
     @property
     def form(self) -> RecordForm:
-        """Return how its records are read."""
+        """Return how the object's records are read."""
         return self._opened().form
 
     def _opened(self) -> Reading:
@@ -95,7 +95,7 @@ class OpenObject:
 
     @property
     def target(self) -> TargetPlan:
-        """Return the table's share of the plan."""
+        """Return the plan of the object's table."""
         return self.work.target
 
     @property
@@ -109,21 +109,21 @@ class OpenObject:
         return self.is_read and not self.queue
 
     def seconds(self, now_s: float) -> float:
-        """Return the time from its first block taken to its last one sent, or to now."""
+        """Return the seconds from when its first block was taken to when its last one was sent, or to now."""
         if self.began_s is None:
             return 0.0
         return (self.ended_s if self.ended_s is not None and self.is_drained else now_s) - self.began_s
 
 
-# Opens an object's stream and returns it with the encoder that its header asks for, and how its records are read.
+# Opens an object, and returns its stream, its blocks, the encoder that fits its header, and how its records are read.
 OpenStream = Callable[[ObjectWork], tuple[ObjectStream, Iterable[Block], Encoder, RecordForm]]
 
 
 class BlockFeed:
     """Hands blocks to sessions; all methods are safe from any thread.
 
-    `take` returns None at the end and raises Abandoned once `abandon` was called; `failure` holds the first cause.
-    `on_object_failed` hears of an object that cannot be read on, which otherwise ends the load.
+    `take` returns None at the end and raises Abandoned after `abandon` was called; `failure` is the first cause.
+    If `on_object_failed` is given, it is called with an object that cannot be read further; otherwise the load ends.
     """
 
     def __init__(
@@ -138,9 +138,9 @@ class BlockFeed:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._objects = [OpenObject(item) for item in work]
-        # Largest first, so that a big file's slow decompression is never what the end waits for.
+        # Largest first, so that the end of the load does not wait for the slow decompression of one big file.
         self._unopened = deque(self._objects if is_in_job_order else sorted(self._objects, key=_size_rank))
-        # Those that are open or not sent to the end; the others' progress stays as it is.
+        # Objects that were opened and are not sent to the end; the progress of those in `_done` is final.
         self._active: list[OpenObject] = []
         self._done: list[FileProgress] = []
         self._done_bytes = 0
@@ -161,10 +161,10 @@ class BlockFeed:
     def take(
         self, *, session: int, prefer: CopySpec | None, patience_s: float | None = None
     ) -> tuple[OpenObject, Block] | None:
-        """Return the next block, of the same COPY command where one is ready; waits while none is.
+        """Wait for a block and return it; prefer one that the COPY command `prefer` can carry.
 
-        A session whose number is beyond the present count of sessions waits until the end. Raises NothingReady where
-        `patience_s` is given and nothing happens for so long.
+        A session whose number is beyond the present count of sessions waits until the end. Raises NothingReady if
+        `patience_s` is given and no block is ready for that long.
         """
         ends_s = None if patience_s is None else time.monotonic() + patience_s
         with self._changed:
@@ -191,7 +191,7 @@ class BlockFeed:
             self._changed.notify_all()
 
     def note_sent(self, opened: OpenObject, rows: int) -> None:
-        """Count a block's rows once the server has been handed it."""
+        """Count a block's rows after the block was sent to the server."""
         with self._changed:
             opened.rows += rows
             self.rows += rows
@@ -200,13 +200,13 @@ class BlockFeed:
             self._retire(opened)
 
     def note_suppressed(self, opened: OpenObject, rows: int) -> None:
-        """Take back rows that the table's triggers turned out to have kept out."""
+        """Subtract rows that were sent and not stored: a trigger suppressed them, or they were rejected."""
         with self._changed:
             opened.rows -= rows
             self.rows -= rows
 
     def stop(self) -> None:
-        """Hand out no more blocks: sessions end what they have begun, and readers end."""
+        """Hand out no more blocks: sessions finish what they have taken, and readers end."""
         with self._changed:
             self._is_stopped = True
             for opened in self._active:
@@ -214,17 +214,17 @@ class BlockFeed:
             self._changed.notify_all()
 
     def abandon(self, cause: BaseException) -> None:
-        """Stop everyone; the first cause is kept."""
+        """Stop all readers and sessions; the first cause is kept."""
         with self._changed:
             if self.failure is None:
                 self.failure = cause
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Wait for the readers to end and give their streams back.
+        """Wait until the readers have ended and closed their streams.
 
-        Once the load has failed, a reader that hangs (on a network that says nothing) is left to end on its own or with
-        the process.
+        If the load has failed or was stopped, do not wait for a reader that hangs, for example on a silent network: it
+        ends on its own or with the process.
         """
         ends_s = time.monotonic() + _READER_PATIENCE_S
         with self._changed:
@@ -234,7 +234,7 @@ class BlockFeed:
             thread.join(None if has_ended_well else max(0.0, ends_s - time.monotonic()))
 
     def progress(self, *, bytes_copied: int, size_bytes: int | None, elapsed_s: float) -> LoadProgress:
-        """Return how far the load is; what the feed does not know itself is given."""
+        """Return how far the load is; the arguments are what the feed does not know."""
         with self._changed:
             return LoadProgress(
                 rows=self.rows,
@@ -287,7 +287,7 @@ class BlockFeed:
         return self._is_stopped or (not self._unopened and all(opened.is_drained for opened in self._active))
 
     def _retire(self, opened: OpenObject) -> None:
-        """Put an object whose every block has been sent with those that are done."""
+        """Move an object to those that are done if all its blocks have been sent."""
         if opened.is_drained and not opened.in_flight and opened in self._active:
             self._active.remove(opened)
             self._done.append(self._describe(opened))
@@ -307,7 +307,7 @@ class BlockFeed:
     def _open_another(self) -> None:
         if self._readers < self._present_limit() and (opened := self._next_object()) is not None:
             self._readers += 1
-            # A daemon, since the process must be able to end while a source is silent.
+            # A daemon thread, so that the process can end while a source is silent.
             thread = threading.Thread(target=self._run_reader, args=(opened,), name="penstock-read", daemon=True)
             self._threads.add(thread)
             thread.start()
@@ -318,7 +318,7 @@ class BlockFeed:
         return max(self._reader_limit, _SMALL_READERS) if is_small else self._reader_limit
 
     def _next_object(self) -> OpenObject | None:
-        """Return the object to open next; in the order of the job, none before the last one has been taken whole."""
+        """Return the object to open next, or None; in job order, wait until all blocks of the last one are taken."""
         is_held = self._is_in_job_order and any(not opened.is_drained for opened in self._active)
         if self.failure is not None or self._is_stopped or not self._unopened or is_held:
             return None
@@ -334,7 +334,7 @@ class BlockFeed:
             while opened is not None:
                 self._read(opened)
                 with self._changed:
-                    # Small objects one after another; once enough is queued, only when sessions would wait.
+                    # Read small objects one after another. Once enough is queued, end; `take` starts another reader.
                     is_enough = sum(len(other.queue) for other in self._active) >= _QUEUE_BLOCKS
                     opened = None if is_enough else self._next_object()
         except _Stopped:
@@ -394,5 +394,8 @@ def _is_small_and_remote(source: SourceObject) -> bool:
 
 
 def reader_limit(work: Sequence[ObjectWork], *, sessions: int) -> int:
-    """Return how many objects may be open at once: as many as sessions, since each can use a slow one of its own."""
+    """Return how many objects may be open at once: one for each session, since slow ones may need it, and at least 2.
+
+    There are never more than there are objects.
+    """
     return max(1, min(len(work), max(2, sessions)))

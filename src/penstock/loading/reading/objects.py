@@ -1,4 +1,4 @@
-"""Opens an object for loading: its stream, its header, its blocks, and the encoder that the header asks for."""
+"""Opens an object for loading: its stream, its header, its blocks, and the encoder that fits the header."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from penstock.files import ObjectStream
     from penstock.loading.context import LoadTools
     from penstock.loading.plan.work import ObjectWork
-    from penstock.loading.reading.testimony import Testimony
+    from penstock.loading.reading.format_check import FormatCheck
     from penstock.model.load.ledger import CommittedRange
     from penstock.model.source.block import Block
 
 
 def open_blocks(
-    work: ObjectWork, tools: LoadTools, *, sums: RangeSums | None = None, testimony: Testimony | None = None
+    work: ObjectWork, tools: LoadTools, *, sums: RangeSums | None = None, format_check: FormatCheck | None = None
 ) -> tuple[ObjectStream, Iterable[Block], Encoder, RecordForm]:
-    """Return an object's open stream, its blocks but those that are committed, their encoder, and how they are read.
+    """Return an object's open stream, the blocks that are not committed, their encoder, and how their records are read.
 
-    `sums` sees the bytes as they come by, `testimony` the blocks. The caller closes the stream. Raises SourceError,
-    DataError, TargetError where the object's own header does not fit the table.
+    `sums` checks the bytes as they are read, `format_check` the blocks. The caller closes the stream. Raises
+    SourceError, DataError, and TargetError if the object's own header does not fit the table.
     """
     target, source = work.target, work.source
     refuse_other_pipe(work, tools.sources, tools.warnings)
@@ -64,13 +64,13 @@ def open_blocks(
     given: Iterable[Block] = read_missing(blocks, edges, uri=source.uri) if work.coverage.ranges else blocks
     if tools.rejects_torn and not work.coverage.ranges:
         given = refuse_unfit(given, form, uri=source.uri)
-    return stream, given if testimony is None else testimony.watch(given, work), encoder, form
+    return stream, given if format_check is None else format_check.watch(given, work), encoder, form
 
 
 def read_missing(blocks: Iterable[Block], edges: Edges, *, uri: str) -> Iterator[Block]:
     """Yield the blocks that are not committed. Raises DataError if a record is committed in part."""
     for block in blocks:
-        # The header is no block: what was committed where it ends now was a record.
+        # The header is not a block. If a committed range ends inside the header, the object was different then.
         is_in_header = block.is_first and edges.lie_within(0, block.start)
         if is_in_header or edges.lie_within(block.start, block.end):
             raise DataError(
@@ -83,9 +83,9 @@ def read_missing(blocks: Iterable[Block], edges: Edges, *, uri: str) -> Iterator
 
 
 class RangeSums:
-    """The CRC-32 of what an object now has in each committed row's ranges, added up as its pieces come by.
+    """Computes the CRC-32 of an object's present bytes in the ranges of each committed row, as its pieces are read.
 
-    `header` is its header record now, which is to be set if it has one.
+    `header` is the object's present header record; the caller sets it if there is one.
     """
 
     def __init__(self, committed: Sequence[CommittedRange]) -> None:
@@ -98,20 +98,20 @@ class RangeSums:
         self._offset = 0
 
     def watch(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
-        """Yield pieces, from the object's first on, after a look at each."""
+        """Add each piece to the checksums, and yield it; the first piece must begin at the object's start."""
         for piece in pieces:
             self._add(piece)
             yield piece
 
     @property
     def is_done(self) -> bool:
-        """Whether the last range has come by."""
+        """Whether the last range has been read."""
         return self._offset >= self._last
 
     @property
     def are_equal(self) -> bool:
-        """Whether all ranges have come by and are what they were when they were committed."""
-        # Too short for what was committed: no checksum of nothing may match.
+        """Whether all ranges have been read and are the same as when they were committed."""
+        # An object that is too short has changed, even if the checksum of what is left matches.
         if not self.is_done:
             return False
         header = isal_zlib.crc32(self.header or b"")
@@ -119,12 +119,12 @@ class RangeSums:
 
     @property
     def is_followed(self) -> bool:
-        """Whether something has come by behind the last range."""
+        """Whether bytes have been read after the last range."""
         return self._offset > self._last
 
     @property
     def state(self) -> Literal["same", "grown", "changed"]:
-        """Tell whether the object ends with the last range, or has more; another one if records cannot follow it."""
+        """Return "same" if the object ends with the last range, "grown" if records follow it, else "changed"."""
         if not self.are_equal or (self.is_followed and self._last_byte not in (b"\r", b"\n")):
             return "changed"
         return "grown" if self.is_followed else "same"
@@ -147,7 +147,7 @@ class RangeSums:
 def compare_committed(
     work: ObjectWork, committed: Sequence[CommittedRange], tools: LoadTools
 ) -> Literal["same", "grown", "changed"]:
-    """Hold an object against what is committed of it, see RangeSums.state. Raises SourceError, DataError."""
+    """Compare an object with what is committed of it; see RangeSums.state. Raises SourceError, DataError."""
     sums, dialect = RangeSums(committed), work.target.dialect
     with tools.sources.open(work.source, work.target.job.dialect) as stream:
         pieces = sums.watch(stream)
@@ -167,10 +167,10 @@ def _make_encoder(work: ObjectWork, blocks: BlockReader, stream: ObjectStream) -
         header = tuple(split_header(record.rstrip(b"\r\n"), target.dialect, uri=uri, line=stream.first_line))
     column_map = target.column_map
     if header != target.header or target.job.set:
-        # Objects may order their columns differently, and a constant may hold the object's name.
+        # Each object may have its own order of columns, and a constant may contain the object's name.
         column_map = map_object(header, target, uri=uri)
     form = RecordForm(
-        # A mark may say more of the encoding than the first object did.
+        # This object's byte-order mark may give the encoding, although the first object has no mark.
         dialect=replace(target.dialect, encoding=normalize_encoding(stream.encoding or target.dialect.encoding)),
         column_map=column_map,
         table=target.table if work.landing is None else work.landing,

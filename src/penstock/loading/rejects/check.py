@@ -18,8 +18,8 @@ from penstock.loading.plan.dialects import refuse_other_dialects
 from penstock.loading.plan.plan import table_after_creation
 from penstock.loading.plan.work import all_objects
 from penstock.loading.reading.feed import Abandoned, BlockFeed, OpenObject, reader_limit
+from penstock.loading.reading.format_check import FormatCheck
 from penstock.loading.reading.objects import open_blocks
-from penstock.loading.reading.testimony import Testimony
 from penstock.loading.rejects.explain import explain_failure
 from penstock.loading.rejects.pieces import Piece
 from penstock.loading.rejects.record_format import make_origin
@@ -74,11 +74,11 @@ class _Check:
         self._is_complete = True
         self._sessions: list[CopySession] = []
         self._began_s = tools.clock()
-        self._testimony = testimony = Testimony(tools.warnings, plan.notices)
+        self._format_check = format_check = FormatCheck(tools.warnings, plan.notices)
         work = all_objects(plan.targets)
         self._feed = BlockFeed(
             work,
-            lambda item: open_blocks(item, tools, testimony=testimony),
+            lambda item: open_blocks(item, tools, format_check=format_check),
             reader_limit=reader_limit(work, sessions=plan.sessions.initial),
             sessions=plan.sessions.initial,
             on_object_failed=self._object_failed,
@@ -100,7 +100,7 @@ class _Check:
                 raise
             finally:
                 self._feed.close()
-                self._testimony.conclude()
+                self._format_check.conclude()
         files = self._feed.outcomes()
         return CheckOutcome(
             rows=sum(file.rows for file in files),

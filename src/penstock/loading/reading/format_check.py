@@ -1,6 +1,6 @@
-"""What whole objects say against the format that their first blocks told: counted while they are read.
+"""Counts what contradicts a guessed format in whole objects, while they are read.
 
-A sample cannot prove a dialect. Only formats that no option gives are watched: what an option says is certain.
+The format is guessed from the first block, which cannot prove it. A format that was given by an option is not checked.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Kind:
-    """One kind of evidence: how many were met is said before `message`."""
+    """One kind of contradiction, and its warning."""
 
     code: WarningCode
     message: str
@@ -67,47 +67,47 @@ _NULLS: Final = _Kind(
 
 @dataclass(slots=True)
 class _Found:
-    """What was met in the objects of one table: how often, and the first of each kind by object and line."""
+    """The contradictions in the objects of one table: how many of each kind, and the first by object and line."""
 
     dialect: Dialect
     counts: list[int]
-    places: list[tuple[int, int, str]]
+    positions: list[tuple[int, int, str]]
 
     def add(self, doubts: Sequence[tuple[int, int]], block: Block, work: ObjectWork) -> None:
         for kind, (count, line) in enumerate(doubts):
-            place = (work.number, block.first_line + line, work.source.uri)
-            if count and (not self.counts[kind] or place < self.places[kind]):
-                self.places[kind] = place
+            position = (work.number, block.first_line + line, work.source.uri)
+            if count and (not self.counts[kind] or position < self.positions[kind]):
+                self.positions[kind] = position
             self.counts[kind] += count
 
     def notices(self) -> Iterator[Notice]:
         quoted, escapes, others, strays, apostrophes, nulls = self.counts
         is_text = self.dialect.format == "text"
-        tells = (
+        warnings = (
             (_QUOTED, quoted > 0),
-            # Where there are others too, all of them are data: C:\temp is followed by C:\Users
+            # If there are backslashes that COPY TO never writes, all are data: C:\temp is followed by C:\Users
             (_ESCAPES, escapes > 0 and not others and not is_text),
             (_OTHERS, others > 0 and is_text),
             (_STRAYS, strays > 0),
             (_APOSTROPHES, apostrophes > 0),
             (_NULLS, nulls > 0),
         )
-        for at, (kind, is_told) in enumerate(tells):
-            if is_told:
+        for at, (kind, is_due) in enumerate(warnings):
+            if is_due:
                 yield self._notice(kind, at)
 
     def _notice(self, kind: _Kind, at: int) -> Notice:
-        _, line, uri = self.places[at]
+        _, line, uri = self.positions[at]
         words = kind.message.format(format=self.dialect.format)
         message = f"{words}: {format_count(self.counts[at])} from this line on"
         hint = kind.hint.format(format=self.dialect.format)
         return Notice(code=kind.code, message=message, uri=uri, line=line, hint=hint)
 
 
-class Testimony:
-    """Counts what speaks against guessed formats in the blocks of one load, each block once; safe from any thread.
+class FormatCheck:
+    """Counts what contradicts guessed formats in the blocks of one load, each block once; safe from any thread.
 
-    `known` are the plan's notices: what the sample of an object has told is not told again.
+    `known` are the plan's notices: a warning that an object's sample has given is not repeated.
     """
 
     def __init__(self, warnings: WarningLog, known: Iterable[Notice] = ()) -> None:
@@ -115,17 +115,17 @@ class Testimony:
         self._known = {(notice.code, notice.uri) for notice in known}
         self._lock = threading.Lock()
         self._found: dict[int, _Found] = {}
-        # How far each object was read: another attempt reads again what was not committed.
+        # How far each object was read: the next attempt reads again what was not committed.
         self._read: dict[int, int] = {}
 
     def watch(self, blocks: Iterable[Block], work: ObjectWork) -> Iterable[Block]:
-        """Return the blocks of an object, looked through as they come by where its format was guessed."""
+        """Return the blocks of an object; if its format was guessed, each block is checked as it is taken."""
         options = work.target.job.dialect
         is_guessed = options.format is None and options.quote is None and options.escape is None
         return self._look_through(blocks, work) if is_guessed else blocks
 
     def conclude(self) -> None:
-        """Warn of what was found since the last time."""
+        """Warn of what was found since the last call."""
         with self._lock:
             found, self._found = self._found, {}
         for each in found.values():
@@ -140,7 +140,7 @@ class Testimony:
             if any(count for count, _ in doubts):
                 self._add(doubts, block, work)
                 if self._warnings.is_strict:
-                    # Before the block is sent: the load ends before its next commit.
+                    # Warn before the block is sent, so that the load ends before its next commit.
                     self.conclude()
             yield block
 
@@ -161,6 +161,6 @@ def _find_doubts(block: Block, dialect: Dialect) -> list[tuple[int, int]]:
         delimiter=dialect.delimiter.encode(),
         line_end=block.line_end,
         nulls=[word.encode() for word in find_null_words(dialect.nulls, dialect.format)],
-        # Those of tsv are counted as its records are cut.
+        # In format tsv, backslashes are counted when the records are cut.
         with_backslashes=dialect.format != "tsv" or block.stray_backslashes > 0,
     )
