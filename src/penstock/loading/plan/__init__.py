@@ -1,1 +1,1 @@
-"""What a load will do, decided from its sources, its tables and the server before anything is changed."""
+"""Decides what a load will do, from its sources, its tables and the server, before anything is changed."""

@@ -1,4 +1,4 @@
-"""Gathers what a plan is made from: the objects, a sample of each target's first, the table and the server."""
+"""Gathers the inputs of a plan: the objects, a sample of each target's first object, the tables and the server."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def gather_inputs(
     ledger_schema: str | None = None,
     has_ledger: Callable[[], bool] = lambda: False,
 ) -> tuple[ServerFacts, LoadJob, tuple[TargetInput, ...]]:
-    """Return the server's facts, and the objects, sample and table facts of each target of the job that is returned.
+    """Return the server's facts, the job, and the objects, sample and table facts of each of its targets.
 
-    That job lacks targets whose folders are empty, and those to be created of empty files, of which `on_notice` hears.
-    Reads a few hundred KiB of one object a target, and those before it that hold nothing: of an object that the ledger
-    in `ledger_schema` does not say is loaded, if `has_ledger`. Raises SourceError, TargetError, ServerError.
+    The job returned lacks targets without objects, and tables to create whose files are all empty; `on_notice` is
+    called for these. For each target, a few hundred KiB of one object are read: of the first with text that is not
+    loaded according to the ledger in `ledger_schema`, if `has_ledger`. Raises SourceError, TargetError, ServerError.
     """
     server, tables = survey(connection, [target.into for target in job.targets])
     gathered = [
@@ -106,7 +106,7 @@ def _gather_target(
 def _find_unknown(
     objects: tuple[SourceObject, ...], facts: TableFacts, connection: Connection, ledger_schema: str
 ) -> tuple[SourceObject, ...]:
-    """Return the objects that no complete load has had in the same size, as far as this role may read the ledger."""
+    """Return the objects that no complete load has loaded in the same size; all if the role may not read the ledger."""
     try:
         items = [
             ledger_object(source, number=number, target_oid=facts.oid, target=facts.name)
@@ -116,7 +116,7 @@ def _find_unknown(
     except TargetError as error:
         if error.sqlstate != _INSUFFICIENT_PRIVILEGE:
             raise
-        # Whoever may not read the ledger cannot load, and is told of that.
+        # A role that may not read the ledger cannot load; the load reports that later.
         return objects
     loaded = {(each.uri, each.size_bytes) for each in known if each.state == "complete"}
     return tuple(
@@ -127,7 +127,7 @@ def _find_unknown(
 
 
 def _sample_first(objects: tuple[SourceObject, ...], options: DialectOptions, sources: SourceReader) -> ObjectSample:
-    """Return the sample of the first object that has text: a compressed one may have none though it has a size."""
+    """Return the sample of the first object that has text; a compressed object may be empty although it has a size."""
     for source in objects:
         if source.size_bytes != 0 and (sample := sources.sample(source, options)).head:
             return sample
@@ -135,7 +135,7 @@ def _sample_first(objects: tuple[SourceObject, ...], options: DialectOptions, so
 
 
 def _refuse_shared_input(inputs: tuple[TargetInput, ...]) -> None:
-    """Standard input can be read once."""
+    """Raise SourceError if two targets read standard input, which can be read only once."""
     streams: list[SourceObject] = [
         source for gathered in inputs for source in gathered.objects if source.location == "-"
     ]

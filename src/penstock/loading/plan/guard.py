@@ -1,4 +1,4 @@
-"""Keeps a load from filling a disk: looks at the room there is, on a server of this machine, before the first row."""
+"""Keeps a load from filling a disk: checks the free space before the first row, if the server is on this machine."""
 
 from __future__ import annotations
 
@@ -23,14 +23,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpaceGuard:
-    """Knows a sample of each target's objects. The server's directories are this machine's."""
+    """Checks disk space, given a sample of each target's objects. The server must run on this machine."""
 
     samples: tuple[ObjectSample, ...]
 
     def refuse_shortage(
         self, plan: LoadPlan, works: Sequence[ObjectWork], connection: Connection, warnings: WarningLog
     ) -> None:
-        """Raise TargetError where what is left to load would fill a disk, and warn where it would half; ServerError."""
+        """Raise TargetError if what is left to load would fill a disk; warn if it takes over half of the free space.
+
+        Raises ServerError.
+        """
         for forecast in self.forecast(plan, works, connection):
             if forecast.is_short:
                 raise describe_shortage(forecast)
@@ -38,7 +41,7 @@ class SpaceGuard:
                 warnings.add(notice)
 
     def forecast(self, plan: LoadPlan, works: Sequence[ObjectWork], connection: Connection) -> list[DiskForecast]:
-        """Return what objects are expected to add to this machine's disks, as far as that can be known.
+        """Return what objects are expected to add to this machine's disks, as far as that is known.
 
         Raises ServerError.
         """
@@ -52,9 +55,9 @@ class SpaceGuard:
     ) -> DiskForecast:
         """Return what objects are expected to add to a server that has all its files on one volume.
 
-        How large its WAL is now is not known: it may grow by all of max_wal_size. Raises ServerError.
+        The present size of its WAL is not known, so it may grow by all of max_wal_size. Raises ServerError.
         """
-        places = [replace(place, path=device, wal_path=device) for place in _read_places(plan, connection)]
+        places = [replace(each, path=device, wal_path=device) for each in _read_places(plan, connection)]
         needs = estimate_needs(works, self.samples, places, wal_bytes=0)
         return DiskForecast(device=device, free_bytes=free_bytes, needs=tuple(needs))
 

@@ -1,7 +1,7 @@
-"""Which load this is: what must be the same for a load to be gone on with. Pure.
+"""The identity of a load: what must be the same for a load to be resumed. Pure.
 
-Numbers of sessions, sizes of blocks and batches are not part of it, and neither are the objects' versions, nor what is
-only asked for at the end: which of several records with the same key counts, and a transform's text.
+The number of sessions, the sizes of blocks and batches, and the objects' versions are not part of it. Neither is what
+only matters at the end: which of several records with the same key is kept, and the text of a transform.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ if TYPE_CHECKING:
 def describe_meaning(
     plan: LoadPlan, *, oids: Sequence[int], sources: Sequence[Sequence[str]], settings: Mapping[str, str]
 ) -> str:
-    """Return what decides which rows a load stores, as JSON: equal for equal loads.
+    """Return the meaning of a load, which decides the rows that it stores, as JSON: equal for equal loads.
 
-    `oids` are the targets', 0 for what is the same in any database. `sources` are what each one's sources are called
-    wherever the load is started from; `settings` are those of the session that decide what a text means.
+    `oids` are the oids of the targets; with 0 the result does not depend on the database. `sources` are the names of
+    each target's sources that do not depend on the current directory; `settings` are the session's settings that decide
+    how a text is read as a value.
     """
     targets = [
         _describe_target(target, oid=oid, sources=names)
@@ -38,7 +39,7 @@ def describe_meaning(
 
 
 def digest(meaning: str) -> str:
-    """Return a load's identity: the SHA-256 of what it means, in hexadecimal."""
+    """Return a load's identity: the SHA-256 of its meaning, in hexadecimal."""
     return hashlib.sha256(meaning.encode()).hexdigest()
 
 
@@ -86,20 +87,20 @@ def _describe_target(target: TargetPlan, *, oid: int, sources: Sequence[str]) ->
 
 
 def _number_columns(target: TargetPlan) -> dict[str, int | None]:
-    """Return which of the table's columns is meant by each name: one that is renamed keeps its number."""
-    numbers = {name: place for place, name in enumerate(target.create_columns or (), 1)}
+    """Return the attribute number of each column: a column that is renamed keeps its number."""
+    numbers = {name: number for number, name in enumerate(target.create_columns or (), 1)}
     if target.facts is not None:
         numbers = {column.name: column.number for column in target.facts.columns}
     return {name: numbers.get(name) for name in target.column_map.columns}
 
 
 def job_to_json(job: LoadJob) -> str:
-    """Return a job as JSON, from which `job_from_json` makes it again: its options by their names."""
+    """Return a job as JSON that `job_from_json` reads: its options by their names."""
     return to_json(asdict(job))
 
 
 def job_from_json(text: str) -> LoadJob:
-    """Return the job that `job_to_json` wrote down. Raises UsageError."""
+    """Return the job that `job_to_json` wrote. Raises UsageError."""
     fields = json.loads(text)
     return LoadJob(
         targets=tuple(_read_target(target) for target in fields["targets"]),
@@ -114,5 +115,5 @@ def _read_target(fields: dict[str, Any]) -> TargetJob:
 
 
 def _with_tuples(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return fields with tuples for what JSON has as lists."""
+    """Return fields with tuples in place of the lists of JSON."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}

@@ -1,4 +1,4 @@
-"""Ways to land: what may be asked for together, and where COPY puts a target's records. Pure."""
+"""Modes of a load: which options may be combined, and where COPY puts a target's records. Pure."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ if TYPE_CHECKING:
     from penstock.model.server.table import TableFacts
     from penstock.server.merge.merge_key import MergeMode
 
-# These know rows again by a key.
+# Modes that find existing rows by a key.
 _KEYED: tuple[Mode, ...] = ("upsert", "insert-new")
 
-# These begin with an empty table, so that what was loaded before says nothing.
+# Modes that begin with an empty table, so that it does not matter what was loaded before.
 _FRESH: tuple[Mode, ...] = ("truncate", "replace")
 
 
 def is_fresh(job: TargetJob) -> bool:
-    """Whether a load leaves nothing of what the table had, and so loads every object whenever it is run."""
+    """Whether a load removes all former rows of the table, and so loads every object each time it is run."""
     return job.mode in _FRESH
 
 
 def allows_missing_columns(job: TargetJob) -> bool:
-    """Whether columns that the files lack may be left to null: an update does not touch them."""
+    """Whether the files may lack columns that are then null in new rows: an update does not touch these columns."""
     return job.mode in _KEYED
 
 
 def merge_mode(job: TargetJob) -> MergeMode | None:
-    """Return the mode of a job that knows rows again by a key, None for another."""
+    """Return the mode of a job that finds existing rows by a key, or None for another mode."""
     if job.mode == "upsert":
         return "upsert"
     return "insert-new" if job.mode == "insert-new" else None
 
 
 def check_mode(job: TargetJob, facts: TableFacts | None) -> None:
-    """Raise UsageError or TargetError where what was asked for does not go together."""
+    """Raise UsageError or TargetError if the mode cannot be used with the other options, or with the table."""
     if job.mode in _KEYED and not job.key:
         raise UsageError(f"--mode {job.mode} needs --key", hint="Name the columns of a unique index: --key a,b.")
     if job.mode not in _KEYED and job.key:
@@ -69,7 +69,8 @@ def check_mode(job: TargetJob, facts: TableFacts | None) -> None:
 def choose_landing(job: TargetJob, facts: TableFacts | None, *, is_atomic: bool) -> Landing:
     """Return where COPY puts the records.
 
-    It refuses tables whose row-level security applies to the role; TRUNCATE would lock readers out while it lasts.
+    COPY refuses a table whose row-level security applies to the role, so such a table needs a staging table. So does an
+    atomic load that truncates: its TRUNCATE would block readers during the whole load.
     """
     if job.mode == "replace":
         return "replacement"
@@ -80,7 +81,7 @@ def choose_landing(job: TargetJob, facts: TableFacts | None, *, is_atomic: bool)
 
 
 def refuse_shared_tables(targets: Sequence[TargetPlan]) -> None:
-    """Raise UsageError where two targets would have different plans for one table, or make two of one."""
+    """Raise UsageError if two targets have the same table with different modes, or would stage or replace it twice."""
     first: dict[str, TargetPlan] = {}
     for target in targets:
         name = str(target.table)
@@ -97,7 +98,7 @@ def refuse_shared_tables(targets: Sequence[TargetPlan]) -> None:
 
 
 def describe_notices(job: TargetJob, facts: TableFacts) -> list[Notice]:
-    """Return what is odd about the way that was asked for."""
+    """Return warnings about a mode's effects that the user may not expect."""
     if job.mode == "replace" and facts.suppressing_triggers:
         return [
             Notice(
@@ -110,5 +111,5 @@ def describe_notices(job: TargetJob, facts: TableFacts) -> list[Notice]:
 
 
 def needs_more_than_copy(targets: Iterable[TargetPlan]) -> bool:
-    """Whether some table is filled otherwise than by COPY alone."""
+    """Whether some table is not filled by COPY alone."""
     return any(not target.fills_table or target.job.mode == "truncate" for target in targets)

@@ -1,6 +1,6 @@
-"""What of a table or its server is worth a warning before a load: rows that would not be safe, or not reach everybody.
+"""Warnings about a table or its server before a load: rows that a crash would lose, or that are not replicated.
 
-Pure; and how often triggers will fire, and who may switch them off.
+Also: how many records triggers will fire for, and who may disable them. Pure.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NAMES_SHOWN = 3
 
 
 def table_notices(table: TableFacts) -> list[Notice]:
-    """Return warnings of a table whose rows a crash takes."""
+    """Return warnings about a table that loses its rows in a crash."""
     notices = []
     if table.is_unlogged:
         notices.append(
@@ -46,7 +46,10 @@ def table_notices(table: TableFacts) -> list[Notice]:
 
 
 def unpublished_notice(table: TableFacts) -> Notice | None:
-    """Return a warning of a table whose rows subscribers do not get: for its first load, as that may be meant."""
+    """Return a warning about a table that no publication includes although there are publications.
+
+    It is shown for the table's first load only, since this may be intended.
+    """
     if not table.unpublished or table.is_unlogged or table.unlogged_partitions:
         return None
     return Notice(
@@ -57,7 +60,7 @@ def unpublished_notice(table: TableFacts) -> Notice | None:
 
 
 def server_notices(server: ServerFacts) -> list[Notice]:
-    """Return warnings of a server that replicates nothing."""
+    """Return a warning if wal_level is minimal, so that nothing is replicated."""
     if server.wal_level != "minimal":
         return []
     return [
@@ -70,7 +73,7 @@ def server_notices(server: ServerFacts) -> list[Notice]:
 
 
 def check_switches(rules: LoadRules, facts: TableFacts | None) -> None:
-    """Raise TargetError where something is to be switched off at a table that is another role's."""
+    """Raise TargetError if triggers or autovacuum of a table are to be disabled and the role does not own it."""
     asked = [f"--triggers {rules.triggers}"] if rules.triggers != "keep" else []
     asked += [f"--autovacuum {rules.autovacuum}"] if rules.autovacuum == "pause" else []
     if not asked or facts is None or facts.is_owner:
@@ -83,14 +86,14 @@ def check_switches(rules: LoadRules, facts: TableFacts | None) -> None:
 
 
 def list_names(names: Sequence[object]) -> str:
-    """Return the first of some names in words, and how many more there are."""
+    """Return the first names, quoted, and how many more there are."""
     shown = ", ".join(f'"{name}"' for name in names[:_NAMES_SHOWN])
     more = len(names) - _NAMES_SHOWN
     return f"{shown} and {more:,} more" if more > 0 else shown
 
 
 def estimate_records(target: TargetPlan, sample: ObjectSample) -> int | None:
-    """Return about how many records a target's objects have, None where an object does not tell how large it is."""
+    """Return about how many records a target's objects have, or None if the size of an object is not known."""
     size_bytes = text_bytes(all_objects((target,)), sample)
     lines = sample.head.count(b"\n")
     if size_bytes is None or not lines:

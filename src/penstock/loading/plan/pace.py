@@ -1,4 +1,4 @@
-"""How many sessions send: where to start, and what measured throughput rewards. Pure."""
+"""Decides how many sessions to use: how many at the start, and how many given the measured throughput. Pure."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from dataclasses import dataclass, replace
 from penstock.model.load.plan import SessionPlan
 from penstock.units import format_bytes
 
-# Where the server's CPUs cannot be seen (another machine, no cloud API): enough to find out, few enough not to hurt.
+# If the number of the server's CPUs is not known (another machine, no cloud API): enough to measure, and few enough not
+# to harm the server.
 _UNKNOWN_START = 4
 
-# Beyond this a load is bound by something that more backends do not widen.
+# With more sessions than this, something other than the number of backends limits a load.
 _SESSIONS_LIMIT = 64
 
-# A step must pay: below this the next session costs the server more than it brings (benchmarks/results).
+# The least gain that is worth one more session: below it, the session costs the server more (benchmarks/results).
 _GAIN_WORTH_KEEPING = 1.05
 
 
-# Less than this of stored bytes is sent before another session has connected: nine round trips and a backend's start.
+# Fewer stored bytes are sent before another session has connected: that takes nine round trips and a backend's start.
 _BYTES_WORTH_A_SESSION = 1024 * 1024
 
 
@@ -31,9 +32,10 @@ def plan_sessions(
 ) -> SessionPlan:
     """Return the session count to start with and the range that `auto` may move in.
 
-    A session is one backend process and so uses at most one CPU: the server's vCPUs less one, at least 2, capped by
-    free connections; no more to start with than the stored `size_bytes` keep busy. `cpu_count` is the server's. Either
-    is None where unknown. `instance_class` is named as what has the CPUs. The caller makes sure of one free connection.
+    A session is one backend process, so it uses at most one CPU. The count is the server's vCPUs less one, at least 2,
+    at most the free connections, and at the start not more than the stored `size_bytes` keep busy. `cpu_count` is the
+    server's; it and `size_bytes` are None if unknown. The reason names `instance_class` if it is given. The caller
+    checks that there is a free connection.
     """
     if asked is not None:
         count = max(1, min(asked, free_connections))
@@ -57,7 +59,7 @@ def plan_sessions(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """The climb so far: sessions now, the rate before the last step, the step tried, and whether it has settled."""
+    """The search for the best count: sessions now, the rate before the last step, that step, and whether it is over."""
 
     sessions: int
     rate_before: float | None = None
@@ -66,10 +68,10 @@ class Pace:
 
 
 def next_pace(pace: Pace, *, rate: float, plan: SessionPlan) -> Pace:
-    """Return how many sessions to go on with, given the bytes per second that the present count sent.
+    """Return how many sessions to continue with, given the bytes per second that the present count sent.
 
-    One session is added while that pays; a step that did not pay is taken back. If already the first added one did not
-    pay, one fewer is tried likewise.
+    Sessions are added one by one while each raises the rate enough; a step that does not is undone. If the first added
+    session does not raise the rate, sessions are removed in the same way.
     """
     if pace.is_settled:
         return pace

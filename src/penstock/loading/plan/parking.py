@@ -1,7 +1,8 @@
-"""Which indexes, keys and foreign keys of a table are parked while it is loaded, and which stay. Pure.
+"""Decides which indexes, keys and foreign keys of a table are parked while it is loaded, and which stay. Pure.
 
-Nothing enforces a parked key on others who write to the table. So by default what keeps rows unique stays in place, and
-the rest is parked only if the table is empty and the load worth it; --indexes rebuild says that nobody else is there.
+A parked index or key is dropped before the rows and rebuilt after them. Meanwhile other sessions can write rows that
+violate it. So by default unique indexes and keys stay, and the rest is parked only if the table is empty and the load
+is large enough; with --indexes rebuild the user says that no other session writes to the table.
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ if TYPE_CHECKING:
     from penstock.model.load.shape import Indexes
     from penstock.server.changes.parts import ForeignKey, IndexPart, Place, TableParts
 
-# Below this, as stored, taking indexes away and making them again saves little, and costs catalogue rows
+# If fewer stored bytes are loaded, dropping and rebuilding indexes saves little, and costs catalogue rows
 # (docs/decisions/0013).
 SMALL_BYTES = 4 * MIB
-# And this for each index and key of a partition: it takes 13 ms by itself, and a MB of rows saves 18 (ibidem).
+# Add this for each index and key of a partition: rebuilding one takes 13 ms, and a MB of rows saves 18 ms (ibidem).
 SMALL_PART_BYTES = MIB // 2
 
-# An index and its constraint, or a foreign key and its triggers (2.05 were counted). The lock table is everybody's.
+# Locks for an index and its constraint, or for a foreign key and its triggers (2.05 were counted). Use at most half of
+# the lock table, because all sessions share it.
 _LOCKS_PER_PART = 2
 _LOCK_SHARE = 2
 
@@ -38,9 +40,9 @@ _KEEPS_UNIQUE = "it enforces uniqueness, and other sessions may write to the tab
 class ParkingFacts:
     """What is known of a load and its table.
 
-    `is_empty`: the table has no rows, or will have none when the load begins; `is_truncated` is the latter.
-    `is_parked`: this load has parked something there already. `size_bytes` is the sources' as stored, None where one
-    does not tell. `rejects`: records that the table refuses are rejected.
+    `is_empty`: the table has no rows, or is truncated before the first row; `is_truncated`: it is truncated.
+    `is_parked`: this load has already parked parts of the table. `size_bytes` is the stored size of the sources, None
+    if one is unknown. `rejects`: records that the table refuses are rejected.
     """
 
     indexes: Indexes
@@ -54,7 +56,7 @@ class ParkingFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What is parked, foreign keys first, and how that is shown; `staying` are the table's own that are not."""
+    """What is parked, and how that is shown; `staying` are the table's own foreign keys that are not parked."""
 
     plan: ParkingPlan
     indexes: tuple[IndexPart, ...] = ()
@@ -68,15 +70,15 @@ class Decision:
 
 
 def decide_parking(parts: TableParts, facts: ParkingFacts) -> Decision:
-    """Return what is parked of a table and its partitions, with a reason for all that is not.
+    """Return what is parked of a table and its partitions, with a reason for each part that is not.
 
-    An index goes or stays with all that is attached to it, and so does a foreign key.
+    An index is parked together with all indexes attached to it, and a foreign key with all those of the partitions.
     """
     is_begun, reason = _decide_table(parts, facts)
     tables = parts.tables
     why_keys = _judge_foreign_keys(parts, facts) if is_begun else _all_stay(parts.all_foreign_keys)
     why_indexes = _judge_indexes(parts, facts, why_keys) if is_begun else _all_stay(parts.all_indexes)
-    gone = {place for place, why in why_indexes.items() if why is None}
+    gone = {key for key, why in why_indexes.items() if why is None}
     parked_keys: list[ForeignKey] = []
     staying: list[ForeignKey] = []
     parked: list[Part] = []
@@ -102,7 +104,7 @@ def decide_parking(parts: TableParts, facts: ParkingFacts) -> Decision:
 
 
 def _describe_gain(kept: Iterable[Part]) -> str | None:
-    """Return what --indexes rebuild would gain, None if nothing stays that it would park."""
+    """Return advice to use --indexes rebuild, or None if it would not park more."""
     names = ", ".join(part.name for part in kept if part.reason == _KEEPS_UNIQUE)
     if not names:
         return None
@@ -114,7 +116,7 @@ def _all_stay(parts: Iterable[IndexPart | ForeignKey]) -> dict[Place, str | None
 
 
 def _judge_foreign_keys(parts: TableParts, facts: ParkingFacts) -> dict[Place, str | None]:
-    """Return why each foreign key stays, None where it need not."""
+    """Return the reason why each foreign key stays, None if it is parked."""
     judged: dict[Place, str | None] = {}
     for family in group_families(parts.all_foreign_keys):
         why = next(filter(None, (_why_foreign_key_stays(key, parts, facts) for key in family)), None)
@@ -125,7 +127,7 @@ def _judge_foreign_keys(parts: TableParts, facts: ParkingFacts) -> dict[Place, s
 def _judge_indexes(
     parts: TableParts, facts: ParkingFacts, why_keys: Mapping[Place, str | None]
 ) -> dict[Place, str | None]:
-    """Return why each index stays, None where it need not."""
+    """Return the reason why each index stays, None if it is parked."""
     tables = parts.tables
     judged: dict[Place, str | None] = {}
     for family in group_families(parts.all_indexes):
@@ -147,7 +149,7 @@ def _decide_table(parts: TableParts, facts: ParkingFacts) -> tuple[bool, str]:
     table, size = parts.table, facts.size_bytes
     of_partitions = sum(len(each.indexes) + len(each.foreign_keys) for each in parts.partitions)
     is_small = size is not None and size < SMALL_BYTES + of_partitions * SMALL_PART_BYTES
-    # All are taken away at once, by one transaction.
+    # All are dropped in one transaction, which holds all their locks.
     needed = len(parts.tables) + _LOCKS_PER_PART * (len(parts.all_indexes) + len(parts.all_foreign_keys))
     why_not = _first(
         (facts.indexes == "keep", "--indexes keep"),
@@ -178,7 +180,7 @@ def _decide_table(parts: TableParts, facts: ParkingFacts) -> tuple[bool, str]:
 def _why_foreign_key_stays(key: ForeignKey, parts: TableParts, facts: ParkingFacts) -> str | None:
     is_own = key.relation_oid in parts.tables
     is_top = key.parent_oid is None
-    # NOT VALID is not for partitioned tables before PostgreSQL 18.
+    # Before PostgreSQL 18 a foreign key of a partitioned table cannot be NOT VALID, so it could not be rebuilt as such.
     is_whole = key.is_validated or key.relation_kind != "p"
     return _first(
         (key.is_kept_whole, f"{key.references} is partitioned, and the parts would be rebuilt under other names"),
@@ -218,7 +220,10 @@ def _first(*rules: tuple[bool, str]) -> str | None:
 
 
 def _why_incomplete(part: IndexPart, family: Sequence[IndexPart], tables: Mapping[int, TableParts]) -> str | None:
-    """Return why an index could not be put together again: it belongs to more, or a partition has none for it."""
+    """Return why an index of a partitioned table could not be rebuilt with its attached indexes, or None if it can.
+
+    For example, it is attached to an index that stays, or a partition lacks an index that would be attached to it.
+    """
     table = tables[part.facts.relation_oid].table
     has_one = {each.facts.relation_oid for each in family if each.parent_place == part.place}
     lacking = [
@@ -226,7 +231,7 @@ def _why_incomplete(part: IndexPart, family: Sequence[IndexPart], tables: Mappin
     ]
     parent = next((each for each in family if each.place == part.parent_place), None)
     is_more = parent is not None and parent.constraint is None and part.constraint is not None
-    # As CompareIndexInfo has it, in src/backend/catalog/index.c.
+    # See CompareIndexInfo in src/backend/catalog/index.c.
     cannot_attach = part.constraint is not None and (part.constraint.kind == "x" or part.constraint.is_temporal)
     return _first(
         (part is family[0] and part.parent_place is not None, "it belongs to an index of the partitioned table"),
@@ -237,7 +242,7 @@ def _why_incomplete(part: IndexPart, family: Sequence[IndexPart], tables: Mappin
 
 
 def _why_referenced_stays(part: IndexPart, parts: TableParts, staying: Mapping[Place, str | None]) -> str | None:
-    """Return why a key that foreign keys rely on stays: one of them does."""
+    """Return why a key stays if a foreign key that depends on it stays, else None."""
     for key in parts.foreign_keys:
         is_relied_on = key.references_oid == parts.table.oid and key.references_index == part.name
         if is_relied_on and (why := staying[key.relation_oid, key.name]) is not None:

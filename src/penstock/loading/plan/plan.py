@@ -1,6 +1,6 @@
-"""Job and facts → plan: everything that will be done, decided in one place. Pure.
+"""Makes the plan of a load from the job and the facts: all decisions in one place. Pure.
 
-`--plan` prints what this returns, and `run.py` does it.
+`--plan` prints the plan, and `run.py` carries it out.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 # src/include/catalog/pg_type.dat
 _TEXT_OID = 25
 
-# What a kill loses at most, of each session.
+# A load that is killed loses at most this much of each session.
 _BATCH = BatchPlan(limit_bytes=GIB, duration_s=10.0)
 
 
@@ -47,9 +47,9 @@ _BATCH = BatchPlan(limit_bytes=GIB, duration_s=10.0)
 class TargetInput:
     """What was gathered for one target.
 
-    `sample` is the first object's that holds any text, of those that are not known to be loaded if there are any.
-    `may_be_loaded`: the sample's object is, or may be, and then it is not read again. `facts` is None without a table.
-    `notices` tell what is not loaded.
+    `sample` is of the first object with text that is not known to be loaded, or of the first one with text if all are.
+    `may_be_loaded`: the sample's object is loaded, or may be; then it is not read again. `facts` is None if the table
+    does not exist. `notices` name the files that are not loaded.
     """
 
     job: TargetJob
@@ -68,9 +68,9 @@ def plan_load(
     cpu_count: int | None,
     load_id: str,
 ) -> LoadPlan:
-    """Return the plan of a load; `cpu_count` is the server's, None where unknown.
+    """Return the plan of a load; `cpu_count` is the server's, None if unknown.
 
-    Raises UsageError, TargetError or DataError where the job cannot be done as asked.
+    Raises UsageError, TargetError or DataError if the job cannot be done as requested.
     """
     if server.free_connections < 1:
         raise TargetError(
@@ -85,7 +85,7 @@ def plan_load(
     depends = _rows_depend_on_each_other(inputs, targets)
     ranks, circles = _rank_targets(inputs)
     is_repeatable = not any(_is_read_once(source) for target, _ in planned for source in target.objects)
-    # A pipe cannot be read again, so there is nothing to resume: it is loaded whole or not at all.
+    # A pipe cannot be read again, so the load cannot be resumed: it is loaded as a whole or not at all.
     is_single = not is_repeatable or (job.rules.atomic and any(target.fills_table for target in targets))
     return LoadPlan(
         load_id=load_id,
@@ -113,7 +113,7 @@ def _is_read_once(source: SourceObject) -> bool:
     return source.is_pipe and not source.is_spooled
 
 
-# Each session's rows are invisible to the others until the load's end, and so is a referenced row.
+# The sessions do not see each other's rows until these are committed, so a referenced row would be missing.
 _DEPENDS_NOTICE = Notice(
     code="references",
     message="a foreign key refers to a table of this load: one session, referenced tables first",
@@ -122,7 +122,7 @@ _DEPENDS_NOTICE = Notice(
 
 
 def _rank_targets(inputs: Sequence[TargetInput]) -> tuple[tuple[int, ...], tuple[Notice, ...]]:
-    """Return the place of each target, referenced tables first, else as in the job; a notice for each circle."""
+    """Return each target's rank (referenced tables first, else in the order of the job), and a notice per circle."""
     tables = {gathered.facts.oid: gathered.facts for gathered in inputs if gathered.facts is not None}
     graph = {
         oid: [other for other in tables if other in facts.references and other != oid] for oid, facts in tables.items()
@@ -135,14 +135,14 @@ def _rank_targets(inputs: Sequence[TargetInput]) -> tuple[tuple[int, ...], tuple
         except CycleError as error:
             circle = dict.fromkeys(error.args[1])
             notices.append(_notice_circle([str(tables[oid].name) for oid in circle]))
-            # The others keep their order.
+            # Ignore the keys of this circle; those of other tables still decide the order.
             for oid in circle:
                 graph[oid] = [other for other in graph[oid] if other not in circle]
-    places = sorted(
+    ranked = sorted(
         range(len(inputs)),
-        key=lambda place: -1 if (facts := inputs[place].facts) is None else order.index(facts.oid),
+        key=lambda number: -1 if (facts := inputs[number].facts) is None else order.index(facts.oid),
     )
-    return tuple(places.index(place) for place in range(len(inputs))), tuple(notices)
+    return tuple(ranked.index(number) for number in range(len(inputs))), tuple(notices)
 
 
 def _notice_circle(names: Sequence[str]) -> Notice:
@@ -156,7 +156,7 @@ def _notice_circle(names: Sequence[str]) -> Notice:
 
 
 def _rows_depend_on_each_other(inputs: Sequence[TargetInput], targets: Sequence[TargetPlan]) -> bool:
-    """Whether some target's foreign key refers to a target of this load, itself included; only COPY into it asks."""
+    """Whether COPY fills a target that has a foreign key to a target of this load, including itself."""
     loaded = {gathered.facts.oid for gathered in inputs if gathered.facts is not None}
     return any(
         target.fills_table and gathered.facts is not None and not loaded.isdisjoint(gathered.facts.references)
@@ -165,19 +165,19 @@ def _rows_depend_on_each_other(inputs: Sequence[TargetInput], targets: Sequence[
 
 
 def _stage_together(targets: list[TargetPlan], *, is_atomic: bool) -> list[TargetPlan]:
-    """Have all tables wait for the last transaction where one does and all rows are to appear at once."""
+    """Stage all targets of an atomic load if one of them is staged, so that all rows appear in the last transaction."""
     if not is_atomic or all(target.fills_table for target in targets):
         return targets
     return [_stage(target) if target.fills_table else target for target in targets]
 
 
 def _follow_staged(targets: list[TargetPlan]) -> list[TargetPlan]:
-    """Have a table get its rows after the staged tables that its foreign keys refer to, so at the load's end too."""
+    """Stage each target with a foreign key to a staged table, because its rows must be stored after that table's."""
     staged = {each.facts.oid: each.table for each in targets if each.is_staged and each.facts is not None}
     following = [replace(target, follows=_find_followed(target, staged)) for target in targets]
     if not any(target.follows and target.fills_table for target in following):
         return following
-    # These may be what others refer to.
+    # Other tables may refer to those just staged.
     return _follow_staged([_stage(each) if each.follows and each.fills_table else each for each in following])
 
 
@@ -243,7 +243,10 @@ def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -
 def _map_sample(
     header: tuple[str, ...] | None, gathered: TargetInput, table: TableFacts, edge: Edge | None
 ) -> tuple[ColumnMap, PenstockError | None]:
-    """Return where the sample's fields go; no column, and why, if that is of no concern unless it is read again."""
+    """Return the columns that the sample's fields go to, or none, with the error, if all objects are loaded already.
+
+    Then the error is raised only if an object is loaded again.
+    """
     try:
         return map_columns(header, job=gathered.job, table=table, uri=gathered.sample.source.uri, edge=edge), None
     except (TargetError, UsageError) as error:
@@ -253,14 +256,14 @@ def _map_sample(
 
 
 def _probe(gathered: TargetInput, server: ServerFacts, *, rejects: bool) -> ProbeResult:
-    """Return what the sample was taken for. Raises DataError where it could be read in two ways, UsageError."""
+    """Return the sample's dialect and header. Raises DataError if it could be read in two ways, UsageError."""
     job, sample, facts = gathered.job, gathered.sample, gathered.facts
     loadable = None
     if facts is not None and job.transform is None:
         loadable = [column.name for column in facts.columns if not column.is_generated]
     options = options_of(sample, job.dialect)
     if options.encoding is None and server.server_encoding == "SQL_ASCII":
-        # As for COPY there: any bytes are data.
+        # As COPY does in such a database, accept any bytes.
         options = replace(options, encoding="SQL_ASCII")
     probe = probe_dialect(
         sample.head,
@@ -284,7 +287,7 @@ def _probe(gathered: TargetInput, server: ServerFacts, *, rejects: bool) -> Prob
 
 
 def _header_notices(probe: ProbeResult, job: TargetJob, table: TableFacts, *, uri: str) -> tuple[Notice, ...]:
-    """Return a warning of a first record that is left out as a header though nobody knows its names."""
+    """Warn if the first record is not loaded as a header although none of its names is a known column."""
     if job.columns is None or job.dialect.header is not None or probe.header is None:
         return ()
     known = {name.strip().casefold() for name in (*job.columns, *(column.name for column in table.columns))}
@@ -307,8 +310,8 @@ def _created_columns(probe: ProbeResult, job: TargetJob, edge: Edge | None, *, u
 
 
 def _refuse_unclear_start(probe: ProbeResult, job: TargetJob, *, is_new: bool) -> None:
-    """Refuse a header that could be a record, and to create a table where lines before the header could be it."""
-    # Where lines stand before the header, the first of them is none.
+    """Raise DataError if the header could be a record, or if lines before it could be the header of a new table."""
+    # If there are lines before the header, check these first: then the first line is not the header.
     for notice in sorted(probe.notices, key=lambda notice: notice.code != "preamble"):
         if notice.code == "preamble" and is_new:
             raise DataError(notice.message, detail=notice.place, hint=notice.hint)
@@ -323,7 +326,7 @@ def _refuse_unclear_start(probe: ProbeResult, job: TargetJob, *, is_new: bool) -
 
 
 def options_of(sample: ObjectSample, options: DialectOptions) -> DialectOptions:
-    """Return what is known of an object's dialect: what the user said, and what a first line such as sep=; does."""
+    """Return the dialect options of an object: the user's, and the delimiter of a first line such as sep=;."""
     return options if sample.separator is None else replace(options, delimiter=sample.separator)
 
 
@@ -347,7 +350,7 @@ def _text_table(name: TableName, columns: Sequence[str]) -> TableFacts:
 
 
 def table_after_creation(target: TargetPlan) -> TableFacts:
-    """Return the facts, as they will be when blocks arrive, of the table whose columns the files fill."""
+    """Return the facts of the table that the files fill, as it will be when rows are sent."""
     if target.text_columns is not None:
         return _text_table(target.table, target.text_columns)
     return target.facts if target.facts is not None else _text_table(target.table, target.create_columns or ())
@@ -355,14 +358,14 @@ def table_after_creation(target: TargetPlan) -> TableFacts:
 
 def _table_notices(table: TableFacts, gathered: TargetInput) -> list[Notice]:
     notices = table_notices(table)
-    # The sample is the first object's that holds any text.
+    # The sample is of the first object that has text, so an empty one means that all are empty.
     if not gathered.sample.head:
         notices.append(Notice(code="empty", message="every source is empty", uri=gathered.objects[0].uri))
     return notices
 
 
 def _refuse_double_creation(targets: Sequence[TargetPlan]) -> None:
-    """Two targets of one job may share a table, but only one of them can name its columns."""
+    """Raise UsageError if two targets would create the same table with different columns."""
     created: dict[TableName, tuple[str, ...]] = {}
     for target in targets:
         if target.create_columns is None:

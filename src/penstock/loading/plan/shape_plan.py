@@ -1,4 +1,4 @@
-"""What of a load's tables is parked, from what the catalogue says of them; parking.py decides."""
+"""Plans what is parked of a load's tables: reads the catalogue, and lets parking.py decide."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 
 def may_be_parked(target: TargetPlan) -> bool:
-    """Whether a table has something to park, as far as the first look at it tells."""
+    """Whether a table has indexes or foreign keys that may be parked, according to its facts."""
     return target.facts is not None and (target.facts.has_indexes or bool(target.facts.references))
 
 
 def plan_parking(plan: LoadPlan, connection: Connection) -> tuple[LoadPlan, dict[int, frozenset[int]]]:
-    """Return the plan with what is parked of each table that has something to park.
+    """Return the plan with what is parked of each table.
 
-    With it go the tables to which a table refers no longer while it is loaded, by its oid. Raises TargetError,
-    ServerError.
+    The second result has, for each table's oid, the oids of the tables that it does not refer to while its foreign keys
+    are parked. Raises TargetError, ServerError.
     """
     targets, freed = [], {}
     for target in plan.targets:
@@ -45,7 +45,7 @@ def plan_parking(plan: LoadPlan, connection: Connection) -> tuple[LoadPlan, dict
 
 
 def free_references(inputs: Iterable[TargetInput], freed: Mapping[int, frozenset[int]]) -> tuple[TargetInput, ...]:
-    """Return what a plan is made from without the references that are parked."""
+    """Return the inputs of a plan without the references of parked foreign keys."""
     return tuple(
         gathered
         if gathered.facts is None
@@ -71,7 +71,7 @@ def decide(
     *,
     is_parked: bool = False,
 ) -> Decision:
-    """Return what is parked of a table; `is_parked`: the load has parked something there. Raises ServerError."""
+    """Return what is parked of a table; `is_parked`: the load has already parked parts of it. Raises ServerError."""
     rules = plan.job.rules
     facts = ParkingFacts(
         indexes=rules.indexes,
@@ -84,11 +84,11 @@ def decide(
     )
     if rules.indexes != "auto" or not decide_parking(parts, facts).is_parking:
         return decide_parking(parts, facts)
-    # Only if it matters is the table looked into.
+    # Read the table only if the decision depends on whether it is empty.
     is_fresh = facts.is_truncated or is_empty(connection, parts.table.oid)
     return decide_parking(parts, replace(facts, is_empty=is_fresh))
 
 
 def is_truncated(target: TargetPlan) -> bool:
-    """Whether the table is emptied before its first row: what comes from a staging table is exchanged at the end."""
+    """Whether the table is truncated before its first row; a staged target truncates its table at the load's end."""
     return target.job.mode == "truncate" and target.fills_table

@@ -1,4 +1,4 @@
-"""How much disk space a load takes: bytes of text times a factor for the kind of table. Pure."""
+"""Estimates how much disk space a load takes: bytes of text times a factor for the kind of table. Pure."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from penstock.model.load.plan import ObjectSample, TargetPlan
     from penstock.model.load.space import TablePlace
 
-# Bytes on disk for a byte of text: in the table, in each index, in a staging table with what its merge sorts. Narrow
-# rows take up to 1.6 times as much: the warning at half of what is free comes early enough (docs/disk-space.md).
+# Bytes on disk for each byte of text: in the table, in each index, and in a staging table with the sorts of its merge.
+# Narrow rows take up to 1.6 times as much; the warning at half of the free space is early enough for these
+# (docs/disk-space.md).
 _TABLE_FACTOR = 1.6
 _INDEX_FACTOR = 0.5
 _STAGING_FACTOR = 3.0
@@ -33,8 +34,8 @@ def estimate_needs(
 ) -> list[SpaceNeed]:
     """Return what objects are expected to add to the directories of their tables and of the WAL.
 
-    `samples` and `places` are the targets'; `wal_bytes` is what the WAL takes now, None where that is unknown. Left
-    out is what cannot be known: an object without a size, a directory that the role may not know.
+    `samples` and `places` have one item for each target; `wal_bytes` is the present size of the WAL, None if it is
+    unknown. The result lacks targets with an object of unknown size, and directories that the role may not see.
     """
     needs, written_bytes = [], 0
     for target, place, needed_bytes in _estimate_targets(works, samples, places):
@@ -46,7 +47,7 @@ def estimate_needs(
                 needs.append(SpaceNeed(path=place.path, what=what, needed_bytes=-place.stored_bytes))
     if not places or places[0].wal_path is None or wal_bytes is None:
         return needs
-    # It grows until a checkpoint lets segments be used again.
+    # The WAL grows until a checkpoint allows segments to be reused.
     growth_bytes = min(written_bytes, places[0].wal_limit_bytes - wal_bytes)
     wal = SpaceNeed(path=places[0].wal_path, what="WAL", needed_bytes=growth_bytes)
     return [*needs, wal] if growth_bytes > 0 else needs
@@ -55,7 +56,7 @@ def estimate_needs(
 def estimate_wal(
     works: Sequence[ObjectWork], samples: Sequence[ObjectSample], places: Sequence[TablePlace]
 ) -> int | None:
-    """Return how much WAL objects are expected to write, None where that cannot be known of one; as estimate_needs."""
+    """Return how much WAL objects are expected to write, or None if the size of one is unknown; see estimate_needs."""
     parts = [needed_bytes for _, _, needed_bytes in _estimate_targets(works, samples, places)]
     return None if None in parts else sum(part or 0 for part in parts)
 
@@ -63,7 +64,7 @@ def estimate_wal(
 def _estimate_targets(
     works: Sequence[ObjectWork], samples: Sequence[ObjectSample], places: Sequence[TablePlace]
 ) -> Iterator[tuple[TargetPlan, TablePlace, int | None]]:
-    """Yield what the objects of each target take, None where one does not tell its size."""
+    """Yield the bytes on disk that the objects of each target take, None if the size of one is unknown."""
     for number in sorted({work.place for work in works}):
         group = [work for work in works if work.place == number]
         target, place = group[0].target, places[number]
@@ -79,9 +80,9 @@ def _describe_kind(target: TargetPlan, place: TablePlace) -> str:
 
 
 def forecast_disks(needs: Sequence[SpaceNeed], measure: Callable[[str], tuple[str, int] | None]) -> list[DiskForecast]:
-    """Return the file systems that needs fall on; `measure` returns the device and the free bytes of a directory.
+    """Return the file systems that needs are on; `measure` returns the device and the free bytes of a directory.
 
-    Those of directories that cannot be reached from here are left out.
+    Directories that `measure` cannot read, for which it returns None, are left out.
     """
     by_device: dict[tuple[str, int], list[SpaceNeed]] = {}
     for need in needs:
@@ -110,7 +111,7 @@ def describe_shortage(disk: DiskForecast) -> TargetError:
 
 
 def note_disk(disk: DiskForecast) -> Notice | None:
-    """Return the warning of a plan that would fill a file system, or take more than half of what is free on it."""
+    """Return the warning for a load that would fill a file system, or take more than half of its free space."""
     if disk.is_short:
         error = describe_shortage(disk)
         return Notice(code="disk-short", message=f"{error.message}: {describe_disk(disk)}", hint=error.hint)
@@ -121,9 +122,9 @@ def note_disk(disk: DiskForecast) -> Notice | None:
 
 
 def text_bytes(works: Sequence[ObjectWork], sample: ObjectSample) -> float | None:
-    """Return what is left to load of a target's objects, decompressed; None where one does not tell how large it is.
+    """Return how many bytes are left of a target's objects, decompressed, or None if the size of one is unknown.
 
-    They are taken to be compressed as well as zlib compresses the sample.
+    It is assumed that they are compressed as well as zlib compresses the sample.
     """
     sizes = [work.source.size_bytes for work in works]
     if any(size is None for size in sizes):

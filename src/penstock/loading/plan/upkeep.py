@@ -1,4 +1,4 @@
-"""After a load: which tables are vacuumed and analyzed, and whether a checkpoint follows. Pure.
+"""Decides what follows a load: which tables are vacuumed and analyzed, and whether a checkpoint is written. Pure.
 
 Why, and what it costs: docs/decisions/0015-after-the-load.md.
 """
@@ -17,14 +17,15 @@ if TYPE_CHECKING:
 
     from penstock.model.load.upkeep import FilledTable, Relation
 
-# A build of the server with another size is not worth a question: sizes here are orders of magnitude.
+# The server is not asked for its own block size: only orders of magnitude matter here.
 _PAGE_BYTES = 8192
 
-# VACUUM of a table of so many times what a load stored may take longer than the load. Below 64 MiB nobody notices.
+# VACUUM of a table that is this many times larger than the load may take longer than the load. Below 64 MiB, VACUUM is
+# too short to matter.
 _MUCH_LARGER = 10
 _SMALL_BYTES = 64 * MIB
 
-# Below, a checkpoint comes by itself at the end of checkpoint_timeout and has little to write.
+# If less is stored, the next checkpoint that the server makes after checkpoint_timeout has little to write.
 _CHECKPOINT_LEAST_BYTES = GIB
 
 
@@ -39,10 +40,9 @@ def decide_vacuum(
 ) -> VacuumPlan:
     """Return what to vacuum and to analyze after a load.
 
-    `relations` are the tables that were filled with their partitions, `before` the partitions by oid as they were when
-    the load began, as far as that is known: those that took no rows are left out. `stored_bytes` is what the load has
-    copied: a table that is more than ten times larger is only analyzed. Tables in `analyzed` have statistics of just
-    now.
+    `relations` are the filled tables and their partitions. `before` has the partitions by oid as they were when the
+    load began, as far as that is known; partitions that took no rows are skipped. `stored_bytes` is what the load has
+    copied: a table that is more than ten times larger is only analyzed. Tables in `analyzed` (oids) were just analyzed.
     """
     wanted = {table.oid for table in filled}
     steps: list[VacuumStep] = []
@@ -71,7 +71,7 @@ def _is_much_larger(tree: Sequence[Relation], stored_bytes: float) -> bool:
 
 
 def _is_touched(relation: Relation, before: Mapping[int, Relation]) -> bool:
-    """Whether a table that was loaded took rows; of a partition that is told by what it was before."""
+    """Whether a relation took rows; a partition did if its size or counters differ from those before the load."""
     if relation.oid == relation.root_oid:
         return True
     old = before.get(relation.oid)
@@ -81,9 +81,9 @@ def _is_touched(relation: Relation, before: Mapping[int, Relation]) -> bool:
 
 
 def _analyze_parent(root: Relation, tree: Sequence[Relation], *, major: int) -> VacuumStep | None:
-    """Return the ANALYZE of a partitioned table, which autovacuum never does; None where it may not be.
+    """Return the ANALYZE of a partitioned table, which autovacuum never does, or None if the role may not run it.
 
-    Before PostgreSQL 18 it analyzes every partition too, those that took no row as well.
+    Before PostgreSQL 18 it also analyzes every partition, including those that took no rows.
     """
     is_only = major >= 18
     if not all(relation.may_vacuum for relation in ([root] if is_only else tree)):
@@ -101,9 +101,9 @@ def decide_checkpoint(
 ) -> CheckpointDecision:
     """Return whether a CHECKPOINT follows a load, and why.
 
-    `asked` is --checkpoint or --no-checkpoint, None where neither was said; `is_leased`: the server's settings were
-    changed for the load; `may_checkpoint` is what the catalogue says of the role's right, which is tried all the same
-    where it was asked for: managed services have rules of their own.
+    `asked` is --checkpoint or --no-checkpoint, None if neither was given; `is_leased`: the server's settings were
+    changed for the load; `may_checkpoint`: the role has the right according to the catalogue. With --checkpoint it is
+    tried even without that right, because managed services have rules of their own.
 
     >>> decide_checkpoint(asked=None, stored_bytes=5e9, is_leased=True, is_aurora=False, may_checkpoint=True).is_due
     True

@@ -1,4 +1,4 @@
-"""One object's share of a load: where it goes, its number in the ledger, and what is committed of it already."""
+"""One object of a load: its target, its number in the ledger, and what is committed of it already."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 class ObjectWork:
     """An object to load; blocks within `coverage` are not sent again.
 
-    `place` is the target's in the job. `landing` is the table that COPY fills, where that is not the target's own or
-    was just made; `has_positions`: each record is to say there where it stood. `working_names` are those of a table
-    that is made to replace the target's, and of its indexes, each with the name that it will have.
+    `place` is the index of its target in the job. `landing` is the table that COPY fills, if that is not the target's
+    own or was just created; `has_positions`: that table stores the position of each record in its object.
+    `working_names` are the present names of a table that will replace the target's, and of its indexes, each with the
+    name that it will have.
     """
 
     target: TargetPlan
@@ -43,7 +44,7 @@ def all_objects(targets: tuple[TargetPlan, ...]) -> list[ObjectWork]:
 
 
 def ledger_object(source: SourceObject, *, number: int, target_oid: int, target: TableName) -> LedgerObject:
-    """Return an object as the ledger knows it."""
+    """Return an object as the ledger records it."""
     return LedgerObject(
         number=number,
         target_oid=target_oid,
