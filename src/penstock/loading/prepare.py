@@ -549,7 +549,7 @@ class _Preparation:
         return f"Load {claim.load_id} has staged {rows:,} of its records."
 
     def _drop_committed(self, work: ObjectWork, claim: Claim) -> None:
-        """Delete what is committed of an object, in the caller's transaction, so that it is loaded from its beginning."""
+        """Delete what is committed of an object, in the caller's transaction: it is loaded from its beginning."""
         if work.landing is not None and work.has_positions:
             delete_landed(self._connection, work.landing, work.number)
         drop_ranges(self._connection, self._ledger.schema, claim, [work.number])

@@ -1,4 +1,4 @@
-"""Indexes, keys, triggers and autovacuum of the tables: changed before the rows, restored behind them."""
+"""Changes indexes, keys, triggers and autovacuum of the tables before the rows, and restores them after."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Changes(Step):
-    """What the load changes at its tables, and what killed loads have left changed there."""
+    """Changes the load's tables, and restores what killed loads have left changed there."""
 
     def __init__(self, plan: LoadPlan, tools: LoadTools) -> None:
         self._plan = plan
@@ -27,16 +27,16 @@ class Changes(Step):
 
     @property
     def needs_all_rows(self) -> bool:
-        """Whether something is restored that rows could not be added to cheaply."""
+        """Whether there is something to restore: adding rows after it is rebuilt would be slow."""
         return self._changes is not None
 
     def before(self, load: RunningLoad, connection: Connection) -> None:
-        """Record what is changed and change it; restore first what other loads have left."""
+        """Restore what other loads have left changed; then record the changes of this load, and make them."""
         if load.prepared.changed_by or self._plan.changes_shape:
             self._open().before(load.prepared, connection)
 
     def after(self, load: RunningLoad, connection: Connection) -> None:
-        """Rebuild and restore; the load's time has that in it."""
+        """Rebuild and restore; the load's time includes this."""
         changes = self._changes
         if changes is None:
             return
@@ -48,7 +48,7 @@ class Changes(Step):
             load.has_all_rows = changes.has_failed
 
     def conclude(self, load: RunningLoad, outcome: LoadOutcome) -> LoadOutcome:
-        """Restore where a fault came between the load's end and that."""
+        """Restore, if an error has prevented that after the load's end."""
         if self._changes is not None and self._changes.is_holding:
             load.at_end(lambda connection: self.after(load, connection))
             outcome = replace(
@@ -61,7 +61,7 @@ class Changes(Step):
         return replace(outcome, gains=tuple(dict.fromkeys(gains))) if gains else outcome
 
     def on_failure(self, load: RunningLoad, connection: Connection | None, why: str) -> None:
-        """Restore what the load has changed, or say that it is not restored."""
+        """Restore what the load has changed; without a connection, warn that it is not restored."""
         if self._changes is None:
             return
         if connection is None:
@@ -70,7 +70,7 @@ class Changes(Step):
             self._changes.on_failure(load.load_id, connection)
 
     def nothing_to_do(self, nothing: NothingToDo, connection: Connection) -> None:
-        """Restore what killed loads have left."""
+        """Restore what killed loads have left changed."""
         if nothing.changed_by:
             self._open().restore_left(nothing.changed_by, connection)
 

@@ -1,4 +1,4 @@
-"""What the ledger has counted: rows of each object, and rejected records, earlier runs' too."""
+"""Reads counts from the ledger: rows of each object, and rejected records, including those of earlier runs."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class Counts(Step):
-    """Reads them where this attempt's own counts do not tell."""
+    """Reads the counts if those of this attempt are not complete."""
 
     def after(self, load: RunningLoad, connection: Connection) -> None:
-        """Count each object's rows where other attempts, or a merge, had a share in them."""
+        """Count each object's rows if there was another attempt, or if a merge may have rejected records."""
         may_have_rejected = bool(load.prepared.landings) and load.plan.job.rules.on_error == "reject"
         if load.tally.attempts > 1 or may_have_rejected:
             coverage = read_coverage(connection, load.tools.ledger.schema, load.load_id)
@@ -35,10 +35,10 @@ class Counts(Step):
             try:
                 return replace(outcome, rejected=load.at_end(store.count_rejected))
             except KeyboardInterrupt:
-                # The load is complete: who interrupts it now is to know what it has rejected, all the same.
+                # The load is complete: count once more, so that the user sees what was rejected despite the interrupt.
                 return replace(outcome, rejected=load.at_end(store.count_rejected))
         except (PenstockError, KeyboardInterrupt) as error:
-            # Nothing that happens here must look like a failed load.
+            # An error here must not make the load look failed.
             why = error.message if isinstance(error, PenstockError) else "interrupted"
             load.tools.warnings.warn("rejects", f"rejected records were not counted: {why}")
             return replace(outcome, rejected=None)

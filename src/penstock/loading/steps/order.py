@@ -1,4 +1,4 @@
-"""The steps of a load in their order: forwards before the rows, backwards behind them."""
+"""The steps of a load in their order: forwards before the rows, backwards after them."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 def make_steps(plan: LoadPlan, tools: LoadTools) -> tuple[Step, ...]:
     """Return the steps of one load."""
     return (
-        # Outermost: VACUUM and CHECKPOINT run under the lease, and are what it is for.
+        # First, so that VACUUM and CHECKPOINT also run with the changed settings.
         Settings(tools),
-        # Looks at partitions before anything touches them.
+        # Before anything changes the partitions, which it reads.
         Upkeep(plan, tools),
-        # Behind sequences, since it says what the load came to.
+        # Runs after the sequences, since it counts the final rows.
         Counts(),
-        # Behind the rebuild, which may fail: a load that failed has not ended, and comes by again.
+        # Runs after the rebuild. If the rebuild fails, the load has not ended, and the next run advances the sequences.
         Sequences(plan, tools),
         # Before tables are truncated: a load that is refused has changed nothing.
         SpaceCheck(),
-        # Before indexes are dropped, which is done only where a table is empty.
+        # Before indexes are dropped, because by default they are dropped only if the table is empty.
         Truncation(),
         Changes(plan, tools),
-        # First behind the rows: what it stores has to be there before keys are rebuilt.
+        # Runs first after the rows: the rows that it stores must exist before keys are rebuilt.
         References(),
     )

@@ -1,4 +1,4 @@
-"""Records that a foreign key rejected because what they refer to came later in the same load."""
+"""Stores records that a foreign key rejected because the referenced row came later in the same load."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 
 class References(Step):
-    """Tries them once more behind the last record."""
+    """Retries these records after the last record."""
 
     when: When = "sent"
 
     def after(self, load: RunningLoad, connection: Connection) -> None:
-        """Store the records that fit now; the others stay rejected."""
+        """Store the records whose referenced row exists now; the others stay rejected."""
         rules = load.plan.job.rules
         if rules.on_error == "reject":
             from penstock.loading.rejects.retry import retry_references  # noqa: PLC0415 (10 ms, for who rejects)

@@ -1,4 +1,4 @@
-"""Sequences of columns that the load has given values: advanced behind the largest."""
+"""Advances the sequences of loaded columns beyond the largest loaded value."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 
 class Sequences(Step):
-    """Advances while a load is incomplete that COPY filled: after a kill it is run again, and comes by once more."""
+    """Advances the sequences before the load's end if COPY fills the tables, else after it.
+
+    If the load is killed before its end, the next run advances them.
+    """
 
     def __init__(self, plan: LoadPlan, tools: LoadTools) -> None:
         self._tools = tools
@@ -31,12 +34,12 @@ class Sequences(Step):
         ]
 
     def after(self, load: RunningLoad, connection: Connection) -> None:
-        """Advance before the load's end; what is refused is a warning."""
+        """Advance before the load's end; errors are warnings."""
         if not load.is_ended:
             self._advance_or_warn(connection)
 
     def conclude(self, load: RunningLoad, outcome: LoadOutcome) -> LoadOutcome:
-        """Advance behind the end of a load whose rows came with it."""
+        """Advance after the load's end if the rows were stored with it."""
         if load.is_staged and self._fed:
             try:
                 messages = load.at_end(self._advance)
@@ -46,7 +49,7 @@ class Sequences(Step):
         return outcome
 
     def nothing_to_do(self, nothing: NothingToDo, connection: Connection) -> None:  # noqa: ARG002 (a step's)
-        """Advance where the run that merged the rows may have died before it came to that."""
+        """Advance if the run that merged the rows may have been killed before it advanced the sequences."""
         if self._is_merged:
             self._advance_or_warn(connection)
 
@@ -55,9 +58,9 @@ class Sequences(Step):
             messages = self._advance(connection)
         except (PenstockError, KeyboardInterrupt) as error:
             if connection.closed:
-                # The attempt has ended, and what it did is done again.
+                # The connection is lost: the next attempt does this again.
                 raise
-            # The rows are in; nothing that happens here must look like a failed load.
+            # The rows are stored: an error here must not make the load look failed.
             messages = [_describe(error)]
         self._warn(messages)
 
@@ -74,7 +77,7 @@ def _describe(error: BaseException) -> str:
 
 
 def _fed_columns(target: TargetPlan) -> tuple[str, ...]:
-    """Return the columns that a load may have given values; a transform any of them."""
+    """Return the columns that the load may have given values; with a transform, all columns."""
     if target.job.transform is not None and target.facts is not None:
         return tuple(column.name for column in target.facts.columns)
     return target.column_map.columns

@@ -1,4 +1,4 @@
-"""Room on the disks: a load that would fill one does not begin."""
+"""Checks disk space: a load that would fill a disk does not begin."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 class SpaceCheck(Step):
-    """Refuses before the first row of the first attempt; later ones find their own rows on the disk."""
+    """Checks before the first attempt only: later attempts would count the rows that this load has already written."""
 
     def __init__(self) -> None:
         self._is_done = False
 
     def before(self, load: RunningLoad, connection: Connection) -> None:
-        """Raise TargetError where what is left to load would fill a disk of this machine, and warn of half."""
+        """Raise TargetError if what is left to load would fill a disk of this machine; warn if it takes over half."""
         guard = load.tools.guard
         if guard is not None and not self._is_done and not load.plan.job.rules.ignore_space:
             guard.refuse_shortage(load.plan, load.prepared.work, connection, load.tools.warnings)

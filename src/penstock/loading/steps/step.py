@@ -1,4 +1,4 @@
-"""A step of a load: something that is done around its rows, and undone or finished on the way out."""
+"""A step of a load: something that is done before or after the rows, and undone if the load fails."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result")
 
-# When a step's `after` comes: as soon as nothing is left to send, or as soon as the rows are in their tables. The
-# latter is before the load's end where COPY fills the tables, and behind it where a statement does that with the end.
+# When a step's `after` is called: "sent" when nothing is left to send, "stored" when the rows are in their tables. If
+# COPY fills the tables, "stored" is before the load's end; if the rows are staged, they are stored with the load's end,
+# and "stored" is after it.
 When = Literal["sent", "stored"]
 
 
 @dataclass(slots=True)
 class RunningLoad:
-    """A load that this process works on: what steps may look at, and write their share of the outcome to.
+    """A load that this process runs: what steps may read, and where they write their part of the outcome.
 
-    `prepared` is the last attempt's; `report` hears of what is done behind the rows; `lease_id` is the lease under
-    which the server's settings are others now. `is_ended`: the ledger says that the load is complete.
-    `has_all_rows`: what failed came behind the last row. `emptied`: the tables truncated for a load that failed.
+    `prepared` is the last attempt's; `report` is called with what is done after the rows; `lease_id` is the lease under
+    which the server's settings are changed now. `is_ended`: the ledger says that the load is complete. `has_all_rows`:
+    all rows are stored, and the rebuild after them failed. `emptied`: the tables truncated for a load that failed.
     """
 
     plan: LoadPlan
@@ -49,11 +50,14 @@ class RunningLoad:
 
     @property
     def is_staged(self) -> bool:
-        """Whether rows come to some table with the load's end."""
+        """Whether some table gets its rows with the load's end."""
         return any(landing.table is not None for landing in self.prepared.landings)
 
     def at_end(self, act: Callable[[Connection], _Result]) -> _Result:
-        """Return what `act` does on a session behind the last row, where it may be done again. Raises PenstockError."""
+        """Call `act` with a session after the last row, and return its result; retry it after transient errors.
+
+        Raises PenstockError.
+        """
 
         def run() -> _Result:
             with self.tools.connect.borrow() as connection:
@@ -63,18 +67,18 @@ class RunningLoad:
 
 
 class Step:
-    """One step of one load; each method does nothing unless a step has its own, and may raise PenstockError.
+    """One step of one load; methods do nothing by default, and may raise PenstockError.
 
-    `before` comes forwards through the list ahead of each attempt's first row, on the session that holds the load's
-    lock. The others come backwards: `after` once, repeated where a fault ended it; `conclude` when the load is
-    complete; `on_failure` in place of these. A step that changed nothing does nothing there.
+    `before` is called for each step in the order of the list, before the first row of each attempt, on the session that
+    holds the load's lock. The other methods are called in the reverse order: `after` once, or again if an error ended
+    the attempt; `conclude` when the load is complete; `on_failure` if it failed.
     """
 
     when: When = "stored"
 
     @property
     def needs_all_rows(self) -> bool:
-        """Whether `after` must not come before the ledger says that no row is missing."""
+        """Whether `after` must not be called before the ledger says that no row is missing."""
         return False
 
     def before(self, load: RunningLoad, connection: Connection) -> None:
@@ -84,11 +88,11 @@ class Step:
         """Do what follows the rows."""
 
     def conclude(self, load: RunningLoad, outcome: LoadOutcome) -> LoadOutcome:  # noqa: ARG002 (for steps that do)
-        """Return the outcome with this step's share; what goes wrong is a warning."""
+        """Return the outcome with this step's part; errors are warnings, because the load is complete."""
         return outcome
 
     def on_failure(self, load: RunningLoad, connection: Connection | None, why: str) -> None:
-        """Undo what would stay behind a load that failed; `connection` is None where there is none, and `why`."""
+        """Undo what the step changed; if `connection` is None, warn of what stays, and `why` there is no connection."""
 
     def nothing_to_do(self, nothing: NothingToDo, connection: Connection) -> None:
-        """See to what runs that were cut short have left, where every row is loaded."""
+        """Finish what earlier runs that were killed have left; called if every row is loaded already."""

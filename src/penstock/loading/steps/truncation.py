@@ -1,4 +1,4 @@
-"""Tables that are emptied before their first row."""
+"""Truncates tables before their first row."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 class Truncation(Step):
-    """Truncates what the load has not truncated yet: the ledger knows."""
+    """Truncates the tables that the load has not truncated yet according to the ledger."""
 
     def before(self, load: RunningLoad, connection: Connection) -> None:
-        """Truncate all tables in one transaction with their marks in the ledger."""
+        """Truncate all tables, and record that in the ledger, in one transaction."""
         if load.prepared.landings:
             from penstock.loading.landing.direct import truncate_targets  # noqa: PLC0415 (20 ms, for who merges or replaces)
 

@@ -1,6 +1,6 @@
-"""Carries out what follows a load that is complete: VACUUM (ANALYZE) of what it filled, and perhaps a CHECKPOINT.
+"""Runs VACUUM (ANALYZE) on the tables that a complete load filled, and writes a checkpoint if one is due.
 
-Nothing that happens here makes the load look like a failed one: faults and interrupts are notices.
+Errors and interrupts here are warnings, because the load is complete.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ if TYPE_CHECKING:
 _LOCK_NOT_AVAILABLE = "55P03"
 _QUERY_CANCELED = "57014"
 
-# 64 MiB: what is smaller is done before it can be read.
+# 64 MiB: the VACUUM of a smaller table ends before anybody could read a message about it.
 _PAGES_SHOWN = 8192
 
 
 class Upkeep(Step):
-    """VACUUM (ANALYZE) of what the load filled, and perhaps a CHECKPOINT, when it is complete."""
+    """Vacuums and analyzes what the load filled, and writes a checkpoint if one is due, when the load is complete."""
 
     def __init__(self, plan: LoadPlan, tools: LoadTools) -> None:
         self._plan = plan
         self._tools = tools
-        # Empty where an earlier run had begun the load.
+        # Empty if an earlier run began the load.
         self._partitions: Mapping[int, Relation] = {}
 
     def before(self, load: RunningLoad, connection: Connection) -> None:
-        """Look at partitions before they are loaded, to know afterwards which of them were."""
+        """Read the partitions before they are loaded, to know afterwards which ones took rows."""
         has_partitions = any(target.facts is not None and target.facts.kind == "p" for target in self._plan.targets)
         if not load.prepared.claim.is_resumed and has_partitions and self._plan.job.rules.vacuum:
             self._partitions = _read_partitions(self._plan, connection)
 
     def conclude(self, load: RunningLoad, outcome: LoadOutcome) -> LoadOutcome:
-        """Do what follows a load; faults and interrupts are warnings."""
+        """Vacuum, analyze and write a checkpoint; errors and interrupts are warnings."""
         rules = self._plan.job.rules
         if not rules.vacuum and not (rules.checkpoint or load.lease_id):
             return outcome
@@ -56,9 +56,9 @@ class Upkeep(Step):
 
 
 def _read_partitions(plan: LoadPlan, connection: Connection) -> dict[int, Relation]:
-    """Return the partitions of the tables to be loaded as they are before it, by oid.
+    """Return the present partitions of the tables to be loaded, by oid; none if one of them is locked.
 
-    Where one is locked it is as if nothing were known of them. Raises ServerError.
+    Raises ServerError.
     """
     oids = [target.facts.oid for target in plan.targets if target.facts is not None and target.facts.kind == "p"]
     try:
@@ -86,7 +86,7 @@ class _Upkeep:
         vacuum_s = checkpoint_s = 0.0
         if rules.vacuum:
             vacuum_s = self._measure(self._vacuum, "vacuuming")
-        # VACUUM behind a checkpoint would write every page to the log in full; see the decision.
+        # The checkpoint is last: a VACUUM after it would write every page in full to the WAL (docs/decisions/0015).
         if self._is_checkpoint_due():
             checkpoint_s = self._measure(self._checkpoint, "the checkpoint")
         return replace(
@@ -98,7 +98,7 @@ class _Upkeep:
         )
 
     def _measure(self, act: Callable[[Connection], None], what: str) -> float:
-        """Act on a session and return the seconds it took; say what went wrong."""
+        """Call `act` with a session, and return the seconds it took; an error is a warning."""
         began_s = self._tools.clock()
 
         def run() -> None:
@@ -106,7 +106,7 @@ class _Upkeep:
                 try:
                     act(connection)
                 except PenstockError as error:
-                    # A connection that is lost is waited out; a lock that others hold is told of at once.
+                    # Retry only if the connection was lost; report a lock of another session at once.
                     error.is_transient = connection.closed
                     raise
 
@@ -138,7 +138,8 @@ class _Upkeep:
             if connection.closed:
                 raise
             if step.vacuums and step.analyzes and error.sqlstate not in (_LOCK_NOT_AVAILABLE, _QUERY_CANCELED):
-                # ANALYZE alone runs functions of indexes, which may need the user's search_path.
+                # ANALYZE may have failed, because it runs functions of indexes, which may need the user's search_path.
+                # VACUUM without ANALYZE does not run them.
                 self._run_step(replace(step, analyzes=False), connection)
                 what = "analyzed"
             why = self._explain(error, step.relation.oid, connection)
@@ -157,7 +158,7 @@ class _Upkeep:
             before=self._before,
             stored_bytes=self._stored_bytes(),
             major=self._tools.server_major,
-            # Those that took others' places were analyzed before they did.
+            # Tables that have replaced others were analyzed before that.
             analyzed={
                 relation.oid
                 for relation in relations
@@ -166,7 +167,7 @@ class _Upkeep:
         )
 
     def _stored_bytes(self) -> float:
-        """Return what the load has copied, the part of earlier runs by the number of rows."""
+        """Return the bytes that the load has copied; the share of earlier runs is estimated from their row count."""
         outcome = self._outcome
         rows = outcome.rows + sum(statement.rows for statement in outcome.statements)
         if not rows:
@@ -174,7 +175,7 @@ class _Upkeep:
         return outcome.bytes_copied * (rows + outcome.rows_before) / rows
 
     def _explain(self, error: PenstockError, oid: int, connection: Connection) -> str:
-        """Return why a table was not vacuumed; who has it locked, if that is why."""
+        """Return why a table was not vacuumed, and which sessions have it locked, if that is the reason."""
         if error.sqlstate != _LOCK_NOT_AVAILABLE:
             return error.message
         blockers = "; ".join(describe_blocker(blocker) for blocker in find_blockers(connection, [oid]))
@@ -200,7 +201,7 @@ class _Upkeep:
         run_checkpoint(connection)
 
     def _show(self, activity: str) -> None:
-        """Tell who watches the load what is done now."""
+        """Report the present activity as progress."""
         if self._tools.on_progress is None:
             return
         outcome = self._outcome

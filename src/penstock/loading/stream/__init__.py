@@ -1,1 +1,1 @@
-"""Sessions: COPY commands, batches, transactions, and who waits for whom."""
+"""Sessions of a load: COPY commands, batches, transactions, and waits for locks."""

@@ -1,4 +1,4 @@
-"""One transaction's record of what it carries, object by object: what its ledger rows will say. Pure."""
+"""Records what one transaction contains of each object, for its ledger rows. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Share:
-    """What a batch carries of one object. Blocks of one object come in the order of the object."""
+    """What a batch contains of one object. The blocks of an object are added in their order."""
 
     start: int
     header_checksum: int
@@ -41,7 +41,7 @@ class Batch:
         return bool(self._shares)
 
     def add(self, object_number: int, block: Block, *, header: bytes | None) -> None:
-        """Note a block that the transaction carries; one without records stands for an object without any.
+        """Add a block; a block without records records that its object has none.
 
         `header` is the object's header record.
         """
@@ -62,18 +62,18 @@ class Batch:
             share.ranges.append((block.start, block.end))
 
     def note_suppressed(self, object_number: int, rows: int) -> None:
-        """Count rows that the table's triggers kept out."""
+        """Count rows that the table's triggers suppressed."""
         self._shares[object_number].suppressed += rows
 
     def note_rejected(self, object_number: int, records: int, *, form: str) -> None:
-        """Count records that were rejected; `form` is how the object's records are read, as JSON."""
+        """Count rejected records; `form` says how the object's records are read, as JSON."""
         share = self._shares[object_number]
         share.rejected += records
         share.form = form
 
     @property
     def rows(self) -> int:
-        """Return how many rows the tables have got."""
+        """Return how many rows were stored in the tables."""
         return sum(share.records - share.suppressed - share.rejected for share in self._shares.values())
 
     def committed_ranges(self) -> list[CommittedRange]:

@@ -1,4 +1,4 @@
-"""One COPY command's record of what it carried: to account for its rows, and to find a line it complained of."""
+"""Records what one COPY command has sent, to check its row count and to find the line of an error in the files."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ if TYPE_CHECKING:
     from penstock.loading.rejects.bisect import MakeCutter
     from penstock.model.source.block import Block, CopySpec
 
-# What the server has yet to read is in the sockets, some MiB at most: the record of an error was sent among the last.
+# Data that the server has not read yet is in socket buffers, a few MiB at most. So the record of an error is among the
+# last bytes sent, and these are enough to find it.
 _KEPT_BYTES = 8 * 1024 * 1024
 
 
 @dataclass(slots=True, kw_only=True)
 class _Carried:
-    """A block's place in file and command.
+    """The lines of a block in its file and in the COPY command.
 
-    `knows_line_end`: the server counts its lines knowing already that they end with LF. `kept` holds the block's bytes
-    and its payload where they may be needed.
+    `knows_line_end`: when the server reads the block, it already knows that lines end with LF. `kept` has the block's
+    bytes and its payload, if they may be needed to find a line.
     """
 
     uri: str
@@ -39,7 +40,7 @@ class _Carried:
 
 @dataclass(slots=True)
 class Chunk:
-    """The blocks of one COPY command in the order they were sent, without their bytes but for a few (`_KEPT_BYTES`)."""
+    """The blocks of one COPY command in the order they were sent, with the bytes of the last ones (`_KEPT_BYTES`)."""
 
     spec: CopySpec
     records: int = 0
@@ -48,7 +49,7 @@ class Chunk:
     _kept: deque[_Carried] = field(default_factory=deque)
     _kept_bytes: int = 0
     _counted: list[str] = field(default_factory=list)
-    # What the server's counter missed in the command's first record, and the line of the command it does so until.
+    # How many lines the server did not count in the command's first record, and the command's line where that ends.
     _missed: int = 0
     _missed_until: int = 0
 
@@ -61,7 +62,7 @@ class Chunk:
         was_rewritten: bool,
         make_cutter: MakeCutter,
     ) -> None:
-        """Note a block as it is sent; `make_cutter` returns a fresh cutter of its object's dialect."""
+        """Add a block that is sent; `make_cutter` returns a new cutter for its object's dialect."""
         carried = _Carried(
             uri=uri,
             first_line=block.first_line,
@@ -75,14 +76,14 @@ class Chunk:
         self.records += block.records
         self.bytes_sent += block.end - block.start
         self._carried.append(carried)
-        # Each line feed is a line to the server too, or every record is one line. Otherwise the sums may be the same
-        # and the lines not.
+        # Lines match if the server counts each line feed as a line, or if every record is one line. Otherwise the
+        # totals may be equal although single lines differ.
         is_even = (not was_rewritten and block.line_end == "lf") or carried.lines == block.records
         if carried.lines != carried.server_lines or not is_even:
             self._keep(carried, block, payload)
 
     def count(self, block: Block, *, uri: str, records: int) -> None:
-        """Note a block whose lines are looked for elsewhere, and how many of its records are sent."""
+        """Add a block without its lines, which the keeper looks up, and the number of its records that are sent."""
         self.records += records
         self.bytes_sent += block.end - block.start
         if uri not in self._counted:
@@ -90,16 +91,17 @@ class Chunk:
 
     @property
     def uris(self) -> list[str]:
-        """Return the objects that the command carried something of, in the order they first did."""
+        """Return the URIs of the objects in the command, in the order of their first blocks."""
         return list(dict.fromkeys([*self._counted, *(carried.uri for carried in self._carried)]))
 
     def locate(self, server_line: int) -> FilePlace | None:
-        """Return the file's line for a line of the COPY command: the last one of the record, as the server counts.
+        """Return the file's line for a line of the COPY command: the last line of the record, as the server counts.
 
-        Exact, but for records that were sent long ago in objects of whose lines the server counts only some (with
-        CR LF, the lone line feeds inside quotes; in text, escaped ones): then a line of the right block.
+        The line is exact, except for records whose bytes are not kept any more, in objects where the server does not
+        count all line feeds (with CR LF, lone line feeds inside quotes; in text, escaped ones). For these it is some
+        line of the right block.
         """
-        # Within the first record too: it is its last line that is named.
+        # The server names the last line of a record, also of the first one.
         remaining = max(server_line, self._missed_until) + self._missed
         for carried in self._carried:
             is_last = carried is self._carried[-1]
@@ -112,17 +114,17 @@ class Chunk:
         return None
 
     def _note_first(self, payload: Sequence[bytes | memoryview]) -> None:
-        """Note what the server leaves out of the command's first record.
+        """Record how many lines of the command's first record the server does not count.
 
-        Until it has met the first line end it counts carriage returns inside quotes in place of line feeds
-        (copyfromparse.c, CopyReadLineText).
+        Before its first line end, the server counts carriage returns inside quotes, not line feeds (copyfromparse.c,
+        CopyReadLineText).
         """
         cutter = make_payload_cutter(self.spec)
         cuts = (cutter.feed_one(bytes(part)) for part in payload)
         cut = next((cut for cut in cuts if cut.records), None)
         unended = 0
         if cut is None:
-            # The object's last record, without a line end.
+            # The record is the object's last one, and has no line end.
             cut, unended = cutter.finish(), 1
         self._missed, self._missed_until = cut.lines + unended - cut.server_lines, cut.server_lines
 
@@ -138,7 +140,7 @@ class Chunk:
             dropped.kept = None
 
     def _line_within(self, carried: _Carried, server_line: int) -> int:
-        """Return the line within a block, from 1, on which the record ends that is at a line of its payload."""
+        """Return the line in the block, from 1, on which the record ends that is at `server_line` of the payload."""
         assert carried.kept is not None
         data, payload = carried.kept
         make_sent: MakeCutter = partial(make_payload_cutter, self.spec)
@@ -146,12 +148,12 @@ class Chunk:
             make_sent = knowing("lf", make_sent)
         sent = find_by_server_line(payload, server_line, make_sent)
         found = find_by_index(data, sent.index, carried.make_cutter)
-        # The object's last record, without a line end, ends the block.
+        # The object's last record has no line end, and ends on the block's last line.
         return found.lines_before + found.lines if found.lines else carried.lines
 
 
 def _count_lines(payload: Sequence[bytes | memoryview], block: Block, spec: CopySpec, *, was_rewritten: bool) -> int:
-    """Return what the server's counter advances by for a block, once it knows how lines end."""
+    """Return how many lines the server counts in a block, once it knows how lines end."""
     if spec.format == "text":
         return block.records
     if was_rewritten:

@@ -1,4 +1,4 @@
-"""One session's thread: blocks into COPY commands, those into batches, rows accounted for, failures explained."""
+"""Runs one session: sends blocks in COPY commands, commits these in batches, checks row counts, explains failures."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# A COPY command's two round trips should cost under 0.5 % of it: it lasts at least this many times one of them ...
+# A COPY command's two round trips should cost less than 0.5 % of its time: it lasts at least this many round trips ...
 _ROUND_TRIPS_PER_CHUNK = 400
-# ... and carries at least this much, below which not even a local server's start of a COPY is worth its while.
+# ... and carries at least this much, because even a local server takes some time to start a COPY.
 _CHUNK_BYTES = 64 * 1024 * 1024
 
-# ... or only this much where its records are kept, since some may have to be sent again: so much memory a session.
+# ... or only this much if its records are kept in memory because some may have to be sent again.
 _KEPT_CHUNK_BYTES = 4 * 1024 * 1024
 
-# A commit should cost under 1 % of its batch.
+# A commit should cost less than 1 % of the time of its batch.
 _COMMITS_PER_BATCH = 100
 
-# How long a COPY command stays open without data: a source may be silent for hours (a pipe), and libpq may hold an
-# error that the socket no longer shows.
+# How long a COPY command stays open without data. A source such as a pipe may be silent for hours, and meanwhile libpq
+# may have read an error of the server that polling the socket does not show.
 _PATIENCE_S = 1.0
 
 _T = TypeVar("_T")
@@ -66,7 +66,7 @@ class _Command:
 
 @dataclass(slots=True)
 class SessionTotals:
-    """What a session did: payload bytes, seconds not waiting, rows committed. What stays is the ledger's to say."""
+    """What a session did: payload bytes, seconds not spent waiting, rows committed. The ledger says which rows stay."""
 
     bytes_copied: int = 0
     busy_s: float = 0.0
@@ -76,8 +76,8 @@ class SessionTotals:
 class LoadSession:
     """Runs one CopySession until the feed is empty; its last batch is sealed and left for `commit`.
 
-    A batch's ledger rows travel in its own transaction, so that both are there or neither. With a `keeper` records that
-    the table refuses are rejected; without, they end the load.
+    The ledger rows of a batch are inserted in its own transaction, so both are committed or neither. With a `keeper`,
+    records that the table refuses are rejected; without one, they end the load.
     """
 
     def __init__(
@@ -108,13 +108,13 @@ class LoadSession:
         self._keeper = keeper
         self._warnings = WarningLog() if warnings is None else warnings
         self._opened: dict[int, OpenObject] = {}
-        # Rejected, and not written down before the COPY command has ended.
+        # Rejected records, which are written to the ledger only after the COPY command has ended.
         self._unwritten: list[Reject] = []
         self._clock = clock
         self._command: _Command | None = None
-        # The last command's, for the next block to go by the same.
+        # The last command's spec: the next block should be one that the same command can carry.
         self._spec: CopySpec | None = None
-        # Whose block was sent last, for errors.
+        # The object whose block was sent last, for errors.
         self._current: OpenObject | None = None
 
     def run(self) -> None:
@@ -164,9 +164,9 @@ class LoadSession:
         return lasted_s >= max(plan.duration_s, _COMMITS_PER_BATCH * self.session.commit_s)
 
     def _take(self) -> tuple[OpenObject, Block] | None:
-        """Return the next block; where none comes for a while, end the COPY command first, to hear of its errors.
+        """Return the next block; if none is ready for a while, end the COPY command first, to get its errors.
 
-        A batch whose time has come meanwhile is committed.
+        A batch that is due by then is committed.
         """
         while self._batch:
             try:
@@ -208,7 +208,7 @@ class LoadSession:
             self._commit_batch()
 
     def _encode(self, chunk: Chunk, opened: OpenObject, block: Block) -> Sequence[bytes | memoryview]:
-        """Return a block's payload, noted in the chunk; records that cannot be written for COPY may be rejected."""
+        """Return a block's payload, and add the block to the chunk; records that cannot be encoded may be rejected."""
         encoder = opened.encoder
         if self._keeper is not None:
             self._opened[opened.work.number] = opened
@@ -230,7 +230,10 @@ class LoadSession:
         return payload
 
     def _continues(self, command: _Command, opened: OpenObject, spec: CopySpec, line_end: LineEnd) -> bool:
-        """Whether a block may travel in the COPY command that is open; triggers' rows are counted per object."""
+        """Whether the open COPY command can carry a block.
+
+        If triggers may suppress rows, it cannot carry a second object: suppressed rows are counted for each object.
+        """
         if spec != command.spec or line_end != command.line_end:
             return False
         return opened is self._current or not opened.target.allows_suppressed_rows
@@ -260,7 +263,7 @@ class LoadSession:
             self._account(command.chunk, current, reported)
 
     def _settle(self, keeper: RejectKeeper) -> None:
-        """End the COPY command and account for each record: stored, kept out by a trigger, or rejected."""
+        """End the COPY command, and count each record as stored, suppressed by a trigger, or rejected."""
         found = self._guarded(keeper.settle)
         self._command = None
         rejects, self._unwritten = [*self._unwritten, *found.rejects], []
@@ -272,7 +275,7 @@ class LoadSession:
         self._guarded(lambda: keeper.write(rejects))
 
     def _account(self, chunk: Chunk, opened: OpenObject, reported: int) -> None:
-        """Hold the rows that COPY reported against the records that were cut."""
+        """Compare the rows that COPY reported with the records that were sent."""
         missing = chunk.records - reported
         if missing < 0 or (missing and not opened.target.allows_suppressed_rows):
             raise explain_miscount(opened.source.uri, reported=reported, records=chunk.records)
@@ -302,11 +305,11 @@ class LoadSession:
         )
 
     def _where(self, line: int | None) -> FilePlace | str | None:
-        """Return the place in the files: object and line, or the object alone where the server told no line."""
+        """Return the position in the files: object and line, or the object alone if the server named no line."""
         chunk = None if self._command is None else self._command.chunk
         if chunk is None or not chunk.uris:
             return None
-        # The server may have spoken of a command that sorts records out.
+        # With a keeper, the server's line may be of a command that sorts out rejected records.
         found = chunk.locate(line) if line is not None and self._keeper is None else None
         if found is not None:
             return found

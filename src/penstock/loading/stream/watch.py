@@ -1,4 +1,4 @@
-"""Notices when sessions of one load wait for each other, which the server never ends, or for others' locks."""
+"""Detects sessions that wait for each other, which the server does not detect as a deadlock, or for other sessions."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# No byte sent for so long is worth a look at the server; a look costs it a millisecond.
+# How long no byte was sent before pg_locks is read, which costs the server a millisecond.
 _STALL_S = 1.0
 
 
 class ConflictWatch:
-    """Looks at a stalled load's backends, cancels one that waits for another of them, and tells of others' locks.
+    """Checks the backends of a stalled load: cancels one that waits for another of them, and reports other blockers.
 
     Opens its own connection at the first stall.
     """
@@ -33,11 +33,11 @@ class ConflictWatch:
         self._connection: Connection | None = None
         self._bytes_sent = -1
         self._blocked: frozenset[int] = frozenset()
-        self._told: tuple[str, ...] = ()
+        self._reported: tuple[str, ...] = ()
         self._looked_s = 0.0
 
     def look(self, sessions: Sequence[LoadSession], *, bytes_sent: int) -> None:
-        """Look once a second while nothing moves."""
+        """Check once a second while no byte is sent."""
         now_s = self._tools.clock()
         if bytes_sent != self._bytes_sent:
             self._bytes_sent, self._looked_s, self._blocked = bytes_sent, now_s, frozenset()
@@ -47,9 +47,9 @@ class ConflictWatch:
         self._looked_s = now_s
         waiting = self._find_blocked([running.session.backend_pid for running in sessions])
         blocked = frozenset(row.pid for row in waiting)
-        # Twice: a lock that is held for a moment is none to fail for, or to speak of.
+        # A backend must be blocked at two checks in a row: a short wait is neither cancelled nor reported.
         lasting, self._blocked = blocked & self._blocked, blocked
-        self._tell([row for row in waiting if row.pid in lasting])
+        self._report([row for row in waiting if row.pid in lasting])
         stuck = {row.pid for row in waiting if row.pid in lasting and row.waits_for_own}
         for running in sessions:
             if running.session.backend_pid in stuck:
@@ -57,15 +57,15 @@ class ConflictWatch:
                 running.session.cancel()
                 return
 
-    def _tell(self, waiting: Sequence[BlockedRow]) -> None:
-        """Name whoever holds the locks that sessions wait for, once."""
+    def _report(self, waiting: Sequence[BlockedRow]) -> None:
+        """Report the other sessions that hold the locks, unless they were reported last time."""
         others = tuple(sorted({other for row in waiting for other in row.others}))
-        if others and others != self._told:
+        if others and others != self._reported:
             self._tools.notice(f"waiting for a lock of {'; '.join(others)}")
-            self._told = others
+            self._reported = others
 
     def _find_blocked(self, pids: Sequence[int]) -> list[BlockedRow]:
-        """Return who waits, or nobody where the server has no connection to spare for the question."""
+        """Return the blocked backends, or none if the server has no free connection for this check."""
         try:
             if self._connection is None:
                 self._connection = self._tools.connect.connect(label="watch")
