@@ -1,1 +1,1 @@
-"""Rows that reach their table with the load's end: staging tables, merges, replacements."""
+"""Targets that need more than COPY: staging tables and merges, replacing tables, and TRUNCATE."""

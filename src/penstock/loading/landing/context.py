@@ -1,4 +1,4 @@
-"""What the ways to land share: the load they work for, waiting for locks, and the ledger's record of what was made."""
+"""What all landings share: the load, waiting for locks, and the ledger's record of the tables created for it."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def with_locks(
     what: str,
     is_patient: bool = True,
 ) -> _Result:
-    """Return what `act` does once it gets its locks; say who is in the way. Raises ServerError that names them.
+    """Retry `act` until it gets its locks, and return its result; show which sessions block it.
 
-    It tries for as long as the load waits for faults to pass; but once where it `is_patient` not.
+    It is retried for --retry-for, or not at all if `is_patient` is false. Raises ServerError, which names the blockers.
     """
     return with_lock_retries(
         connection,
@@ -49,7 +49,7 @@ def with_locks(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LandingContext:
-    """One load, and the session that holds its lock; `identity` names the tables that are made for it."""
+    """One load, and the session that holds its lock; `identity` is part of the names of the tables created for it."""
 
     plan: LoadPlan
     tools: LoadTools
@@ -64,7 +64,7 @@ class LandingContext:
         return self.tools.ledger.schema
 
     def begin_anew(self, landing: TargetLanding) -> None:
-        """Forget what was committed to a landing table that is gone, or does not fit."""
+        """Delete the ranges of a landing table that was dropped or does not fit: its objects are loaded again."""
         if landing.record.kind is None:
             return
         name = f"{landing.record.schema}.{landing.record.table}"
@@ -72,17 +72,17 @@ class LandingContext:
         drop_ranges(self.connection, self.schema, self.claim, landing.objects)
 
     def note(self, landing: TargetLanding, record: LandingRecord, *, table: TableName, oid: int) -> TargetLanding:
-        """Write down what was made, in the transaction that made it."""
+        """Record a created table in the ledger, in the transaction that created it."""
         record = replace(record, schema=table.schema, table=table.name, oid=oid)
         write_landing(self.connection, self.schema, self.claim, record)
         return replace(landing, record=record)
 
     def drop(self, record: LandingRecord) -> None:
-        """Drop what was made before."""
+        """Drop a table that was created earlier for this load."""
         drop_landing(self.connection, self.schema, record, load_id=self.claim.load_id)
 
     def refuse_publications(self, publications: Iterable[str], describe: Callable[[], str]) -> None:
-        """Refuse where a new table would stop subscribers, which lack it."""
+        """Raise TargetError if a new table would be published, which stops the subscribers because they lack it."""
         names = ", ".join(f'"{name}"' for name in publications)
         if self.tools.is_publishing_allowed or not names:
             return

@@ -1,4 +1,4 @@
-"""Rows that COPY puts into their table itself: appended, or behind a TRUNCATE."""
+"""Truncates tables before their rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def truncate_targets(
     landings: Sequence[TargetLanding], *, plan: LoadPlan, tools: LoadTools, connection: Connection, claim: Claim
 ) -> None:
-    """Truncate the tables that this load has not truncated yet, in one transaction with their marks in the ledger."""
+    """Truncate the tables that this load has not truncated yet, and record that, in one transaction."""
     due = [
         landing
         for landing in landings
@@ -36,7 +36,7 @@ def truncate_targets(
 def truncate_due(
     due: Sequence[TargetLanding], *, plan: LoadPlan, tools: LoadTools, connection: Connection, claim: Claim
 ) -> None:
-    """Truncate the tables of targets in one statement, and write that down, in one transaction."""
+    """Truncate the tables of targets in one statement, and record that in the ledger, in one transaction."""
     tables = {landing.facts.oid: landing.facts for landing in due}
     schema = tools.ledger.schema
     if not tables:
@@ -59,7 +59,7 @@ def truncate_due(
 
 
 def refuse_unended(connection: Connection, schema: str, claim: Claim, facts: TableFacts, *, verb: str) -> None:
-    """Raise TargetError if a load that has not ended has rows in a table; the caller has locked it against them."""
+    """Raise TargetError if a load that has not ended has rows in a table; the caller holds a lock on the table."""
     if others := find_unended(connection, schema, claim, oid=facts.oid):
         raise TargetError(
             f'cannot {verb} table "{facts.name}": another load into it has not ended',

@@ -1,7 +1,7 @@
-"""Where the records of each target land: in its table, in a staging table, or in a table that replaces it.
+"""Decides where COPY puts the records of each target: in its table, a staging table, or a table that replaces it.
 
-What is made is written down in the ledger in its own transaction, so that a load that is resumed finds it. A landing
-table that has vanished, or that does not fit any more, is made anew, and its objects begin anew with it.
+A landing table is recorded in the ledger in the transaction that creates it, so that a resumed load finds it. If it was
+dropped, or does not fit any more, it is created again, and its objects are loaded from their beginning.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def check_landings(plan: LoadPlan, connection: Connection, *, ledger_schema: str) -> None:
-    """Raise TargetError where a table cannot be filled in the way that was asked for; changes nothing."""
+    """Raise TargetError if a table cannot be filled in the mode requested; changes nothing."""
     truncated = [
         (each.fills_table, each.facts.oid)
         for each in plan.targets
@@ -49,7 +49,8 @@ def check_landings(plan: LoadPlan, connection: Connection, *, ledger_schema: str
         if target.facts is None or target.refusal is not None:
             continue
         if target.job.mode == "truncate":
-            # Tables that COPY fills are truncated before their rows, staged ones behind them: not by one statement.
+            # Tables that COPY fills are truncated before the rows, those of staged targets after them, so these two
+            # groups are not truncated by one statement.
             together = [oid for fills_table, oid in truncated if fills_table == target.fills_table]
             check_truncatable(connection, target.facts, together=together)
         elif target.is_replaced:
@@ -61,10 +62,10 @@ def check_landings(plan: LoadPlan, connection: Connection, *, ledger_schema: str
 def open_landings(
     context: LandingContext, facts: Sequence[TableFacts], objects: Mapping[int, Sequence[int]]
 ) -> tuple[TargetLanding, ...]:
-    """Return the targets that need more than COPY, with what was made for them.
+    """Return the targets that need more than COPY, with the tables created for them.
 
-    `facts` are all targets', `objects` the numbers of the objects that each target has in this load. Raises
-    TargetError, UsageError, DataError where the statement at the end would be refused, ServerError.
+    `facts` are of all targets, `objects` are the numbers of the objects that each target has in this load. Raises
+    ServerError, and TargetError, UsageError or DataError if the statement at the end would fail.
     """
     connection, claim = context.connection, context.claim
     with in_transaction(connection, "opening the tables to land in"):
@@ -75,15 +76,15 @@ def open_landings(
                 context,
                 TargetLanding(
                     target=target,
-                    facts=facts[place],
+                    facts=facts[number],
                     record=records.get(
-                        place, LandingRecord(number=place, target_oid=facts[place].oid, target=facts[place].name)
+                        number, LandingRecord(number=number, target_oid=facts[number].oid, target=facts[number].name)
                     ),
-                    objects=tuple(objects[place]),
+                    objects=tuple(objects[number]),
                 ),
             )
-            for place, target in enumerate(context.plan.targets)
-            if objects.get(place) and (not target.fills_table or target.job.mode == "truncate")
+            for number, target in enumerate(context.plan.targets)
+            if objects.get(number) and (not target.fills_table or target.job.mode == "truncate")
         )
 
 
@@ -109,11 +110,11 @@ def finish_load(
     *,
     note_statement: Callable[[int, StatementOutcome], None],
 ) -> FinishedLoad | None:
-    """Take what has landed to its tables and write down that the load is complete; None where a part is missing.
+    """Move the rows from the landing tables to their tables, and record that the load is complete.
 
-    `note_statement` hears what the statement of each target that has one reported, by its place in the job. Readers see
-    all of it or nothing of it, but for what COPY put into its table itself. Raises PenstockError, and then the landing
-    tables are as they were.
+    Returns None if a part of the rows is missing. `note_statement` is called with the number of each target that has a
+    statement of its own, and what that reported. Readers see all of these rows or none, except rows that COPY put into
+    a target's own table. Raises PenstockError; then the landing tables are unchanged.
     """
     landed = [landing for landing in prepared.landings if landing.table is not None]
     if not landed:
@@ -141,7 +142,7 @@ def finish_load(
 
 
 def _lock_tables(landed: Sequence[TargetLanding], *, plan: LoadPlan, tools: LoadTools, connection: Connection) -> None:
-    """Take the locks of the last transaction before all else, if readers wait for one of them while rows are moved."""
+    """Take all locks of the last transaction first, if it truncates a table, since readers then wait for its end."""
     staged = [landing for landing in landed if landing.target.is_staged]
     truncated = [landing.facts.oid for landing in staged if landing.target.job.mode == "truncate"]
     if not truncated:
@@ -165,7 +166,7 @@ def _lock_tables(landed: Sequence[TargetLanding], *, plan: LoadPlan, tools: Load
 def give_up_landings(
     landings: Sequence[TargetLanding], *, plan: LoadPlan, tools: LoadTools, connection: Connection, load_id: str
 ) -> None:
-    """Drop the tables that were made for records to land in. Raises TargetError, ServerError."""
+    """Drop the landing tables of a load. Raises TargetError, ServerError."""
     for landing in landings:
         record = landing.record
         if record.oid is not None:

@@ -1,8 +1,8 @@
-"""Staged records found again in their object: the bytes of each, from where it stood.
+"""Finds the bytes and the line of staged records in their objects.
 
-A staging table has only the offset of a record's block and its number among the block's staged records. So the object
-is read once more, cut at the same blocks, and records that had been rejected before are not counted. What is read must
-be what was staged: its checksums are held against the ledger's.
+A staging table has only the offset of a record's block, and the record's number among the staged records of the block.
+So the object is read again, cut at the same offsets, and records that were rejected before staging are not counted.
+Checksums in the ledger prove that the object is the same as when it was staged.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 class RecordFinder:
     """Finds refused records of one object.
 
-    `blocks` are the offsets of their blocks, `rejected` those of the object's records that were never staged, both in
-    ascending order; `committed` is what the ledger has of the object. `form` is known once one was found.
+    `blocks` are the offsets of their blocks, `rejected` the offsets of the object's records that were rejected before
+    staging, both in ascending order; `committed` has the object's committed ranges. `form` is set by `find`.
     """
 
     def __init__(
@@ -54,16 +54,17 @@ class RecordFinder:
         self._work = work
         self._tools = tools
         self._starts = frozenset(blocks)
-        # An edge on each, and nothing left out.
+        # Empty ranges cut the object at these offsets, and skip nothing.
         self._coverage = Coverage(ranges=tuple((start, start) for start in blocks))
         self._rejected = rejected
         self._sums = RangeSums(committed)
         self.form: str | None = None
 
     def find(self, records: Iterator[RefusedRecord]) -> Iterator[Reject]:
-        """Yield records as they are rejected; they are given in file order.
+        """Yield a reject for each of `records`, which are in file order.
 
-        Raises SourceError, and DataError where the object is not what was staged: then what was yielded is not either.
+        Raises SourceError, and DataError if the object has changed since it was staged; then the rejects already
+        yielded may be wrong.
         """
         stream, blocks, encoder, form = open_blocks(
             replace(self._work, coverage=self._coverage), self._tools, sums=self._sums
@@ -99,7 +100,7 @@ class RecordFinder:
             )
 
     def _find_missing(self, piece: Piece) -> list[int]:
-        """Return which records of a piece were rejected before they were staged, by their index."""
+        """Return the indexes of the records of a piece that were rejected before staging."""
         block = piece.block
         starts = self._rejected[bisect_left(self._rejected, block.start) : bisect_left(self._rejected, block.end)]
         return [
@@ -110,7 +111,7 @@ class RecordFinder:
 def make_finder(
     prepared: PreparedLoad, tools: LoadTools, connection: Connection, number: int, blocks: Sequence[int]
 ) -> RecordFinder:
-    """Return what finds records of an object's blocks. Raises ServerError."""
+    """Return a finder of records in an object's blocks. Raises ServerError."""
     schema, load_id = tools.ledger.schema, prepared.claim.load_id
     return RecordFinder(
         prepared.objects[number],
@@ -122,24 +123,24 @@ def make_finder(
 
 
 def name_record(
-    place: RecordPlace, prepared: PreparedLoad, tools: LoadTools, connection: Connection, *, is_repeatable: bool
+    record: RecordPlace, prepared: PreparedLoad, tools: LoadTools, connection: Connection, *, is_repeatable: bool
 ) -> FilePlace | str:
-    """Return the line that a staged record begins on; where its object cannot be read again, what staging knows."""
-    number = place.object_number
-    wanted = RefusedRecord(number, place.block_start, place.record, 0, "", "", None, None)
+    """Return the line that a staged record begins on, or its number if its object cannot be read again."""
+    number = record.object_number
+    wanted = RefusedRecord(number, record.block_start, record.record, 0, "", "", None, None)
     try:
         if is_repeatable and number in prepared.objects:
-            finder = make_finder(prepared, tools, connection, number, [place.block_start])
+            finder = make_finder(prepared, tools, connection, number, [record.block_start])
             reject = next(finder.find(iter([wanted])))
             return FilePlace(file=prepared.objects[number].source.uri, line=reject.line)
     except PenstockError:
-        # The error at hand matters, not that its line could not be found.
+        # The caller shows another error, which matters more than the line.
         pass
-    return name_by_number(place)
+    return name_by_number(record)
 
 
 def _skip(index: int, missing: Sequence[int]) -> int:
-    """Return the index of a record among all, given that among those which are not missing.
+    """Return the index of a record among all records, given its index among those that are not `missing`.
 
     >>> [_skip(index, [0, 2]) for index in range(3)]
     [1, 3, 4]

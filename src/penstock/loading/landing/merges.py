@@ -1,7 +1,8 @@
-"""Merges that reject the records which their tables refuse, in the transaction that takes on all others.
+"""Merges that reject the records that the table refuses, in the transaction that merges all others.
 
-The server takes the records on in groups and sorts out what spoils one (server/merge/merge_sorting.py), which costs a
-merge without such records nothing (docs/decisions/0012). The refused ones are found again in their objects (locate.py).
+The server merges the records in groups. If a group fails, it sorts out the bad records (server/merge/merge_sorting.py);
+a merge without bad records is not slower (docs/decisions/0012). The bytes of refused records are found in their objects
+(locate.py).
 """
 
 from __future__ import annotations
@@ -37,10 +38,11 @@ if TYPE_CHECKING:
     from penstock.server.merge.merge import MergeCounts
     from penstock.server.merge.merge_errors import NameRecord
 
-# A policy's refusal; without policies it speaks of the role's rights, which no record can help.
+# The SQLSTATE of a row that a policy refuses. Without policies it means that the role lacks a right, which no other
+# record would change.
 _POLICY = "42501"
 
-# How many rejected records are written down at once, and of how many bytes.
+# How many rejected records, and how many bytes of them, one INSERT into the ledger has.
 _WRITTEN_RECORDS = 1000
 _WRITTEN_BYTES = 4 * 1024 * 1024
 
@@ -66,9 +68,9 @@ class RejectingMerges:
         *,
         name_record: NameRecord,
     ) -> list[MergeCounts]:
-        """Return what became of the records of each landing but those that are rejected.
+        """Merge all landings, and return the counts of each one's records that are not rejected.
 
-        `run_statement` takes on all records of a landing where none can be rejected; `name_record` is for errors.
+        `run_statement` merges a landing whose records cannot be rejected; `name_record` names a record in errors.
         """
         check_constraints_at_once(self._connection)
         results: list[MergeCounts | MergeSorter] = []
@@ -87,14 +89,14 @@ class RejectingMerges:
         return [result.counts() if isinstance(result, MergeSorter) else result for result in results]
 
     def _find_refusal(self, facts: TableFacts) -> str | None:
-        """Return why a table's records cannot be sorted out, or not be found again, as a hint."""
+        """Return a hint that says why a table's records cannot be rejected, or None if they can."""
         if not self._plan.is_repeatable:
             return "Say --spool: a record is rejected byte for byte, and a pipe cannot be read again for that."
         with translate_errors(f"looking up table {facts.name}"):
             return find_hindrance(self._connection, table_identifier(facts).as_string(self._connection))
 
     def _sort(self, landing: TargetLanding, name_record: NameRecord) -> MergeSorter:
-        """Begin the merge of a landing. Raises DataError where two records have one key and neither may give way."""
+        """Begin the merge of a landing. Raises DataError if --keep error is given and two records have the same key."""
         assert landing.table is not None
         job, facts = landing.target.job, landing.facts
         parts = find_parts(
@@ -145,7 +147,7 @@ class RejectingMerges:
     # ---------------------------------------------------------------- rejected
 
     def _reject(self, sorter: MergeSorter) -> None:
-        """Write refused records down, and that they are rejected where the ranges say they are stored."""
+        """Insert refused records into the ledger's rejects, and subtract them from the rows of their ranges."""
         blocks = sorter.refused.read_blocks()
         for number, records in groupby(sorter.refused.read(), attrgetter("object_number")):
             finder = self._make_finder(number, blocks[number])
@@ -157,7 +159,7 @@ class RejectingMerges:
         return make_finder(self._prepared, self._tools, self._connection, number, blocks)
 
     def _write(self, rejects: Iterator[Reject]) -> int:
-        """Write records down a few at a time; return how many there were."""
+        """Insert records into the ledger's rejects in groups, and return how many there were."""
         count = 0
         for group in _groups(rejects):
             self._store.insert(self._connection, group)
@@ -167,7 +169,7 @@ class RejectingMerges:
 
 @contextmanager
 def _explaining(hint: str | None, own_codes: Sequence[str]) -> Iterator[None]:
-    """Say of a record's error why the record was not rejected."""
+    """Add to an error of a record the hint why the record was not rejected."""
     try:
         yield
     except PenstockError as error:
@@ -177,7 +179,7 @@ def _explaining(hint: str | None, own_codes: Sequence[str]) -> Iterator[None]:
 
 
 def _find_own_codes(facts: TableFacts) -> tuple[str, ...]:
-    """Return how the SQLSTATEs of errors begin that are a record's own."""
+    """Return the beginnings of the SQLSTATEs of errors that a record itself causes."""
     return (*RECORD_CODES, _POLICY) if facts.row_security_applies else RECORD_CODES
 
 

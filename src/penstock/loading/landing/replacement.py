@@ -1,4 +1,4 @@
-"""Rows of a new table that takes the place of the old one with the load's end."""
+"""Targets of --mode replace: a new table is filled, and replaces the old one at the load's end."""
 
 from __future__ import annotations
 
@@ -41,22 +41,23 @@ if TYPE_CHECKING:
 
 
 def check_replacement(facts: TableFacts, connection: Connection) -> None:
-    """Raise TargetError where something stands in the way of a new table; changes nothing."""
+    """Raise TargetError if the table cannot be replaced; changes nothing."""
     definition = capture_table(connection, facts.oid, name=facts.name)
     refuse_obstacles(definition.name, find_obstacles(connection, definition))
 
 
 class ReplacementMaker:
-    """Finds or makes the table that replaces a target's; in the caller's transaction."""
+    """Finds or creates the table that replaces a target's table, in the caller's transaction."""
 
     def __init__(self, context: LandingContext) -> None:
         self._context = context
         self._connection = context.connection
 
     def open(self, landing: TargetLanding) -> TargetLanding:
-        """Return the landing with its table, as its definition has it now. Raises TargetError."""
+        """Return the landing with a table that has the old table's present definition. Raises TargetError."""
         definition = capture_table(self._connection, landing.facts.oid, name=landing.facts.name)
-        # Behind the capture: what was gone by then has its record still, or is back when the tables are exchanged.
+        # Check this after the definition is read: a part that the definition lacks has its record then, or its load has
+        # restored it, and the check when the tables are exchanged finds that the definition has changed.
         if find_changed(self._connection, self._context.schema, [landing.facts.oid]):
             raise TargetError(
                 f'indexes, keys or triggers of table "{definition.name}" are dropped or disabled for a load',
@@ -85,7 +86,7 @@ class ReplacementMaker:
         return self._context.note(landing, record, table=name, oid=oid)
 
     def _enforce_early(self, landing: TargetLanding, definition: TableDefinition, oid: int) -> None:
-        """Give the new table, before its rows, what would refuse or fail over them later."""
+        """Create on the new table, before its rows, the indexes and keys that may refuse some of the rows."""
         is_rejecting = self._context.plan.job.rules.on_error == "reject"
         parts = capture_many(self._connection, [landing.facts.oid], what="indexes")
         early = {
@@ -94,19 +95,19 @@ class ReplacementMaker:
             for part in table.indexes
             if part.facts.runs_functions or (is_rejecting and part.refuses_rows)
         }
-        # One that refers to rows of this load would refuse those that come before what they refer to.
+        # Not the foreign keys to tables of this load: they would refuse rows that arrive before the referenced row.
         is_apart = landing.facts.references.isdisjoint(self._context.loaded)
         enforce_early(self._connection, definition, oid, indexes=early, with_foreign_keys=is_rejecting and is_apart)
 
 
 def find_swapped(landings: Sequence[TargetLanding], connection: Connection) -> list[int]:
-    """Return the oids of the tables to be replaced, and of those that they refer to: dropping a key locks these too."""
+    """Return the oids of the tables to be replaced and of the tables they refer to, since dropping a key locks both."""
     own = [landing.facts.oid for landing in landings]
     return list(dict.fromkeys([*own, *(oid for each in own for oid in find_references(connection, each))]))
 
 
 class ReplacedTables:
-    """The new tables of one load at its end. Methods raise PenstockError."""
+    """Finishes and exchanges the new tables of one load at its end. Methods raise PenstockError."""
 
     def __init__(self, plan: LoadPlan, prepared: PreparedLoad, tools: LoadTools, connection: Connection) -> None:
         self._plan = plan
@@ -116,12 +117,12 @@ class ReplacedTables:
         self._landings = [landing for landing in prepared.landings if landing.record.kind == "replacement"]
 
     def finish(self) -> None:
-        """Give the new tables what belongs to the old ones, ahead of the transaction that exchanges them."""
+        """Create on the new tables all parts of the old ones, before the transaction that exchanges them."""
         for landing in self._landings:
             self._finish_replacement(landing)
 
     def land(self) -> list[LandedCounts]:
-        """Exchange the tables, in the transaction that ends the load and behind its merges."""
+        """Exchange the tables, in the transaction that ends the load, after its merges."""
         for landing in self._landings:
             if landing.target.follows:
                 assert landing.definition is not None and landing.record.oid is not None
@@ -146,16 +147,16 @@ class ReplacedTables:
         except PenstockError as error:
             if error.is_transient:
                 raise
-            # Functions of its indexes may need the user's search_path.
+            # ANALYZE may fail because functions of the table's indexes need the user's search_path.
             self._tools.warnings.warn("upkeep", f'not analyzed: "{landing.facts.name}"; {error.message}')
 
     def _waiting_for_keys(self, landing: TargetLanding) -> Callable[[Callable[[], object]], object]:
-        """Return what runs a statement that adds a foreign key, once it gets the lock on the referenced table."""
+        """Return a function that runs a statement that adds a foreign key, and waits for its locks."""
         relations = [*find_references(self._connection, landing.facts.oid)]
         return partial(self._wait, relations=relations, what=f'add a foreign key for "{landing.facts.name}"')
 
     def _swap(self) -> list[LandedCounts]:
-        """Put all replacements in their places at once; where a lock is missing, none of them."""
+        """Exchange all tables once all their locks are held; if a lock cannot be taken, none is exchanged."""
         relations = find_swapped(self._landings, self._connection)
         locks = TableLocks(self._connection, dict.fromkeys(relations, "ACCESS EXCLUSIVE"))
 

@@ -1,4 +1,4 @@
-"""Rows that come from a staging table with the load's end: merges, transforms, atomic loads, row-level security."""
+"""Targets that are staged, and stored at the load's end: merges, transforms, atomic loads, row-level security."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 def check_staging(target: TargetPlan, facts: TableFacts, connection: Connection, *, ledger_schema: str) -> None:
-    """Raise TargetError where the table lacks the key that a merge needs; changes nothing."""
+    """Raise TargetError if the table lacks the key that a merge needs; changes nothing."""
     if (mode := merge_mode(target.job)) is None:
         return
     try:
@@ -55,21 +55,21 @@ def check_staging(target: TargetPlan, facts: TableFacts, connection: Connection,
 
 
 def _lacks_parts(connection: Connection, ledger_schema: str, oid: int) -> bool:
-    """Whether a load has changed something at a table that is not put back."""
+    """Whether a load has changed a part of the table and not restored it yet."""
     return has_ledger(connection, ledger_schema) and bool(find_changed(connection, ledger_schema, [oid]))
 
 
 class StagingMaker:
-    """Finds or makes the staging table of a target; in the caller's transaction."""
+    """Finds or creates the staging table of a target, in the caller's transaction."""
 
     def __init__(self, context: LandingContext) -> None:
         self._context = context
         self._connection = context.connection
 
     def open(self, landing: TargetLanding) -> TargetLanding:
-        """Return the landing with its table. Raises TargetError, DataError where its statement would be refused."""
+        """Return the landing with its table. Raises TargetError or DataError if its statement would fail."""
         columns = landing.target.column_map.columns
-        # Of the identity, so that subscribers can be told of it before it is there.
+        # The name follows from the load's identity, so that the table can be created on subscribers before the load.
         made = landing.record.table or f"staging_{self._context.identity[:16]}_{landing.record.number}"
         name = TableName(schema=self._context.schema, name=made)
         found = find_landing_table(self._connection, schema=self._context.schema, name=name.name)
@@ -82,7 +82,7 @@ class StagingMaker:
             raise _not_ours(name, owner=found.owner)
         self._context.begin_anew(landing)
         if found is not None:
-            # Left over by this same load, under another name in the ledger or none.
+            # The table was created for this load, and the ledger records another table for it, or none.
             left = replace(landing.record, kind="staging", schema=self._context.schema, table=name.name, oid=found.oid)
             self._context.drop(left)
         as_text = landing.target.job.transform is not None
@@ -137,7 +137,7 @@ def _not_ours(name: TableName, *, owner: str) -> TargetError:
 
 
 class StagedRows:
-    """The staging tables of one load at its end. Methods raise PenstockError."""
+    """Stores the staged rows of one load at its end. Methods raise PenstockError."""
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class StagedRows:
         )
 
     def land(self) -> list[LandedCounts]:
-        """Take the staged rows to their tables, in the transaction that ends the load."""
+        """Store the staged rows in their tables, in the transaction that ends the load."""
         for landing in self._landings:
             self._lock(landing)
         truncate_due(
@@ -168,14 +168,14 @@ class StagedRows:
             connection=self._connection,
             claim=self._prepared.claim,
         )
-        # Before, since what a merge asks the catalogue is of the table that the load began with; and behind its lock.
+        # Check before the merges too, because they read the catalogue of the table that the load began with.
         self._check_tables()
         counts = self._merge_all()
         self._check_tables()
         return counts
 
     def _lock(self, landing: TargetLanding) -> None:
-        """Take the lock that the drop needs before the merge, which would be in vain without it."""
+        """Take the lock that dropping the staging table needs before the merge, which would be in vain without it."""
         table, oid = landing.table, landing.record.oid
         assert table is not None and table.schema is not None and oid is not None
         with_locks(
@@ -205,7 +205,7 @@ class StagedRows:
         return [self._drop_merged(landing, merged) for landing, merged in zip(self._landings, counts, strict=True)]
 
     def _check_tables(self) -> None:
-        """Refuse what went to tables that others have swapped in, or renamed, since the load began."""
+        """Raise TargetError if a target was renamed, or replaced by another table, since the load began."""
         tables = [LoadedTable(landing.facts.name, landing.facts.oid) for landing in self._landings]
         with self._connection.pipeline():
             checks = [send_check(self._connection, table) for table in tables]
@@ -246,8 +246,8 @@ class StagedRows:
             )
         return insert_all(connection, staging=staging, target=facts, columns=columns, name_record=name)
 
-    def _name_record(self, place: RecordPlace) -> FilePlace | str:
+    def _name_record(self, record: RecordPlace) -> FilePlace | str:
         from penstock.loading.landing.locate import name_record  # noqa: PLC0415 (paid for by who needs it)
 
         plan = self._plan
-        return name_record(place, self._prepared, self._tools, self._connection, is_repeatable=plan.is_repeatable)
+        return name_record(record, self._prepared, self._tools, self._connection, is_repeatable=plan.is_repeatable)
