@@ -1,1 +1,1 @@
-"""Records that a table refuses: found, written down with the reason, loaded again; and --check, which only looks."""
+"""Finds records that a table refuses, keeps them with the reason, and retries them; also --check."""

@@ -1,7 +1,7 @@
-"""Finds one record in a block's bytes: by the line the server named, or by its index. Pure.
+"""Finds one record in a block's bytes, by the line that the server named or by its index. Pure.
 
-The cutter tells how many records end within a prefix, so the record is found by halving: some twenty cuts of a buffer
-that is cut at gigabytes a second.
+The cutter counts the records that end within a prefix, so the record is found by bisection: about twenty cuts of a
+buffer, at gigabytes per second.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 MakeCutter = Callable[[], _native.RecordCutter]
 
-# An empty record of each kind. A lone carriage return is told by what follows it, which is not consumed.
+# An empty record with each line end. The byte after a lone carriage return shows that no line feed follows; it is not
+# consumed.
 _EMPTY_RECORDS: dict[LineEnd, bytes] = {"lf": b"\n", "crlf": b"\r\n", "cr": b"\r."}
 
 
@@ -38,12 +39,12 @@ def find_by_server_line(data: bytes, line: int, make_cutter: MakeCutter) -> Foun
 
 
 def find_by_index(data: bytes, index: int, make_cutter: MakeCutter) -> FoundRecord:
-    """Return the record of that index, counted from 0."""
+    """Return the record with this index, counted from 0."""
     return _find(data, make_cutter, lambda cut: cut.records > index)
 
 
 def make_payload_cutter(spec: CopySpec) -> _native.RecordCutter:
-    """Return a fresh cutter for what a COPY command carries."""
+    """Return a new cutter for the payload of a COPY command."""
     return _native.RecordCutter(
         format=spec.format,
         delimiter=spec.delimiter.encode(),
@@ -53,9 +54,9 @@ def make_payload_cutter(spec: CopySpec) -> _native.RecordCutter:
 
 
 def knowing(line_end: LineEnd, make_cutter: MakeCutter) -> MakeCutter:
-    """Return a maker of cutters that have met a line end already, as a reader in the middle of an object has.
+    """Return a maker of cutters that have already read a line end, like a reader in the middle of an object.
 
-    Until then lines inside the first record are counted otherwise (copyfromparse.c, CopyReadLineText).
+    Before the first line end, lines inside a record are counted differently (copyfromparse.c, CopyReadLineText).
     """
 
     def make() -> _native.RecordCutter:
@@ -67,7 +68,7 @@ def knowing(line_end: LineEnd, make_cutter: MakeCutter) -> MakeCutter:
 
 
 def _find(data: bytes, make_cutter: MakeCutter, has_reached: Callable[[_native.Cut], bool]) -> FoundRecord:
-    """Return the first record whose end `has_reached`; the last one where none has (its line end is missing)."""
+    """Return the first record whose end satisfies `has_reached`; if none does, the last one, which has no line end."""
     low, high = 0, len(data)
     while low < high:
         middle = (low + high) // 2

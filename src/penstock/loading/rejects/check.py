@@ -1,8 +1,8 @@
-"""--check: everything is parsed as a load would, by the server itself, and nothing is loaded.
+"""--check: the server parses everything as in a load, and nothing is loaded.
 
-Each block is copied into a temporary table like the target, as by a load that rejects records, and rolled back. Keys,
-foreign keys, partition routing and triggers are not on the temporary table and so are not checked; NOT NULL, CHECK and
-the types are.
+Each block is copied into a temporary table like the target, as in a load that rejects records, and rolled back. Types,
+NOT NULL and CHECK constraints are checked. Keys, foreign keys, partition routing and triggers are not, because the
+temporary table lacks them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _PROGRESS_INTERVAL_S = 0.1
 
-# More than anybody corrects by hand.
+# Nobody corrects more problems than this by hand.
 _PROBLEM_LIMIT = 1000
 
 OnProblem = Callable[[Problem], None]
@@ -49,16 +49,16 @@ class _Enough(Exception):
 
 
 def check_load(plan: LoadPlan, tools: LoadTools, *, on_problem: OnProblem | None = None) -> CheckOutcome:
-    """Parse every object of a plan and return what is wrong with them; ends early behind 1,000 problems.
+    """Parse every object of a plan and return their problems; ends early after 1,000 problems.
 
     `on_problem` is called from several threads, one at a time. Needs TEMPORARY on the database and SELECT on the
-    table. Raises PenstockError where the check itself cannot go on.
+    table. Raises PenstockError if the check cannot continue.
     """
     tools.connect.refuse_unwritable("check")
     for target in plan.targets:
         if target.refusal is not None:
             raise target.refusal
-    # The check itself tells what cannot be read.
+    # The check itself reports objects that cannot be read.
     with suppress(SourceError):
         refuse_other_dialects(all_objects(plan.targets), tools.sources, tools.warnings, depth="dialect")
     return _Check(plan, tools, on_problem).run()
@@ -129,7 +129,7 @@ class _Check:
 
     def _object_failed(self, opened: OpenObject, error: PenstockError) -> None:
         if self._feed.failure is not None:
-            # The check has ended, and with it the wait for a pipe's bytes.
+            # The check has ended, which also interrupts reading a pipe.
             return
         self._report(
             Problem(
@@ -172,7 +172,7 @@ class _Check:
                 return
 
     def _make_piece(self, opened: OpenObject, block: Block, scratch: TableName) -> Piece:
-        # Errors are to speak of the target.
+        # Errors must name the target, not the temporary table.
         form = replace(opened.form, table=scratch, working_names=((scratch.name, opened.target.table.name),))
         origin = make_origin(
             form, number=opened.work.number, uri=opened.source.uri, server_major=self._tools.server_major
@@ -180,7 +180,7 @@ class _Check:
         return Piece(origin=origin, block=block)
 
     def _check_piece(self, session: CopySession, sorter: RejectSorter, opened: OpenObject, piece: Piece) -> None:
-        """Copy records in a transaction of their own, and report those that are rejected."""
+        """Copy records in their own transaction, and report those that are rejected."""
         pieces, unwritable = part_unwritable(piece)
         try:
             session.begin()
@@ -188,7 +188,8 @@ class _Check:
             session.roll_back()
         except CopyFailed as failure:
             raise explain_failure(failure, where=FilePlace(file=opened.source.uri)) from failure
-        # As a load's error has it: the line on which a record begins, or where COPY speaks of it, the one it ends on.
+        # Report the same line as the error of a load: the line on which a record begins, or, for an error of COPY, the
+        # line on which it ends.
         found = [(reject, reject.line) for reject in unwritable]
         found += [(reject, _last_line(reject, piece.block.line_end)) for reject in refused]
         for reject, line in sorted(found, key=lambda each: each[0].start):

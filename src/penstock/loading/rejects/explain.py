@@ -1,4 +1,4 @@
-"""The server's complaint in the file's words: object, line, column, value, SQLSTATE, and what to do. Pure."""
+"""Turns an error of the server into one about the file: object, line, column, value, SQLSTATE and hint. Pure."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 # How much of a value an error quotes.
 _VALUE_SHOWN = 100
 
-# What stands between quotation marks in the server's own words and is longer than anybody reads.
+# A quoted part of the server's message that is too long to read.
 _LONG_QUOTATION = re.compile(rf'(["(])((?:(?!["(]).){{{_VALUE_SHOWN}}})[^"]*(?=[")])', re.DOTALL)
 _MESSAGE_SHOWN = 400
 
-# The codes of a session that was ended from outside: what it was sending then has nothing to do with it.
+# SQLSTATE classes of a session that was ended from outside: the record that it was sending is not the cause.
 _ENDED_CLASSES = ("08", "57")
 
 _INVALID_VALUE = "22P02"
 # Too few or too many fields: "bad copy file format".
 BAD_FORMAT = "22P04"
 
-# What other programs write for null
+# Words that other programs write for null
 _NULL_WORDS = ("", "\\N", "NULL", "null", "NA", "N/A", "#N/A", "n/a", "None", "none", "nil", "-", "--", ".", "?")
 
 
 def rename(text: str, names: Iterable[tuple[str, str]]) -> str:
-    """Return a message of the server's with what things will be called in place of their working names.
+    """Return a message of the server with working names replaced by the names that the objects will have.
 
     >>> rename('duplicate key value violates unique constraint "penstock_1_i"', [("penstock_1_i", "t_pkey")])
     'duplicate key value violates unique constraint "t_pkey"'
@@ -49,7 +49,7 @@ def rename(text: str, names: Iterable[tuple[str, str]]) -> str:
 
 
 def explain_miscount(uri: str, *, reported: int, records: int) -> DataError:
-    """Return the error for a COPY command that reports other rows than records were cut for it."""
+    """Return the error for a COPY command that reports another number of rows than it was sent records."""
     return DataError(
         f"COPY reported {reported} rows for {records} records",
         detail=f"{uri}: the server and penstock do not agree on where records end.",
@@ -66,11 +66,11 @@ def explain_failure(
     target: TargetPlan | None = None,
     is_in_conflict: bool = False,
 ) -> PenstockError:
-    """Return the error to show; `where` is the place in the files as far as it is known.
+    """Return the error to show; `where` is the position in the files as far as it is known.
 
-    `constants` are the columns whose value --set gives, `target` has the file's dialect and columns, `working_names`
-    are those of a table that replaces another. `is_in_conflict`: the session was cancelled because it waited for
-    another one of the same load.
+    `constants` are the columns with a value from --set, `target` has the file's dialect and columns, `working_names` are
+    the names to replace in messages, see `rename`. `is_in_conflict`: the session was cancelled because it waited for
+    another session of the same load.
     """
     report, place = _reword(failure.report, is_in_conflict=is_in_conflict), failure.place
     is_ended = failure.is_disconnect or (not is_in_conflict and (report.sqlstate or "").startswith(_ENDED_CLASSES))
@@ -100,7 +100,7 @@ def explain_failure(
 
 
 def _find_own_hint(failure: CopyFailed, target: TargetPlan) -> str | None:
-    """Return what to do about a value that is a word for null, or a record that ends with a delimiter too many."""
+    """Return the hint for a value that is a word for null, or for a record that ends with one delimiter too many."""
     value, column, sqlstate = failure.place.value, failure.place.column, failure.report.sqlstate
     dialect, field_count = target.dialect, target.column_map.field_count
     if value is None:
@@ -120,10 +120,10 @@ def _null_option(value: str, column: str, dialect: Dialect) -> str:
 
 
 def is_types_refusal(failure: CopyFailed) -> bool:
-    """Whether a type refused a value with a code that says something else of a statement.
+    """Whether a type refused a value with a SQLSTATE that usually means that a statement is wrong.
 
-    COPY names a column only while it reads a value. There a syntax error is one of tsvector or jsonpath, what does not
-    exist is a regclass, and a parameter that is invalid a time zone.
+    COPY names a column only while it reads a value. Then a syntax error is an error of a tsvector or jsonpath value, a
+    missing object is an unknown regclass value, and an invalid parameter is an unknown time zone.
     """
     sqlstate = failure.report.sqlstate or ""
     may_be = sqlstate == "22023" or (sqlstate.startswith("42") and sqlstate != "42501")
@@ -131,7 +131,10 @@ def is_types_refusal(failure: CopyFailed) -> bool:
 
 
 def _reword(report: ServerReport, *, is_in_conflict: bool) -> ServerReport:
-    """Return what a wait among our own sessions amounts to; the server saw no more than a cancel."""
+    """Return the report with the message for sessions of this load that waited for each other.
+
+    The server's own message says only that the statement was cancelled.
+    """
     if report.sqlstate == "40P01":
         return replace(report, hint="With --sessions 1 no record of the load waits for another.")
     if not is_in_conflict:
@@ -145,13 +148,13 @@ def _reword(report: ServerReport, *, is_in_conflict: bool) -> ServerReport:
 
 
 def shorten(value: str) -> str:
-    """Return a value as an error quotes it: its start, on one line."""
+    """Return the start of a value on one line, to quote it in an error."""
     flat = value.replace("\n", "\\n").replace("\r", "\\r")
     return flat if len(flat) <= _VALUE_SHOWN else f"{flat[:_VALUE_SHOWN]}..."
 
 
 def shorten_message(message: str) -> str:
-    """Return the server's words with values that fill pages cut short.
+    """Return the server's message with long quoted values shortened.
 
     >>> shorten_message('invalid input: "' + "x" * 5000 + '"')[-8:]
     'xxxx..."'

@@ -1,4 +1,4 @@
-"""What a session that rejects records keeps: the records of its COPY command, and where the rejected ones go."""
+"""Keeps the records of a session's COPY command, so that those that the table refuses can be rejected."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 
 class RejectKeeper:
-    """One session's records in flight. `settle` and `write` raise CopyFailed; `write` also DataError at the limit."""
+    """Keeps the records of one session's open COPY command.
+
+    `settle` and `write` raise CopyFailed; `write` raises DataError if too many records are rejected.
+    """
 
     def __init__(self, session: CopySession, *, store: RejectStore, limit: RejectLimit, server_major: int) -> None:
         self._session = session
@@ -35,26 +38,26 @@ class RejectKeeper:
         self._pieces: list[Piece] = []
 
     def keep(self, opened: OpenObject, block: Block) -> tuple[Sequence[bytes | memoryview], list[Reject]]:
-        """Return the payload of a block's records that can be sent, and those that cannot; the former are kept."""
+        """Return the payload of the records that can be sent, which are kept, and rejects for those that cannot."""
         piece = Piece(origin=self._origin(opened), block=block)
         try:
             parts = piece.payload()
         except _native.RecordError:
             pieces, rejects = part_unwritable(piece)
             self._pieces += pieces
-            # Each part is a message to the server: many small ones travel as one.
+            # Each part is one message to the server, so join many small ones.
             payload = b"".join(part for each in pieces for part in each.payload())
             return [payload] if payload else [], rejects
         self._pieces.append(piece)
         return parts, []
 
     def settle(self) -> SortedOut:
-        """End the COPY command, and see that each record that was kept is stored or rejected."""
+        """End the COPY command, and make sure that each kept record is stored or rejected."""
         pieces, self._pieces = self._pieces, []
         return self._sorter.settle(pieces)
 
     def write(self, rejects: Sequence[Reject]) -> None:
-        """Write rejected records down in the session's transaction."""
+        """Insert rejected records into the ledger, in the session's transaction."""
         if rejects:
             self._session.begin()
             with self._session.between_copies() as connection:

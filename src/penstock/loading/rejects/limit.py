@@ -1,4 +1,4 @@
-"""How many records a load may reject, counted over all of its sessions."""
+"""The limit of rejected records of a load, counted over all its sessions."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ if TYPE_CHECKING:
 
     from penstock.model.load.reject import Reject
 
-# How many of them an error quotes.
+# How many rejected records an error quotes.
 _SHOWN = 3
 
 
 class RejectLimit:
     """Counts rejected records; all methods are safe from any thread.
 
-    Records that refer to others which are not there yet do not count before the load's end.
+    Records that violate a foreign key are not counted here, since the referenced row may still come; they are counted
+    at the load's end.
     """
 
     def __init__(self, limit: int | None, *, before: int = 0) -> None:
@@ -29,7 +30,7 @@ class RejectLimit:
         self._lock = threading.Lock()
 
     def note(self, rejects: Sequence[Reject], *, uris: dict[int, str]) -> None:
-        """Count rejected records; raises DataError where there are too many."""
+        """Count rejected records; raises DataError if there are too many."""
         final = [reject for reject in rejects if reject.reason.sqlstate != FOREIGN_KEY_VIOLATION]
         with self._lock:
             self._count += len(final)
@@ -53,7 +54,7 @@ def too_many_rejects(limit: int, rejects: Sequence[Reject], *, uris: dict[int, s
 
 
 def describe_reject(reject: Reject, *, uri: str) -> str:
-    """Return place and reason of a rejected record in one line."""
+    """Return the position and the reason of a rejected record in one line."""
     column = "" if reject.reason.column is None else f', column "{reject.reason.column}"'
     detail = "" if reject.reason.detail is None else f" ({reject.reason.detail})"
     return f"{uri} line {reject.line}{column}: {reject.reason.message}{detail}"

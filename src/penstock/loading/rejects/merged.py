@@ -1,6 +1,6 @@
-"""Rejected records of a merge or a transform, loaded again: by the load's own statement, from a file that has them.
+"""Retries rejected records of a merge or a transform: a new load with the same statement loads a file of them.
 
-They leave the rejects in the transaction that ends that load, so none is merged twice.
+They are removed from the rejects in the transaction that ends that load, so none is merged twice.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 def find_merged_target(load_id: str, job: LoadJob, connection: Connection, *, schema: str) -> TargetJob | None:
-    """Return the target whose statement takes all rejected records of a load, in the dialect of a reject file.
+    """Return the target of all rejected records of a load, if it has a merge or transform, to load a reject file.
 
-    None if they are of several targets, or of one that is filled by COPY alone, or not all of one dialect, or if a
-    column has the name of their file. Raises ServerError.
+    Returns None if the records are of several targets, or of a target without a merge or transform, or not all of one
+    dialect, or if a column is set to the file's name. Raises ServerError.
     """
     store = RejectStore(schema, load_id)
     stored = store.read_forms(connection)
@@ -59,7 +59,7 @@ def _name_row_names(form: RecordForm) -> tuple[str, ...] | None:
 
 
 def _to_options(dialect: Dialect, options: DialectOptions, *, has_header: bool) -> DialectOptions:
-    """Return options that leave nothing of a reject file to be guessed; lines before the header are not in it."""
+    """Return options that give a reject file's whole dialect; it has no lines before the header."""
     is_csv = dialect.format == "csv"
     return replace(
         options,
@@ -75,7 +75,7 @@ def _to_options(dialect: Dialect, options: DialectOptions, *, has_header: bool) 
 
 
 def discard_merged(load_id: str, connection: Connection, *, schema: str) -> None:
-    """Remove the rejected records that the caller's transaction has taken on. Raises TargetError, ServerError."""
+    """Remove the rejected records that the caller's transaction has stored. Raises TargetError, ServerError."""
     if not RejectStore(schema, load_id).discard(connection):
         raise TargetError(
             f"the rejected records of load {load_id} are not there any more",

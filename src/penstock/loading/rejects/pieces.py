@@ -1,4 +1,4 @@
-"""Runs of records that can be parted at any of them: what is sent again when a COPY command was refused. Pure."""
+"""Runs of records that can be split at any record, to send them again after a COPY command has failed. Pure."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 _LINE_ENDS: dict[LineEnd, bytes] = {"lf": b"\n", "crlf": b"\r\n", "cr": b"\r"}
 
-# Where the search for the end of a record, or for a line, begins; it doubles until it is found.
+# How many bytes to search first for the end of a record, or for a line; this is doubled until it is found.
 _WINDOW_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Origin:
-    """The object that pieces are of."""
+    """The object that the records of a piece come from, and how they are read and encoded."""
 
     number: int
     uri: str
@@ -38,7 +38,7 @@ class Origin:
     server_major: int
 
     def cutter_for(self, line_end: LineEnd) -> MakeCutter:
-        """Return a maker of cutters for what the object has from the beginning of any record on."""
+        """Return a maker of cutters that can start at any record of the object."""
         return knowing(line_end, partial(make_cutter, self.form.dialect, server_major=self.server_major))
 
 
@@ -52,7 +52,10 @@ class Bounds(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Index:
-    """Where every record of a block begins, and the end of the last; the lines before each, None where it is one."""
+    """Where each record of a block begins, and the last one ends.
+
+    `lines` are the lines before each record; None if each record is one line.
+    """
 
     data: bytes
     starts: list[int]
@@ -61,7 +64,7 @@ class _Index:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Piece:
-    """Whole records of one object; pieces that were cut from one another share their bytes and an index of them."""
+    """Whole records of one object; pieces cut from the same piece share its bytes and its index."""
 
     origin: Origin
     block: Block
@@ -80,17 +83,17 @@ class Piece:
 
     @property
     def payload_line_end(self) -> LineEnd:
-        """Return how the payload ends its records."""
+        """Return the line end of the payload's records."""
         return self.block.line_end if self.is_untouched else "lf"
 
     def payload(self) -> Sequence[bytes | memoryview]:
-        """Return what COPY is sent; raises penstock._native.RecordError."""
+        """Return what is sent to COPY; raises penstock._native.RecordError."""
         if self.block.fault is not None:
             raise _native.RecordError(self.block.fault, 0, 0)
         return self.origin.encoder.encode(self.block)
 
     def bounds(self, record: int) -> Bounds:
-        """Return where the record of that index is."""
+        """Return the position of the record with this index."""
         index, at = self._indexed(), self._first + record
         starts = index.starts
         offset = self.block.start - starts[self._first]
@@ -98,12 +101,12 @@ class Piece:
         return Bounds(starts[at] + offset, starts[at + 1] + offset, line)
 
     def raw(self, record: int) -> bytes:
-        """Return the bytes of the record of that index."""
+        """Return the bytes of the record with this index."""
         index, at = self._indexed(), self._first + record
         return index.data[index.starts[at] : index.starts[at + 1]]
 
     def decode(self) -> None:
-        """Raise UnicodeDecodeError where UTF-8 has bytes that are no characters, or a NUL."""
+        """Raise UnicodeDecodeError if the encoding is UTF-8 and the bytes are not valid UTF-8, or contain a NUL."""
         if self.origin.form.encoding.upper() != "UTF8":
             return
         index = self._indexed()
@@ -113,18 +116,18 @@ class Piece:
             raise UnicodeDecodeError("utf-8", data, at, at + 1, "NUL")
 
     def record_at(self, offset: int) -> int:
-        """Return the index of the record that a byte belongs to, counted from the first record's."""
+        """Return the index of the record that contains a byte; `offset` counts from the piece's first byte."""
         starts = self._indexed().starts
         return bisect_right(starts, starts[self._first] + offset) - 1 - self._first
 
-    def cut(self, first: int, behind: int) -> Piece:
-        """Return the records from `first` on to the one before `behind`."""
+    def cut(self, first: int, stop: int) -> Piece:
+        """Return the records from index `first` to the one before index `stop`."""
         index, block = self._indexed(), self.block
-        start, end = index.starts[self._first + first], index.starts[self._first + behind]
-        is_tail = behind == block.records
+        start, end = index.starts[self._first + first], index.starts[self._first + stop]
+        is_tail = stop == block.records
         offset = block.start - index.starts[self._first]
         lines_before = self._lines_to(self._first + first)
-        lines = block.lines if is_tail else self._lines_to(self._first + behind)
+        lines = block.lines if is_tail else self._lines_to(self._first + stop)
         is_unended = block.is_unended and is_tail
         return Piece(
             origin=self.origin,
@@ -136,7 +139,7 @@ class Piece:
                 first_line=block.first_line + lines_before,
                 lines=lines - lines_before,
                 server_lines=lines - lines_before,
-                records=behind - first,
+                records=stop - first,
                 stray_backslashes=self._count_strays(index.data[start:end], is_unended=is_unended),
                 is_unended=is_unended,
                 is_first=block.is_first and first == 0,
@@ -147,7 +150,7 @@ class Piece:
         )
 
     def _lines_to(self, at: int) -> int:
-        """Return the lines between the piece's first record and the index's record `at`."""
+        """Return how many lines are between the piece's first record and the record `at` of the index."""
         lines = self._indexed().lines
         return at - self._first if lines is None else lines[at] - lines[self._first]
 
@@ -155,7 +158,8 @@ class Piece:
         if not self.block.stray_backslashes:
             return 0
         cut = self.origin.cutter_for(self.block.line_end)().feed(data)
-        # A last record without a line end is not in the cut; it is written field by field whatever it has.
+        # The cut lacks a last record without a line end. Count at least one, so that this record is rewritten field by
+        # field, which is always right.
         return max(cut.stray_backslashes, 1) if is_unended else cut.stray_backslashes
 
     def _indexed(self) -> _Index:
@@ -166,7 +170,7 @@ class Piece:
 
 
 class Spot(NamedTuple):
-    """A record of a run of pieces: the piece's index, and the record's within it."""
+    """A record in a run of pieces: the index of the piece, and the index of the record in it."""
 
     piece: int
     record: int
@@ -191,9 +195,10 @@ def take_records(pieces: deque[Piece], limit: int) -> list[Piece]:
 
 
 def runs(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
-    """Yield pieces as they may follow each other in one COPY command.
+    """Yield groups of pieces that one COPY command can carry.
 
-    Nothing may follow a record without a line end, and where triggers keep rows out they are counted per object.
+    A record without a line end must be the last one. If triggers may suppress rows, a group has pieces of one object
+    only, because suppressed rows are counted for each object.
     """
     run: list[Piece] = []
     for piece in pieces:
@@ -215,9 +220,10 @@ def _may_follow(piece: Piece, before: Piece) -> bool:
 
 
 def find_spots(pieces: Sequence[Piece], spec: CopySpec, lines: Sequence[int]) -> list[Spot] | None:
-    """Return the records that lines of a COPY of the pieces belong to; None where the lines are not in order.
+    """Return the records at `lines` of a COPY of the pieces; None if the lines are not in the order of the records.
 
-    The server counts one line for a record of text; of csv those line ends within it too that it knows how to count.
+    In format text the server counts one line for each record. In csv it also counts line ends inside a record, if they
+    are of the kind that it counts.
     """
     spots: list[Spot] = []
     passed = 0
@@ -238,14 +244,14 @@ def find_spots(pieces: Sequence[Piece], spec: CopySpec, lines: Sequence[int]) ->
 
 
 def _index_lines(data: bytes, block: Block) -> _Index | None:
-    """Return the index of records that are lines, as they mostly are; None where they are not."""
+    """Return the index of records that are one line each, the usual case; None if they are not."""
     if not _is_lines(data, records=block.records, line_end=block.line_end):
         return None
     return _Index(data=data, starts=list(accumulate(map(len, data.splitlines(keepends=True)), initial=0)), lines=None)
 
 
 def _is_lines(data: bytes, *, records: int, line_end: LineEnd) -> bool:
-    """Whether every line end ends a record: there are as many, and none of another kind."""
+    """Whether every line end ends a record: there are as many as records, and none of another kind."""
     mark = _LINE_ENDS[line_end]
     count = data.count(mark)
     if count + (not data.endswith(mark)) != records:
@@ -258,7 +264,7 @@ def _is_lines(data: bytes, *, records: int, line_end: LineEnd) -> bool:
 
 
 def _index_records(data: bytes, block: Block, origin: Origin) -> _Index:
-    """Return the index of records that may have line ends within them."""
+    """Return the index of records that may contain line ends."""
     make = origin.cutter_for(block.line_end)
     ends, lines = [0], [0]
     for _ in range(block.records - 1):
@@ -272,13 +278,13 @@ def _index_records(data: bytes, block: Block, origin: Origin) -> _Index:
 
 
 class _LineFinder:
-    """Tells of which record of a csv payload the server speaks; forward only."""
+    """Finds the record of a csv payload at a line that the server names; the lines must be ascending."""
 
     def __init__(self, payload: bytes, make_first: MakeCutter, make_next: MakeCutter) -> None:
         self._payload = payload
         self._make_first = make_first
         self._make_next = make_next
-        # A record begins at `_at`, with so many records, and lines as the server counts, before it.
+        # A record begins at byte `_at`; before it are `_records` records, and `_lines` lines as the server counts.
         self._at = self._records = self._lines = 0
 
     def find(self, line: int) -> int:
@@ -301,12 +307,12 @@ class _LineFinder:
 
 
 def _read_lines(piece: Piece, payload: bytes, spec: CopySpec, *, is_first: bool) -> tuple[Callable[[int], int], int]:
-    """Return what finds the record of a line of the payload, and how many lines the server counts in it."""
+    """Return a function that finds the record at a line of the payload, and how many lines the server counts in it."""
     line_end = piece.payload_line_end
     if spec.format == "text" or _is_lines(payload, records=piece.records, line_end=line_end):
         return lambda line: line - 1, piece.records
     make: MakeCutter = partial(make_payload_cutter, spec)
     make_next = knowing(line_end, make)
-    # Until it has met a line end the server counts others within a record than after it.
+    # Before its first line end, the server counts other lines inside a record than after it.
     make_first = make if is_first else make_next
     return _LineFinder(payload, make_first, make_next).find, make_first().feed(payload).server_lines

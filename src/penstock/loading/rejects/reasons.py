@@ -1,4 +1,4 @@
-"""Why records were refused, and which failures are a record's own. Pure."""
+"""Describes why records were refused, and says which errors a record itself causes. Pure."""
 
 from __future__ import annotations
 
@@ -14,34 +14,35 @@ if TYPE_CHECKING:
     from penstock.server.copy.sorting import RefusedRow
     from penstock.server.merge.merge_refused import RefusedRecord
 
-# What a trigger or function raises on purpose (P0001, P0004), rows that break a view's check option, and values that
-# are too large for an index or a page (54000).
+# Errors that a trigger or function raises on purpose (P0001, P0004), rows that violate a view's check option (44), and
+# values that are too large for an index or a page (54000).
 _OWN_CODES = ("P0", "44", "54000")
 
 _INVALID_PARAMETER = "22023"
 
-# How the SQLSTATEs of errors begin that are a record's own.
+# The beginnings of the SQLSTATEs of errors that a record itself causes.
 RECORD_CODES = (*DATA_CLASSES, *_OWN_CODES)
 
 _BAD_BYTES = "22021"
 
 
 def is_records_fault(failure: CopyFailed) -> bool:
-    """Whether a COPY was refused for what one of its records is, so that the others may go in.
+    """Whether a COPY failed because of one of its records, so that the others can be stored.
 
-    A missing table or privilege, a full disk, a lost connection or a deadlock would meet any other record as well.
+    A missing table or privilege, a full disk, a lost connection or a deadlock would stop the other records too.
     """
     sqlstate = failure.report.sqlstate
     if failure.is_disconnect or sqlstate is None:
         return False
     if sqlstate == _INVALID_PARAMETER:
-        # Of an option of the command, unless it speaks of a line: some types say so of a value (bytea before 17).
+        # An option of the command is wrong, unless the error names a line: some types use this code for a value (bytea
+        # before PostgreSQL 17).
         return failure.place.line is not None
     return choose_class(sqlstate) is DataError or sqlstate.startswith(_OWN_CODES) or is_types_refusal(failure)
 
 
 def describe_failure(failure: CopyFailed) -> Reason:
-    """Return why the record was refused that a COPY could not read."""
+    """Return the reason for a record that COPY could not read."""
     report = failure.report
     return Reason(
         message=shorten_message(report.message),
@@ -51,14 +52,14 @@ def describe_failure(failure: CopyFailed) -> Reason:
 
 
 def describe_unwritable(error: ValueError) -> Reason:
-    """Return why a record was refused that cannot be written for COPY, or has bytes that are no characters."""
+    """Return the reason for a record that cannot be encoded for COPY, or that has bytes that are not valid UTF-8."""
     if isinstance(error, UnicodeDecodeError):
         return Reason(message='invalid byte sequence for encoding "UTF8"', sqlstate=_BAD_BYTES)
     return Reason(message=error.args[0], sqlstate=BAD_FORMAT)
 
 
 def describe_refused(row: RefusedRow | RefusedRecord) -> Reason:
-    """Return why a table refused what was sorted out row by row."""
+    """Return the reason for a record that the table refused when the records were stored one by one."""
     return Reason(
         message=shorten_message(row.message),
         sqlstate=row.sqlstate,

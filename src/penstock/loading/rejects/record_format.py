@@ -1,4 +1,4 @@
-"""How an object's records are read, as the ledger keeps it beside its rejected records. Pure."""
+"""How an object's records are read, as JSON, which the ledger keeps with the rejected records. Pure."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from penstock.model.source.dialect import Dialect
 
 
 def form_to_json(form: RecordForm) -> str:
-    """Return a form as JSON, from which `form_from_json` makes it again."""
+    """Return a form as JSON that `form_from_json` reads."""
     fields = asdict(form)
-    # Bytes in any encoding, and digits in every database's.
+    # The header has bytes of any encoding, so write it as hexadecimal digits, which every database can store.
     del fields["header"]
     fields["header_hex"] = None if form.header is None else form.header.hex()
     return to_json(fields)
 
 
 def form_from_json(text: str) -> RecordForm:
-    """Return the form that `form_to_json` wrote down."""
+    """Return the form that `form_to_json` wrote."""
     fields = json.loads(text)
     return RecordForm(
         dialect=_read_dialect(fields["dialect"]),
@@ -39,7 +39,7 @@ def form_from_json(text: str) -> RecordForm:
 
 
 def make_origin(form: RecordForm, *, number: int, uri: str, server_major: int) -> Origin:
-    """Return what records of an object need to be sent without it."""
+    """Return what is needed to send records of an object without opening the object."""
     encoder = make_encoder(form.dialect, form.column_map, table=form.table, encoding=form.encoding)
     return Origin(number=number, uri=uri, form=form, encoder=encoder, server_major=server_major)
 

@@ -1,4 +1,4 @@
-"""Files of rejected records: byte for byte, in the dialect of the files they come from, below its header."""
+"""Files of rejected records: the header, then the records byte for byte, in the dialect of their source files."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _LINE_ENDS = {"lf": b"\n", "crlf": b"\r\n", "cr": b"\r", None: b""}
 
 
 def write_reject_files(load_id: str, path: Path, tools: LoadTools, connection: Connection) -> list[Path]:
-    """Write all rejected records of a load; return the files, more than one where headers or dialects differ.
+    """Write all rejected records of a load, and return the files: one for each different header, dialect or table.
 
-    Each file appears whole or not at all, and never in place of one of the load's sources; without rejected records
-    there is none. Raises SourceError, ServerError.
+    A file appears only when it is complete, and never replaces one of the load's sources. Without rejected records no
+    file is written. Raises SourceError, ServerError.
     """
     store = RejectStore(tools.ledger.schema, load_id)
     sources = [item.uri for item in list_objects(connection, tools.ledger.schema, load_id)]
@@ -58,8 +58,8 @@ def write_reject_files(load_id: str, path: Path, tools: LoadTools, connection: C
 def read_reject_file(load_id: str, path: Path, tools: LoadTools, connection: Connection) -> list[bytes]:
     """Return the records of an edited reject file. Raises SourceError, DataError, TargetError.
 
-    They are cut as they were written: by the dialect a torn line may swallow the one behind it. Only where lines were
-    added or removed the dialect says where records end.
+    The file is split into records of as many lines as were written for each, because by the dialect a stray quote may
+    join a record with the next one. If lines were added or removed, it is split by the dialect.
     """
     store = RejectStore(tools.ledger.schema, load_id)
     stored = store.read_forms(connection)
@@ -94,7 +94,7 @@ def read_reject_file(load_id: str, path: Path, tools: LoadTools, connection: Con
 
 
 def _cut_as_written(data: bytes, raws: Sequence[bytes]) -> Sequence[bytes] | None:
-    r"""Return data in parts of as many lines as records had; None where records of several lines are others now.
+    r"""Return data split into as many lines as each record had; None if lines or records of several lines changed.
 
     >>> _cut_as_written(b'1,x\n2,"x\n', [b'1,x"\n', b'2,"x\n'])
     [b'1,x\n', b'2,"x\n']
@@ -122,7 +122,7 @@ def _number_path(path: Path, number: int) -> Path:
 
 
 class _Writer:
-    """Writes records to one file, each on a line of its own."""
+    """Writes records to one file, each on its own line."""
 
     def __init__(self, file: NewFile, form: RecordForm) -> None:
         self.file = file

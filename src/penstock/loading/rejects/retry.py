@@ -1,6 +1,6 @@
-"""Rejected records retried: those that referred to records which have landed since, or all of them on request.
+"""Retries rejected records: at the load's end those that violated a foreign key, or all of them on request.
 
-Records that go in leave the rejects in the transaction that stores them, so none can go in twice.
+A record is removed from the rejects in the transaction that stores it, so none is stored twice.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ def retry_references(
     *,
     max_rejects: int | None = None,
 ) -> None:
-    """Try records again that broke a foreign key, until none of them goes in any more.
+    """Retry the records that violated a foreign key, until no more of them can be stored.
 
-    Raises PenstockError, and DataError where more than `max_rejects` records of the load are left.
+    Raises PenstockError, and DataError if more than `max_rejects` records of the load are left.
     """
     again = _Retry(claim, tools, connection)
     if again.store.count_rejected(connection):
@@ -61,9 +61,9 @@ def retry_references(
 def retry_rejects(
     load_id: str, tools: LoadTools, connection: Connection, *, edited: Sequence[bytes] | None = None
 ) -> RetryOutcome:
-    """Load the rejected records of a load that has ended once more; `edited` takes their place, in their order.
+    """Retry the rejected records of a complete load; `edited` has replacements for them, in their order.
 
-    Raises PenstockError. What is refused again stays among the rejects.
+    Raises PenstockError. Records that are refused again stay in the rejects.
     """
     tools.connect.refuse_unwritable("load")
     store = RejectStore(tools.ledger.schema, load_id)
@@ -90,7 +90,7 @@ def retry_rejects(
 
 
 def _refuse_merged(store: RejectStore, connection: Connection, tools: LoadTools, *, load_id: str) -> None:
-    """Refuse records of tables that the load merged, replaced or filled at its end: COPY is not how they came there."""
+    """Raise TargetError if the load staged or replaced the table of a record, so that COPY must not store it."""
     forms = store.read_forms(connection)
     landed = read_landed(connection, tools.ledger.schema, load_id)
     tables = [target.table for target in landed if not forms.keys().isdisjoint(target.objects)]
@@ -106,7 +106,7 @@ def _refuse_merged(store: RejectStore, connection: Connection, tools: LoadTools,
 def _pair(
     records: Sequence[bytes], store: RejectStore, connection: Connection, *, load_id: str
 ) -> dict[tuple[int, int], bytes]:
-    """Return edited records by object and offset of those whose place they take, in their order. Raises TargetError."""
+    """Return the edited records by object and offset of the rejected records that they replace. Raises TargetError."""
     refuse_other_count(records, store, connection, load_id=load_id)
     left = iter(records)
     return {
@@ -115,7 +115,7 @@ def _pair(
 
 
 def refuse_other_count(records: Sequence[bytes], store: RejectStore, connection: Connection, *, load_id: str) -> None:
-    """Raise TargetError unless there are as many edited records as rejected ones, whose place they take."""
+    """Raise TargetError unless there are as many edited records as rejected ones that they replace."""
     count = store.count(connection)
     if count != len(records):
         raise TargetError(
@@ -126,9 +126,9 @@ def refuse_other_count(records: Sequence[bytes], store: RejectStore, connection:
 
 
 class _Retry:
-    """The rejected records of one load, on one session.
+    """Sends the rejected records of one load in one session.
 
-    With `is_ended` no end of the load will make safe what is committed here.
+    With `is_ended` each commit here is durable at once, because no end of the load follows that would flush the WAL.
     """
 
     def __init__(self, claim: Claim, tools: LoadTools, connection: Connection, *, is_ended: bool = False) -> None:
@@ -146,7 +146,7 @@ class _Retry:
         }
 
     def send_all(self, raws: Mapping[tuple[int, int], bytes] | None = None) -> SortedOut:
-        """Send all records once, with the bytes that they were given since."""
+        """Send all records once; `raws` has the bytes of edited ones."""
         total = SortedOut()
         for rejects in self.store.read_all(self._connection):
             if raws is not None:
@@ -155,9 +155,10 @@ class _Retry:
         return total
 
     def send_references(self) -> SortedOut:
-        """Send those that broke a foreign key until none of them goes in any more.
+        """Send the records that violated a foreign key, until no more of them can be stored.
 
-        The last ones first, and the other way round the next time: mostly they stood before what they refer to.
+        The last ones are sent first, because most such records come before those that they refer to; each further time
+        the order is reversed.
         """
         total = SortedOut()
         is_backwards = True
@@ -173,7 +174,7 @@ class _Retry:
             is_backwards = not is_backwards
 
     def _send(self, rejects: Sequence[Reject]) -> SortedOut:
-        """Send some records in a transaction of their own."""
+        """Send some records in their own transaction."""
         with _committing(self._session, self._claim):
             pieces, unwritable = _make_pieces(rejects, self._origins)
             found = RejectSorter(self._session).send(pieces)
@@ -204,7 +205,7 @@ class _Retry:
 
 
 def _make_pieces(rejects: Iterable[Reject], origins: Mapping[int, Origin]) -> tuple[list[Piece], list[Reject]]:
-    """Return records as pieces that can be sent, and those that cannot even be written for COPY, with the reason."""
+    """Return records as pieces that can be sent, and those that cannot be encoded for COPY, with the reason."""
     pieces: list[Piece] = []
     unwritable: list[Reject] = []
     for reject in rejects:
@@ -243,7 +244,7 @@ def _make_piece(reject: Reject, origin: Origin) -> Piece:
 
 
 def _find_fault(raw: bytes, origin: Origin, *, line_end: LineEnd) -> str | None:
-    """Return why bytes are no record, as a line with a stray quote is none: it would swallow what is sent behind it."""
+    """Return why bytes are not one record, or None; a line with a stray quote would be joined with the next record."""
     if origin.form.dialect.format != "csv":
         return None
     cutter = origin.cutter_for(line_end)()
@@ -255,7 +256,7 @@ def _find_fault(raw: bytes, origin: Origin, *, line_end: LineEnd) -> str | None:
 
 
 def find_line_end(raw: bytes) -> LineEnd | None:
-    r"""Return how a record ends, None for one that is the last of a file without a line end.
+    r"""Return the line end of a record, or None if it has none because it is the last one of a file.
 
     >>> find_line_end(b"a\r\n"), find_line_end(b"a")
     ('crlf', None)
@@ -272,7 +273,7 @@ def _add(total: SortedOut, part: SortedOut) -> None:
 
 @contextmanager
 def _committing(session: CopySession, claim: Claim) -> Iterator[None]:
-    """Run the block in one transaction, behind the load's fence, and commit it. Raises PenstockError."""
+    """Run the block in one transaction that checks the load's fence, and commit it. Raises PenstockError."""
     try:
         session.begin()
         yield

@@ -1,11 +1,13 @@
-"""The records of a COPY command of which the table refuses some: all others go in, and those are rejected.
+"""Rejects the records of a COPY command that the table refuses, and stores all others.
 
-A command is sent under a savepoint and its records are kept until it has ended well. If it fails for one of them, it is
-undone and the server sorts all of them out (server/copy/sorting.py). Records with values that their types refuse need
-not fail a command: PostgreSQL 17 skips them, and says so of each; then those alone are sorted out, to know why.
+A command is sent after a savepoint, and its records are kept until it has succeeded. If it fails because of a record,
+it is rolled back, and the server sorts out all its records (server/copy/sorting.py). PostgreSQL 17 can skip records
+with values that their types refuse, with a notice for each. Then the command succeeds, and only the skipped records are
+sorted out, to get the reasons.
 
-What cannot even be copied into a temporary table of texts is found before: records with too few or too many fields and
-bytes that are no UTF-8 by penstock, others (in other encodings) by the line that the server names.
+To sort out records, they are copied into a temporary table of texts. Records that cannot be copied even there are found
+first: penstock finds those with too few or too many fields, or with bytes that are not UTF-8; for other encodings, the
+server names the line.
 """
 
 from __future__ import annotations
@@ -39,13 +41,13 @@ if TYPE_CHECKING:
     from penstock.server.copy.copy import CopySession
     from penstock.server.copy.sorting import Sorted
 
-# More at once would have the server and penstock hold too many reasons, should all of them be bad.
+# A limit on the reasons that the server and penstock hold in memory if all records are bad.
 _MOST_SORTED = 100_000
 
 
 @dataclass(slots=True)
 class SortedOut:
-    """What became of records: `rows` were stored, `suppressed` were not, by object, and `rejects` were refused."""
+    """The result: `rows` were stored, triggers suppressed `suppressed` (by object), and `rejects` were refused."""
 
     rows: int = 0
     suppressed: Counter[int] = field(default_factory=Counter)
@@ -53,10 +55,10 @@ class SortedOut:
 
 
 class RejectSorter:
-    """Sees that each record of one session is stored or rejected. Methods raise CopyFailed and DataError.
+    """Makes sure that each record of one session is stored or rejected. Methods raise CopyFailed and DataError.
 
-    What is raised says nothing of a record: a lost connection, a full disk, a table that is not there; or that the
-    table's records cannot be sorted out.
+    These errors are not caused by a record: for example a lost connection, a full disk or a missing table, or the
+    records of the table cannot be sorted out.
     """
 
     def __init__(self, session: CopySession) -> None:
@@ -66,13 +68,13 @@ class RejectSorter:
         self._checked: dict[int, Origin] = {}
 
     def settle(self, pieces: Sequence[Piece]) -> SortedOut:
-        """End the COPY command in which pieces were sent, and sort out what it did not store."""
+        """End the COPY command in which pieces were sent, and sort out the records that it did not store."""
         self._result = SortedOut()
         self._end_copy(pieces)
         return self._result
 
     def send(self, pieces: Sequence[Piece]) -> SortedOut:
-        """Send pieces that have not been sent yet, and see to each of their records."""
+        """Send pieces that have not been sent yet, and store or reject each of their records."""
         self._result = SortedOut()
         for run in runs(pieces):
             self._copy(run, run[0].origin.encoder.spec)
@@ -81,7 +83,7 @@ class RejectSorter:
 
     def _copy(self, pieces: Sequence[Piece], spec: CopySpec) -> None:
         self._session.start_copy(spec)
-        # One part, since pieces may be as small as a record.
+        # Send one message, since pieces may be as small as a record.
         self._session.send([b"".join(data for piece in pieces for data in piece.payload())])
 
     def _end_copy(self, pieces: Sequence[Piece]) -> None:
@@ -100,7 +102,7 @@ class RejectSorter:
         if spots is None or missing < 0 or (missing and not origin.form.allows_suppressed_rows):
             if not lines:
                 raise explain_miscount(origin.uri, reported=reported, records=count_records(pieces))
-            # Its notices make no sense.
+            # The lines in the notices do not match the records: sort out all records.
             self._session.undo_copy()
             self._sort(pieces, _SKIPPED)
             return
@@ -112,7 +114,7 @@ class RejectSorter:
     # ---------------------------------------------------------------- what is sorted out
 
     def _sort(self, pieces: Sequence[Piece], failure: CopyFailed) -> None:
-        """Store what the table takes of records, and reject the others; `failure` is why they are sorted out."""
+        """Store the records that the table accepts, and reject the others; `failure` is why they are sorted out."""
         spec = pieces[0].origin.encoder.spec
         try:
             stage = self._sorter.prepare(spec)
@@ -130,7 +132,7 @@ class RejectSorter:
                 most = min(2 * most, _MOST_SORTED)
                 continue
             waiting.extendleft(reversed(together))
-            # What stands before a record that cannot be read is taken on first.
+            # First store the records before the one that cannot be read.
             if before := _count_before(together, stage, unread):
                 most = before
             else:
@@ -161,7 +163,7 @@ class RejectSorter:
         return good
 
     def _stage(self, pieces: Sequence[Piece], stage: CopySpec) -> CopyFailed | None:
-        """Copy records to where they are sorted out; return why that failed for one of them."""
+        """Copy records into the table where they are sorted out; return the error if one of them cannot be read."""
         self._copy(pieces, stage)
         try:
             reported = self._session.finish_copy()
@@ -174,7 +176,7 @@ class RejectSorter:
         return None
 
     def _take(self, pieces: Sequence[Piece], found: Sorted) -> None:
-        """Account for records that were sorted out."""
+        """Count the records that were sorted out, and add the rejects."""
         ends = list(accumulate(piece.records for piece in pieces))
         for row in found.refused:
             number = bisect_left(ends, row.place)
@@ -189,7 +191,7 @@ class RejectSorter:
             self._result.suppressed[origin.number] += count
 
 
-# What stands for the reason that a notice does not give.
+# Used as the failure if records were skipped, because the notices give no reason.
 _SKIPPED = CopyFailed(
     ServerReport(message="a value does not have the form that its type needs", sqlstate="22P02"),
     CopyContext(),
@@ -198,7 +200,7 @@ _SKIPPED = CopyFailed(
 
 
 def _count_before(pieces: Sequence[Piece], spec: CopySpec, failure: CopyFailed) -> int:
-    """Return how many records stand before the one that a COPY failed for; half of them where that is not known."""
+    """Return how many records are before the one that a COPY failed for; half of them if that one is not known."""
     line = failure.place.line
     if line is None or not (spots := find_spots(pieces, spec, [line])):
         return count_records(pieces) // 2
@@ -206,9 +208,9 @@ def _count_before(pieces: Sequence[Piece], spec: CopySpec, failure: CopyFailed) 
 
 
 def part_unwritable(piece: Piece, *, reads_bytes: bool = False) -> tuple[list[Piece], list[Reject]]:
-    """Return a piece without the records that cannot be written for COPY, and those.
+    """Return the records of a piece that can be encoded for COPY as pieces, and the others as rejects.
 
-    With `reads_bytes` nor those with bytes that are no UTF-8, where that is their encoding.
+    With `reads_bytes` also reject records with bytes that are not valid UTF-8, if that is their encoding.
     """
     good: list[Piece] = []
     rejects: list[Reject] = []
@@ -230,7 +232,7 @@ def part_unwritable(piece: Piece, *, reads_bytes: bool = False) -> tuple[list[Pi
 
 
 def make_reject(piece: Piece, record: int, reason: Reason) -> Reject:
-    """Return a record of a piece as it is rejected."""
+    """Return the reject for a record of a piece."""
     start, _, line = piece.bounds(record)
     if names := piece.origin.form.working_names:
         detail = None if reason.detail is None else rename(reason.detail, names)
