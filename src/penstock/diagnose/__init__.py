@@ -1,4 +1,4 @@
-"""What recordings mean: who was active, what was waited for, what limits. Pure: values in, values out."""
+"""Analyzes recordings: which sessions were active, what they waited for, and what limits the workload. Pure."""
 
 from penstock.diagnose.activity import Activity, Part, measure_activity
 from penstock.diagnose.advice import ADVICE

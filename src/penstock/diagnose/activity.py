@@ -1,8 +1,8 @@
-"""Who was active in a run of samples, and what was waited for.
+"""Measures which sessions were active in a run of samples, and what they waited for.
 
-Each sample stands for the real time since the one before it. Meters see samples one by one and keep sums only, so that
-a recording of any length fits in memory; functions take any run of samples, such as the last few seconds of a recording
-that is being made.
+Each sample stands for the real time since the previous one. Meters read samples one by one and keep only sums, so that
+memory does not depend on the length of the recording. Functions take any run of samples, such as the last seconds of a
+recording in progress.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
     from penstock.model.recording import Sample, SessionSample
 
-# Active without a wait: inferred, since a backend that waits for a processor looks the same.
+# The name for active sessions without a wait event. A backend that waits for a processor looks the same.
 CPU = "CPU"
 
-# Where no time has passed yet, samples count alike.
+# The weight of each sample while no time has passed.
 _NO_TIME_S = 1e-9
 
-# Names beyond so many are one: with their literals, statements are all different.
+# Further names than this are counted as one, since statements with literals are all different.
 _MOST_NAMES = 10_000
 _OTHERS = "(others)"
 
@@ -31,7 +31,8 @@ _OTHERS = "(others)"
 class Moment(NamedTuple):
     """A session in one sample: `tick` is the sample's number, `weight_s` the time that it stands for.
 
-    `wait` is what is waited for in lower case, as io:walsync: PostgreSQL 17 spells some events differently.
+    `wait` is the wait event in lower case, for example io:walsync, because PostgreSQL 17 spells some events
+    differently.
     """
 
     tick: int
@@ -51,7 +52,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activity:
-    """Active sessions on average (`sessions`) and their parts, largest first; `samples` counts them one by one."""
+    """The average number of active sessions and their parts, largest first; `samples` is how often one was seen."""
 
     elapsed_s: float
     samples: int
@@ -63,14 +64,14 @@ class Activity:
 
 
 class Shares:
-    """Seconds by name; case makes no difference."""
+    """Seconds by name, ignoring case."""
 
     def __init__(self) -> None:
         self._seconds: dict[object, float] = {}
         self._names: dict[object, str] = {}
 
     def add(self, name: str, seconds: float, *, key: object = None) -> None:
-        """Add seconds to a name; names of one key are one."""
+        """Add seconds to a name; names with the same key are counted as one."""
         key = key or name.lower()
         if key not in self._seconds:
             if len(self._seconds) >= _MOST_NAMES:
@@ -95,7 +96,7 @@ class Shares:
 
 
 class Ticks:
-    """How many moments there are at each tick, and their time."""
+    """The number of moments at each tick, and their total time."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -121,7 +122,7 @@ class Ticks:
 
 
 class Tally(Ticks):
-    """Moments that belong together, by application and statement too."""
+    """A group of moments, also counted by application and statement."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -160,7 +161,7 @@ class ActivityMeter:
             self._waits.add(name_wait(moment.session), moment.weight_s, key=moment.wait)
 
     def result(self) -> Activity:
-        """Return what was seen."""
+        """Return the activity in the samples so far."""
         waits = self._waits.parts(self.elapsed_s)
         return Activity(
             elapsed_s=self.elapsed_s,
@@ -174,7 +175,7 @@ class ActivityMeter:
 
 
 def is_active(session: SessionSample) -> bool:
-    """Return whether a backend works for somebody; a walsender says that it is active as long as it is there."""
+    """Return whether a backend is active for a client; a walsender is always shown as active, and does not count."""
     return session.state in {"active", "fastpath function call"} and session.backend_type != "walsender"
 
 
@@ -203,18 +204,18 @@ def weight_of(sample: Sample) -> float:
 
 
 def name_wait(session: SessionSample) -> str:
-    """Return what an active session waits for, as IO:WalSync; CPU where it waits for nothing."""
+    """Return the wait event of an active session, for example IO:WalSync, or CPU if it does not wait."""
     return _spell(session.wait_event_type, session.wait_event)[0]
 
 
 def spell_wait(session: SessionSample) -> str:
-    """Return the same in lower case, as io:walsync."""
+    """Return the wait event in lower case, for example io:walsync."""
     return _spell(session.wait_event_type, session.wait_event)[1]
 
 
 @lru_cache(maxsize=1024)
 def _spell(kind: str | None, event: str | None) -> tuple[str, str]:
-    """Return a wait's name, and the same in lower case."""
+    """Return a wait event's name, also in lower case."""
     name = CPU if kind is None else f"{kind}:{event}"
     return name, name.lower()
 
@@ -225,16 +226,16 @@ def name_application(session: SessionSample) -> str:
 
 
 def name_statement(session: SessionSample) -> str:
-    """Return a statement on one line, or its id where its text is hidden."""
+    """Return a statement on one line, or its id if its text is hidden."""
     return _join_lines(session.query or f"(query {session.query_id or 'hidden'})")
 
 
 def add_statement(shares: Shares, session: SessionSample, seconds: float) -> None:
-    """Add seconds to a session's statement, which is known by its id, or else by its text."""
+    """Add seconds to a session's statement, which is identified by its query id, or by its text if there is none."""
     shares.add(name_statement(session), seconds, key=session.query_id)
 
 
-# Texts may be long, and the same ones are seen at every tick.
+# Texts may be long, and the same texts are read at every tick.
 @lru_cache(maxsize=256)
 def _join_lines(text: str) -> str:
     return " ".join(text.split())

@@ -1,4 +1,4 @@
-"""What a diagnosis says, by code. Words in braces come from the rule."""
+"""The texts of each diagnosis, by code. The rule fills in the words in braces."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SYNCHRONOUS = f"{_MANUAL}warm-standby.html#SYNCHRONOUS-REPLICATION"
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """The claim, which its share of time stands before, what to do, what shows that it worked, and who says so."""
+    """The claim (its share of time is printed before it), the remedy, the proof that it worked, and the source."""
 
     claim: str
     remedy: str
@@ -28,7 +28,7 @@ class Advice:
     source: str
 
 
-# A code stays the same between releases; docs/diagnose.md has a section for each.
+# Codes do not change between releases; docs/diagnose.md has a section for each.
 ADVICE: Final = {
     "commit-local-flush": Advice(
         "active time waits until the server's own disk has flushed the WAL of commits",

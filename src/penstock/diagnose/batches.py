@@ -1,14 +1,16 @@
-"""Who waits for commits, how long for each, and how long the same rows would take in other batches.
+"""Measures which applications wait for commits, and how long, and predicts how long other batches would take.
 
-A transaction of n rows takes n x the time of a row and once that of a commit, by which its log is flushed. The whole
-is known from the commits that were counted. What of it is the rows' is what its backend does beside waiting for the
-commit: by samples, and by its processor time where the server is on this machine. With few processors the samples see
-waits too often, since a sampler gets a processor when the workload sleeps. A probe that measured a small commit is
-believed instead of both, unless it is most of the whole: what is left of it would be the probe's own error.
+A transaction of n rows takes n times the time of a row, plus the time of one commit, which flushes its WAL. The time of
+the whole transaction is known from the number of commits. The rows' part is the time that the backend does not wait for
+the commit: according to the samples, and to its processor time if the server is on this machine. With few processors
+the samples show waits too often, because the sampler gets a processor when the workload sleeps. A probe that has
+measured a small commit is used instead of both, unless it is most of the whole: then the rest would be mainly the
+probe's error.
 
-What a commit costs the backend beyond its wait is counted to the rows: from commits of one row each, larger batches are
-foretold slower than they are. And long transactions also wait for the flush of what they wrote, which no larger batch
-saves: from thousands of rows per commit, smaller batches are foretold slower than they are.
+The prediction has two errors. What a commit costs the backend besides its wait is counted as time of the rows: if
+commits of one row each were measured, larger batches are in fact faster than predicted. Long transactions also wait for
+the flush of WAL before their commit, which larger batches do not avoid: if thousands of rows per commit were measured,
+smaller batches are in fact faster than predicted.
 """
 
 from __future__ import annotations
@@ -31,26 +33,27 @@ if TYPE_CHECKING:
 
 RowsBy = Literal["server", "WAL", "pg_stat_statements"]
 
-# Batches that are foretold, and when waiting for commits no longer matters.
+# The batch sizes that are predicted, and the share of time below which waiting for commits does not matter.
 BATCHES = (1, 10, 100, 1_000, 10_000)
 ENOUGH_SHARE = 0.01
 
-# Fewer samples of active sessions say nothing.
+# Fewer samples of active sessions are not enough to conclude anything.
 LEAST_SAMPLES = 20
 
-# A probe differs from the commits beside a workload by a fifth or so.
+# The commits of a probe differ by about a fifth from those of the workload beside it.
 _CLEARLY_MORE = 1.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committer:
-    """An application that writes: the average sessions that it had in transactions, and what these did.
+    """An application that writes: its average number of sessions in transactions, and what these did.
 
-    `waiting` is the share of samples of them that waited for commits, `statements` what they waited in. `row_s` and
-    `commit_s` are what a row and a commit take; with `rows_per_commit` they are None where too little was seen. If it
-    is the only application that writes, its rows are the server's; if there are others, they are those of the
-    statements in which it waits for commits, or None. `rows_by` says which. Commits that are not counted so are
-    attributed by the time in which each application waits for them; where sessions are hidden, to nobody.
+    `waiting` is the share of their samples that waited for commits, `statements` are the statements that waited.
+    `row_s` and `commit_s` are the seconds that a row and a commit take; they and `rows_per_commit` are None if there
+    were too few samples. If no other application writes, all rows of the server are counted; else the rows of the
+    statements in which the application waits for commits, or None. `rows_by` says which. Commits that are not counted
+    by statement are divided among the applications by the time that each waits for commits; if sessions are hidden,
+    they are not attributed.
     """
 
     application: str
@@ -65,14 +68,14 @@ class Committer:
     commit_s: float | None
 
     def predict_s(self, rows: int, rows_per_commit: int) -> float | None:
-        """Return the seconds of one session for so many rows in such batches, None where too little was seen."""
+        """Return the seconds that one session takes for the rows in these batches, or None if that is not known."""
         if self.row_s is None or self.commit_s is None:
             return None
         return rows * self.row_s + math.ceil(rows / rows_per_commit) * self.commit_s
 
     @property
     def enough_rows(self) -> int | None:
-        """Return the rows per commit from which waiting for commits takes under 1 % of the time."""
+        """Return the least rows per commit with which waiting for commits takes less than 1 % of the time."""
         if not self.row_s or self.commit_s is None:
             return None
         return max(1, math.ceil(self.commit_s / self.row_s * (1 / ENOUGH_SHARE - 1)))
@@ -80,9 +83,9 @@ class Committer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitReport:
-    """What a run of samples says of commits; committers by the time in which they wait, longest first.
+    """The commits in a run of samples; committers are ordered by the time that they wait, longest first.
 
-    `hides_sessions`: others' sessions are there, of which the role may not see what they do.
+    `hides_sessions`: there are sessions of other roles, and this role may not see what they do.
     """
 
     elapsed_s: float
@@ -93,7 +96,7 @@ class CommitReport:
 
 
 class CommitMeter:
-    """Sees samples one by one, and keeps what each application spent in transactions."""
+    """Reads samples one by one, and keeps the time that each application spent in transactions."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._finder = CommitFinder(settings)
@@ -104,7 +107,7 @@ class CommitMeter:
         self._hides_sessions = False
 
     def see(self, sample: Sample) -> list[tuple[str, Moment]]:
-        """Take a sample; return the waits for commits that are certain by now, by the codes of their diagnoses."""
+        """Add a sample; return the waits that are now known to be for commits, with the codes of their diagnoses."""
         weight_s = weight_of(sample)
         self._elapsed_s += weight_s
         self._statements.see(sample)
@@ -118,7 +121,7 @@ class CommitMeter:
         return self._count_waits(self._finder.see(sample))
 
     def end(self) -> list[tuple[str, Moment]]:
-        """Return the waits for commits that are certain once there are no more samples."""
+        """Return the remaining waits for commits; call it after the last sample."""
         return self._count_waits(self._finder.end())
 
     def _count_waits(self, found: list[tuple[str, Moment]]) -> list[tuple[str, Moment]]:
@@ -127,9 +130,9 @@ class CommitMeter:
         return found
 
     def result(self, rates: Rates, *, probed_s: float | None = None) -> CommitReport:
-        """Return who waits for commits, and how long; `probed_s` is what a small commit takes, if it was measured."""
+        """Return which applications wait for commits; `probed_s` is the measured time of a small commit, or None."""
         waited_s = sum(spent.waiting_s for spent in self._seconds.values())
-        # The server counts all commits: those of hidden sessions would be attributed to who is seen.
+        # The server counts all commits: those of hidden sessions would be attributed to the visible applications.
         is_known = rates.writes_per_s is not None and not self._hides_sessions
         commits = rates.writes_per_s * self._elapsed_s if is_known and rates.writes_per_s is not None else None
         committers = []
@@ -147,7 +150,7 @@ class CommitMeter:
         )
 
     def _count(self, name: str, spent: _Seconds, rates: Rates, *, commits: float | None) -> _Counted:
-        """Return an application's commits and rows: the server's if no other writes, else those of its statements."""
+        """Return an application's commits and rows: the server's if no other writes, else its statements'."""
         if commits is None:
             return _Counted()
         others = [each for each, other in self._seconds.items() if other.writes and each != name]
@@ -165,7 +168,7 @@ class CommitMeter:
 def report_commits(
     samples: Iterable[Sample], *, settings: Mapping[str, str] | None = None, probed_s: float | None = None
 ) -> CommitReport:
-    """Return who waits for commits in a run of samples, and how long; `settings` are those of its recording."""
+    """Return which applications wait for commits in a run of samples; `settings` are the recording's."""
     meter, rates = CommitMeter(settings or {}), RatesMeter()
     for sample in samples:
         meter.see(sample)
@@ -175,13 +178,13 @@ def report_commits(
 
 
 def is_hidden(session: SessionSample) -> bool:
-    """Return whether it is another role's session of a database; background processes are in none, or shown."""
+    """Return whether the role may not see what a session does; background processes without a database do not count."""
     return session.backend_type is None and session.database is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Counted:
-    """An application's commits within the samples, and their rows; None where nothing says."""
+    """An application's commits within the samples, and their rows; None if not known."""
 
     commits: float | None = None
     rows_per_commit: float | None = None
@@ -190,10 +193,10 @@ class _Counted:
 
 @dataclass(slots=True)
 class _Seconds:
-    """What an application's sessions spent in transactions: by samples all, waiting for commits, and without a wait.
+    """The sampled time of an application's sessions in transactions: all, waiting for commits, and without a wait.
 
-    `writes`: one of its transactions had a number, or waited for its commit. `on_cpu_s` is the processor time of their
-    processes while they were `seen_s`, from each one's first sample to its last.
+    `writes`: one of its transactions had a transaction id, or waited for its commit. `on_cpu_s` is the processor time
+    of its backends during `seen_s`, the time from each backend's first sample to its last.
     """
 
     samples: int = 0
@@ -233,7 +236,7 @@ class _Seconds:
             return whole_s - probed_s, probed_s
         rows = 1 - self.waiting_s / self.working_s
         if self.seen_s:
-            # Other waits, and the client's time in transactions, as samples have them.
+            # Other waits, and the client's time in transactions, are taken from the samples.
             rows = max(rows, rows - self.running_s / self.working_s + min(1.0, self.on_cpu_s / self.seen_s))
         rows_s = min(1.0, rows) * whole_s
         return rows_s, whole_s - rows_s

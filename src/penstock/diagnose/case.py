@@ -1,4 +1,4 @@
-"""What all rules share: a recording's active sessions and rates, shares of time, and how sure they are."""
+"""What all rules share: a recording's active sessions and rates, shares of time, and the confidence in these."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
     from penstock.model.diagnosis import Confidence
     from penstock.model.recording import RecordingHeader, Sample
 
-# Fewer samples of active sessions say nothing.
+# Fewer samples of active sessions are not enough to conclude anything.
 _FEWEST_SAMPLES = 20
 
-# Standard errors: a share is known to about twice as many points, 6 and 14.
+# Standard errors; a share is certain to about twice as much, 6 and 14 percentage points.
 _HIGH_ERROR = 0.03
 _MEDIUM_ERROR = 0.07
 
-# Samples further apart count as independent.
+# Samples that are further apart count as independent.
 _CORRELATED_TICKS = 10
 
-# Enough of a statement to know it by.
+# How many characters are enough to recognize a statement.
 _NAME_LENGTH = 60
 
 
 class Rule(Protocol):
-    """Sees a recording sample by sample, and concludes at its end what limits the workload."""
+    """Reads a recording sample by sample, and concludes at its end what limits the workload."""
 
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
-        """Take a sample, with its active sessions."""
+        """Add a sample, with its active sessions."""
 
     def conclude(self, case: Case) -> list[Diagnosis]:
         """Return what was found."""
@@ -52,7 +52,7 @@ class Case:
     rates: Rates
 
     def sessions(self, moments: Ticks) -> float:
-        """Return how many sessions these are on average."""
+        """Return the average number of sessions in some moments."""
         return moments.seconds / self.elapsed_s
 
     def share(self, part: Ticks) -> float:
@@ -62,7 +62,7 @@ class Case:
     def conclude(
         self, code: str, part: Tally, evidence: Sequence[Evidence], *, among: Ticks | None = None, **words: str
     ) -> Diagnosis:
-        """Return a diagnosis of what a part of the moments shows; from too few of them its claim is put as a guess."""
+        """Return a diagnosis based on a part of the moments; if there are too few moments, its claim says "perhaps"."""
         moments = self.moments if among is None else among
         advice, share, confidence = ADVICE[code], share_of(part, moments), _judge(part, moments)
         claim = f"{100 * share:.0f} % of {advice.claim.format(**words)}"
@@ -82,7 +82,7 @@ class Case:
 
 
 def _who(part: Tally) -> list[Evidence]:
-    """Return the application and the statement that have most of these."""
+    """Return the application and the statement with the largest share of the part."""
     named = (("application", part.applications), ("statement", part.statements))
     found = [(what, shares.parts(1.0)[0]) for what, shares in named]
     return [number(f"of this, {what} {shorten(most.name)}", 100 * most.share, "%") for what, most in found]
@@ -104,11 +104,11 @@ def share_of(part: Ticks, moments: Ticks) -> float:
 
 
 def _judge(part: Ticks, moments: Ticks) -> Confidence:
-    """Return how sure a share is.
+    """Return the confidence in a share.
 
-    Sessions wait together in one tick, and likely for the same at the next: ticks are what varies, with their
-    covariances (Newey and West, 1987). The error is at least that of independent samples, whose share is drawn to the
-    middle (Agresti and Coull, 1998): ten of ten do not prove all.
+    Sessions of one tick are correlated, and so are those of neighbouring ticks. So the variance is computed over ticks,
+    with their covariances (Newey and West, 1987). The error is at least that of independent samples, whose share is
+    moved towards one half (Agresti and Coull, 1998), because ten of ten samples do not prove a share of 100 %.
     """
     count = moments.count
     if count < _FEWEST_SAMPLES:

@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from penstock.model.diagnosis import Diagnosis
     from penstock.model.recording import CounterRow, RecordingHeader, Sample
 
-# Below this, larger batches could not make a workload a tenth faster.
+# With a smaller share of waits, even larger batches do not make a workload a tenth faster.
 _LEAST_SHARE = 0.1
 
-# A server flushes the log at each segment's end too: with so much of it to a commit, that is what is waited for.
+# The server also flushes the WAL at the end of each segment. If there is this much WAL per commit, sessions wait for
+# these flushes, not for commits.
 _SEGMENT_BYTES = 16 * MIB
 
 # How many standbys a commit waits for, how many of them stream, and the names of those that do not.
@@ -36,7 +37,7 @@ _NAME = re.compile(r'"((?:[^"]|"")*)"|([^\s,"()]+)')
 
 
 class CommitWaits:
-    """The rule: what commits wait for, missing standbys apart from those that are there."""
+    """The rule for what commits wait for; waits for missing standbys are counted apart from those for present ones."""
 
     def __init__(self, header: RecordingHeader) -> None:
         self._header = header
@@ -47,7 +48,7 @@ class CommitWaits:
         self._lost: Missing | None = None
 
     def see(self, sample: Sample, _: Sequence[Moment]) -> None:
-        """Take a sample; what is missing is known by what was last read of the standbys."""
+        """Add a sample; which standbys are missing is known from the last reading of pg_stat_replication."""
         if (rows := sample.counters.get("pg_stat_replication")) is not None:
             self._missing = find_missing(self._header.settings.get(_STANDBY_NAMES, ""), rows)
         for code, moment in self._meter.see(sample):
@@ -90,7 +91,7 @@ class CommitWaits:
             first = committers[0]
             commit_s, now, rows, by = first.commit_s, first.rows_per_commit, first.enough_rows, first.rows_by
         if rows is not None and now is not None and now >= rows:
-            # By the clock its commits take under 1 % of the time, whatever the samples see.
+            # By its commit count, commits take less than 1 % of the time, even if the samples show more.
             return []
         how = "estimated from WAL" if by == "WAL" else f"by {by}" if by == "pg_stat_statements" else "counted"
         numbers = [
@@ -112,9 +113,9 @@ def _ends_segments(case: Case) -> bool:
 
 
 def find_missing(standby_names: str, standbys: Sequence[CounterRow]) -> Missing | None:
-    """Return what is missing by synchronous_standby_names and the rows of pg_stat_replication.
+    """Return the standbys of synchronous_standby_names that pg_stat_replication does not show as streaming.
 
-    None where enough is there, where none is asked for, and where the role may not see the rows.
+    Returns None if enough of them stream, if the setting names none, or if the role may not see the rows.
     """
     needed, names = parse_standby_names(standby_names)
     if not names or any(row.get("state") is None for row in standbys):
@@ -128,7 +129,7 @@ def find_missing(standby_names: str, standbys: Sequence[CounterRow]) -> Missing 
 
 
 def parse_standby_names(value: str) -> tuple[int, tuple[str, ...]]:
-    """Return for how many of which standbys a commit waits.
+    """Return how many standbys a commit waits for, and the names that they are chosen from.
 
     >>> parse_standby_names('ANY 2 (a1, "b-1", *)')
     (2, ('a1', 'b-1', '*'))

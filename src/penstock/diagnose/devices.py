@@ -1,4 +1,4 @@
-"""What the devices below a server's tablespaces did, and what is free on them."""
+"""Measures the I/O and the free space of the devices that hold a server's tablespaces."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 DATA = "pg_default"
 
 _QUARTERS = 4
-# A fall of less than this part of the mean one ends a trend.
+# The device does not fill steadily if one fall of the free space is less than this part of the mean fall.
 _LEAST_FALL = 0.3
 
 _COUNTERS = tuple(field.name for field in fields(DeviceCounters))
@@ -29,10 +29,10 @@ _NUMBERS = (*_COUNTERS, "free_bytes", "size_bytes")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceUse:
-    """A device between the first and the last reading; `tablespaces` are those on it, bytes those of the last.
+    """A device from the first to the last reading; `tablespaces` are on it; free and total size are of the last.
 
-    `least_free_bytes` is of all readings: a statement that found the disk full has given its space back when it failed.
-    `full_in_s` is the time until it is full at the rate seen, None if it does not fill.
+    `least_free_bytes` is the least of all readings: a statement that fails because the disk is full frees its space.
+    `full_in_s` is the time until the disk is full at the measured rate, None if it does not fill.
     """
 
     device: str
@@ -50,18 +50,18 @@ class DeviceUse:
         return DATA in self.tablespaces
 
     def as_metrics(self) -> dict[str, float | None]:
-        """Return the seven metrics of local storage under CloudWatch's names and in its units."""
+        """Return the seven metrics of local storage by CloudWatch's names, in its units."""
         return {**self.rates.as_metrics(), "FreeLocalStorage": self.free_bytes}
 
 
 class DeviceMeter:
-    """Sees samples one by one; keeps what was free at each reading."""
+    """Reads samples one by one; keeps the free space at each reading."""
 
     def __init__(self) -> None:
         self._seen: dict[str, _Seen] = {}
 
     def see(self, sample: Sample) -> None:
-        """Take a sample's reading, if it has one."""
+        """Add a sample's reading, if it has one."""
         for row in sample.counters.get("host_devices", ()):
             if are_counters(row):
                 device = str(row.get("device"))
@@ -70,13 +70,13 @@ class DeviceMeter:
                 self._seen[device].add(row)
 
     def result(self) -> tuple[DeviceUse, ...]:
-        """Return what each device did, the data directory's first; none that was read fewer than two times."""
+        """Return the use of each device with two readings or more, the data directory's first."""
         found = (_measure(device, seen) for device, seen in self._seen.items())
         return tuple(sorted((use for use in found if use is not None), key=lambda use: not use.has_data))
 
 
 def measure_devices(samples: Iterable[Sample]) -> tuple[DeviceUse, ...]:
-    """Return what each device did in a run of samples."""
+    """Return the use of each device in a run of samples."""
     meter = DeviceMeter()
     for sample in samples:
         meter.see(sample)
@@ -84,19 +84,19 @@ def measure_devices(samples: Iterable[Sample]) -> tuple[DeviceUse, ...]:
 
 
 def find_local_storage(samples: Sequence[Sample]) -> dict[str, object] | None:
-    """Return the newest of CloudWatch's metrics of local storage, by their names, with instance and measured_at."""
+    """Return CloudWatch's newest metrics of local storage, by their names, with instance and measured_at."""
     rows = (row for sample in reversed(samples) for row in sample.counters.get(LOCAL_STORAGE, ()))
     newest = next(rows, None)
     return None if newest is None else dict(newest)
 
 
 def local_metrics(row: Mapping[str, object]) -> dict[str, float]:
-    """Return what of a row are metrics of local storage."""
+    """Return the metrics of local storage in a row."""
     return {name: float(value) for name in LOCAL_METRICS if isinstance(value := row.get(name), int | float)}
 
 
 def are_counters(row: CounterRow) -> bool:
-    """Return whether a row has all numbers of a device: recordings may come from anywhere."""
+    """Return whether a row has all numbers of a device; a recording of another program may lack some."""
     return all(isinstance(row.get(name), int | float) for name in _NUMBERS)
 
 
@@ -141,10 +141,10 @@ def _counters(row: CounterRow) -> DeviceCounters:
 
 
 def time_until_full(at_s: Sequence[float], free: Sequence[float]) -> float | None:
-    """Return in how many seconds a device will be full at the rate seen, None where it does not fill.
+    """Return in how many seconds a device will be full at the measured rate, or None if it does not fill.
 
-    Temporary files come and go, and one that grows once is no trend: the device fills if the least that was free falls
-    from each quarter of the readings to the next, by a similar amount.
+    Temporary files are created and removed all the time, and one that grows once is not a trend. So the device fills
+    only if the least free space falls from each quarter of the readings to the next, by a similar amount.
     """
     if len(free) < _QUARTERS:
         return None

@@ -1,9 +1,9 @@
-"""Commits, rows, rollbacks and WAL a second over a run of samples.
+"""Computes commits, rows, rollbacks and WAL per second over a run of samples.
 
-While a procedure commits inside, the statistics views stand still, and all that it did arrives at once when it ends;
-the next transaction's number and the WAL position move meanwhile. Those numbers also go to subtransactions and to what
-is rolled back, and commits that write nothing take none. So the counters are believed, but not before a procedure has
-counted; and one that was at work before the first sample counts for no more commits than numbers were taken since.
+A procedure that commits updates the statistics views only when it ends, and then with all its commits at once. The next
+transaction id and the WAL position move meanwhile. But subtransactions and rolled-back transactions also take ids, and
+commits that write nothing take none. So the counters of the views are used, but only after a procedure has updated
+them. If a procedure was running before the first sample, it counts for at most as many commits as ids were taken since.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ if TYPE_CHECKING:
 
     from penstock.model.recording import CounterRow, Sample, SessionSample
 
-# What is read of pg_stat_database.
+# The columns of pg_stat_database that are used.
 _COUNTED = ("xact_commit", "xact_rollback", "tup_inserted", "tup_updated", "tup_deleted")
 
 # Measured on 18.4: an insert into a table of two integers with a primary key writes 130 bytes of WAL, a commit 40.
 _WAL_BYTES_PER_ROW = 130
 _WAL_BYTES_PER_COMMIT = 40
 
-# Sessions report what they did at most once a second, and PostgreSQL 14's collector is half a second behind.
+# Sessions report their counters at most once a second, and the collector of PostgreSQL 14 lags by half a second.
 _DELAY_S = 2.0
 
-# A procedure that has counted adds more commits and rows than this part of the transactions' numbers.
+# A procedure has updated the counters if more commits and rows were added than this part of the ids taken.
 _LEAST_ARRIVED = 0.05
 
-# Ages of a statement and of its transaction that differ by less are the same.
+# A statement and its transaction are the same age if their ages differ by less than this.
 _SAME_TIME_S = 0.0005
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """What was done a second; None where nothing says. `writes_per_s` are the commits that wrote, which alone flush.
+    """Rates per second; None if not known. `writes_per_s` counts the commits that wrote: only these flush the WAL.
 
-    `rows_per_commit` is of commits that wrote: as the server counted where `is_exact`, otherwise estimated from WAL.
+    `rows_per_commit` is of the commits that wrote: counted by the server if `is_exact`, else estimated from the WAL.
     """
 
     elapsed_s: float = 0.0
@@ -53,7 +53,7 @@ class Rates:
 
 
 class _Point(NamedTuple):
-    """A reading; commits, rollbacks and rows are what was added since the first one. `is_read`: the view had rows."""
+    """A reading; commits, rollbacks and rows count from the first reading. `is_read`: the view had rows."""
 
     at_s: float
     xid: int | None
@@ -78,12 +78,12 @@ class _Added:
 
     @property
     def writes(self) -> int:
-        """Return how many of the commits wrote, at most: each took a number, and changed a row."""
+        """Return at most how many commits wrote: each of these took a transaction id and changed a row."""
         return min(self.commits or 0, self.xids or 0, self.rows)
 
 
 class RatesMeter:
-    """Sees samples one by one; keeps a point for each reading of the counters, once a second."""
+    """Reads samples one by one; keeps a point for each reading of the counters, once a second."""
 
     def __init__(self) -> None:
         self._points: list[_Point] = []
@@ -94,7 +94,7 @@ class RatesMeter:
         self._sees_ages = False
 
     def see(self, sample: Sample) -> None:
-        """Take what a sample has read."""
+        """Add a sample."""
         now = _Point(sample.at_s, sample.progress.next_xid, sample.progress.wal_bytes, sample.own_commits)
         self._ends[1:] = [now]
         if any(map(_commits_inside, sample.sessions)):
@@ -108,7 +108,7 @@ class RatesMeter:
             self._points.append(now._replace(commits=commits, rollbacks=rollbacks, rows=changed, is_read=bool(rows)))
 
     def _count(self, rows: Sequence[CounterRow]) -> None:
-        """Add what each counter has risen since the last reading: a crash resets them in between."""
+        """Add the rise of each counter since the last reading; a crash may have reset the counters in between."""
         if self._before is not None:
             for row in rows:
                 before = self._before.get(row.get("datname"), {})
@@ -116,7 +116,7 @@ class RatesMeter:
         self._before = {row.get("datname"): {name: row.get(name) for name in _COUNTED} for row in rows}
 
     def result(self) -> Rates:
-        """Return the rates from the first to the last reading of the counters; less than two seconds say little."""
+        """Return the rates from the first to the last reading of the counters; they are coarse under two seconds."""
         points = self._points if len(self._points) > 1 else self._ends
         if not points or points[-1].at_s <= points[0].at_s:
             return Rates()
@@ -137,7 +137,7 @@ class RatesMeter:
         )
 
     def _count_commits(self, points: Sequence[_Point], added: _Added) -> tuple[float | None, float | None]:
-        """Return the commits, and those that wrote what was counted: None where not all is counted yet."""
+        """Return the commits, and those that wrote; None for a number that the server has not counted completely."""
         commits, xids = added.commits, added.xids
         if commits is None or xids is None:
             return (xids, None) if commits is None else (commits, commits)
@@ -149,7 +149,7 @@ class RatesMeter:
         return min(commits, xids + read_only), commits - read_only
 
     def _sees_transactions(self) -> bool:
-        """Return whether a procedure would have been seen, and ordinary commits have been counted."""
+        """Return whether the samples would show a procedure, and are long enough that commits have been counted."""
         return self._sees_ages and self._ends[-1].at_s - self._ends[0].at_s >= _DELAY_S
 
 
@@ -162,14 +162,14 @@ def measure_rates(samples: Iterable[Sample]) -> Rates:
 
 
 def _commits_inside(session: SessionSample) -> bool:
-    """Return whether a statement has committed inside: its transaction is younger than it."""
+    """Return whether a statement has committed while it runs: its transaction is younger than the statement."""
     if session.state != "active" or session.query_s is None or session.transaction_s is None:
         return False
     return session.query_s - session.transaction_s > _SAME_TIME_S
 
 
 def _has_counted(points: Sequence[_Point], seen_s: float, xids: int) -> bool:
-    """Return whether a procedure that was last seen at that time has counted what it did."""
+    """Return whether a procedure that was last seen at `seen_s` has updated the counters."""
     before = max((number for number, point in enumerate(points) if point.at_s < seen_s), default=len(points) - 1)
     arrived = _add(points[before], points[-1])
     is_much = (arrived.commits or 0) + arrived.rows > _LEAST_ARRIVED * xids
@@ -177,7 +177,7 @@ def _has_counted(points: Sequence[_Point], seen_s: float, xids: int) -> bool:
 
 
 def _count_read_only(points: Sequence[_Point]) -> float:
-    """Return how many commits wrote nothing, by the usual rate: in some seconds procedures count all at once."""
+    """Return how many commits wrote nothing, from the median rate: a procedure updates the counters in one second."""
     elapsed_s = points[-1].at_s - points[0].at_s
     pieces = min(9, len(points) - 1, int(elapsed_s / _DELAY_S))
     edges = [number * (len(points) - 1) // pieces for number in range(pieces + 1)] if pieces > 1 else []
@@ -200,7 +200,7 @@ def _add(first: _Point, last: _Point) -> _Added:
 
 
 def _rise(before: CounterRow, after: CounterRow, name: str) -> int:
-    """Return what was added to a counter: all of it where it was reset, or its database created, in between."""
+    """Return the rise of a counter; if it was reset or its database created in between, its whole value."""
     then, now = before.get(name), after.get(name)
     if not isinstance(now, int):
         return 0

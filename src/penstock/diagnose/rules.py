@@ -1,4 +1,4 @@
-"""What limits a recorded workload."""
+"""Applies all rules to a recording, to find what limits the workload."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """What limits the workload, by share of time, and what was waited for altogether.
+    """What limits the workload, by share of time, and all waits.
 
-    `hides_sessions`: there were other roles' sessions, of which the role may not see what they do.
+    `hides_sessions`: there were sessions of other roles, and this role may not see what they do.
     """
 
     diagnoses: tuple[Diagnosis, ...]
@@ -33,7 +33,7 @@ class Findings:
 
 
 def examine(recording: Recording) -> Findings:
-    """Return what a recording shows. Its samples are read once, one after the other, and none is kept."""
+    """Return the findings from a recording. Its samples are read once, one after the other, and none is kept."""
     rules: list[Rule] = [CommitWaits(recording.header), LockWaits(), TemporaryWork(), ClientWaits(), Processors()]
     activity, rates = ActivityMeter(), RatesMeter()
     hides_sessions = False
@@ -51,7 +51,7 @@ def examine(recording: Recording) -> Findings:
         rates=rates.result(),
     )
     found = [diagnosis for rule in rules for diagnosis in rule.conclude(case)]
-    # What limits nothing, but puzzles, is last.
+    # A diagnosis that names no limit, but a contradiction, is last.
     found.sort(key=lambda each: (each.code == "waits-disagree-with-cpu", -each.share))
     return Findings(diagnoses=tuple(found), activity=activity.result(), hides_sessions=hides_sessions)
 

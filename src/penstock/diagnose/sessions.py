@@ -1,4 +1,4 @@
-"""Whether sessions wait for each other's locks, for their clients, or for processors."""
+"""Rules for sessions that wait for each other's locks, for their clients, or for processors."""
 
 from __future__ import annotations
 
@@ -19,37 +19,39 @@ if TYPE_CHECKING:
 
 _CPU_WAIT = CPU.lower()
 
-# Two sessions, or more.
+# Several sessions are at least two.
 _SEVERAL = 2
 
-# Short waits for locks are how transactions take turns.
+# A smaller share of lock waits is normal.
 _LEAST_LOCKED = 0.1
 
-# Bound by their clients are transactions that wait for them most of the time.
+# Transactions are client-bound if they wait for their clients at least this share of the time.
 _LEAST_CLIENT = 0.5
 
-# Who cancels by hand a transaction that is younger ends another's statement: by then it is over.
+# Cancelling a younger transaction is not suggested: it is over before anybody can type that, and the command would
+# cancel the session's next statement.
 _LEAST_PATIENCE_S = 1.0
 
-# What has run for less may have ended between two readings of one sample.
+# A statement that has run for less may have ended between the two readings of one sample.
 _LEAST_STATEMENT_S = 0.1
 
-# One that is idle in a transaction for longer has been left there, and is not between two statements.
+# A session that is idle in a transaction for longer is not between two statements: its transaction was left open.
 _BETWEEN_STATEMENTS_S = 5.0
 
-# Begins of one transaction, each by its age and this host's clock, are not further apart.
+# Computed from its age and this host's clock, the begin of one transaction varies by less than this.
 _SAME_BEGIN_S = 1.0
 
-# From here on, a processor is rarely free when one is wanted.
+# If processors are this busy, a session often waits for one.
 _BUSY = 0.8
 
-# Waits and processors disagree where at least half of the time waits, and as much of a processor is busy besides.
+# Waits and processors disagree if at least half of active time waits, and at least half a processor is busy that no
+# session explains.
 _LEAST_WAITING = 0.5
 _LEAST_UNEXPLAINED_CPUS = 0.5
 
 
 class LockWaits:
-    """The rule: whether sessions wait for locks, and who holds them."""
+    """The rule for sessions that wait for locks, and the sessions that hold these."""
 
     def __init__(self) -> None:
         self._part = Tally()
@@ -61,7 +63,7 @@ class LockWaits:
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
         """Take a sample."""
         for moment in moments:
-            # Who extends a table holds that lock for a moment: nobody is to blame for it.
+            # The lock to extend a table is held only for a moment, so no single session is the cause.
             if not moment.wait.startswith("lock:") or moment.wait == "lock:extend":
                 continue
             self._part.add(moment)
@@ -92,7 +94,7 @@ class LockWaits:
 
 
 def _head_of_queue(sample: Sample, waiting: SessionSample) -> tuple[int | None, SessionSample | None]:
-    """Return whom a session waits for in the end, with its session where the sample has it."""
+    """Return the pid at the head of the queue that a session waits in, and its session if the sample has it."""
     sessions = {session.pid: session for session in sample.sessions}
     passed: list[int] = []
     session: SessionSample | None = waiting
@@ -114,7 +116,7 @@ def _describe_holder(pid: int | None, session: SessionSample | None) -> str:
 
 
 def _release(pid: int | None, session: SessionSample | None, *, outlasts: bool) -> str:
-    """Return what ends the waits; `outlasts`: the holder is older than the waits, and likely to be there still."""
+    """Return how to end the waits; `outlasts`: the holder is older than the waits, so it probably still runs."""
     if pid == 0:
         return "Find it in pg_prepared_xacts, and end it with COMMIT PREPARED or ROLLBACK PREPARED."
     if session is not None and _is_idle_in_transaction(session):
@@ -128,7 +130,7 @@ def _release(pid: int | None, session: SessionSample | None, *, outlasts: bool) 
 
 
 class ClientWaits:
-    """The rule: whether open transactions wait for their clients, in a statement or between two."""
+    """The rule for open transactions that wait for their clients, in a statement or between two."""
 
     def __init__(self) -> None:
         self._inside = Tally()
@@ -152,7 +154,7 @@ class ClientWaits:
                     self._pids.add(session.pid)
 
     def conclude(self, case: Case) -> list[Diagnosis]:
-        """Return whether transactions wait for their clients; a single one, however it is spent, is no workload."""
+        """Return whether transactions wait for their clients; a single idle transaction does not count."""
         first_s, last_s = self._begins_s
         is_one = len(self._pids) < _SEVERAL and last_s - first_s < _SAME_BEGIN_S
         part, moments = Tally(), Ticks()
@@ -171,10 +173,10 @@ class ClientWaits:
 
 
 def _is_torn(moment: Moment) -> bool:
-    """Whether a session may have become idle between the reading of its state and that of its wait.
+    """Whether a session may have become idle after its state was read and before its wait event was read.
 
-    The server copies the states of all sessions first (pgstat_read_current_status, in backend_status.c); where the
-    processors are busy, a short statement has ended by the time that its session's wait is read.
+    The server copies the states of all sessions first (pgstat_read_current_status in backend_status.c). If processors
+    are busy, a short statement may have ended before its session's wait event is read.
     """
     query_s = moment.session.query_s
     return query_s is not None and query_s < _LEAST_STATEMENT_S
@@ -185,7 +187,7 @@ def _is_idle_in_transaction(session: SessionSample) -> bool:
 
 
 class Processors:
-    """The rule: whether processors are all busy, or busier than samples of waits explain."""
+    """The rule for processors that are all busy, or busier than the sampled waits explain."""
 
     def __init__(self) -> None:
         self._running = Tally()

@@ -1,7 +1,7 @@
-"""Rows and calls of the statements in which an application waits for its commits, by pg_stat_statements.
+"""Counts rows and calls of the statements in which an application waits for commits, from pg_stat_statements.
 
-A statement that waits for its commit commits by itself, so its calls are commits. Where COMMIT or a procedure waits,
-the rows are those of other statements, and nothing is said.
+A statement that waits for its commit is a transaction by itself, so its calls are commits. If COMMIT or a procedure
+waits, the rows belong to other statements, and nothing is counted.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _VIEW = "pg_stat_statements"
 # Calls and rows.
 _Counts: TypeAlias = tuple[int, int]
 
-# More than one application.
+# In place of an application's name: several applications run the statement.
 _SEVERAL = object()
 
 
 class StatementMeter:
-    """Sees samples one by one; keeps the calls and rows of each statement, and which application runs it."""
+    """Reads samples one by one; keeps the calls and rows of each statement, and which application runs it."""
 
     def __init__(self) -> None:
         self._first: dict[tuple[object, ...], _Counts] = {}
@@ -32,26 +32,26 @@ class StatementMeter:
         self._users: dict[int, object] = {}
 
     def see(self, sample: Sample) -> None:
-        """Take what a sample has read."""
+        """Add a sample's reading of pg_stat_statements, if it has one."""
         rows = sample.counters.get(_VIEW)
         for row in rows or ():
             calls, count = row.get("calls"), row.get("rows")
             if isinstance(calls, int) and isinstance(count, int):
                 key = row.get("queryid"), row.get("userid"), row.get("dbid"), row.get("toplevel")
-                # Later readings have what has changed: one that comes new began after the first.
+                # Later readings have only rows that changed, so a new row in them counts from zero.
                 self._first.setdefault(key, (0, 0) if self._is_read else (calls, count))
                 self._last[key] = calls, count
         self._is_read = self._is_read or rows is not None
 
     def see_session(self, session: SessionSample, application: str) -> None:
-        """Take who runs a statement."""
+        """Record which application runs a session's statement."""
         if session.query_id is not None:
             known = self._users.setdefault(session.query_id, application)
             if known != application:
                 self._users[session.query_id] = _SEVERAL
 
     def count(self, application: str, query_ids: Iterable[int | None]) -> _Counts | None:
-        """Return the calls and rows of statements, None unless they are this application's alone and all have rows."""
+        """Return the calls and rows of statements, or None if another application runs one, or one changed no rows."""
         calls = rows = 0
         for query_id in query_ids:
             if query_id is None or self._users.get(query_id) != application:

@@ -1,4 +1,4 @@
-"""Whether a workload waits for its temporary files, on which disk, and whether that one runs out of space."""
+"""The rule for workloads that wait for temporary files, and for disks with temporary files that run out of space."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ if TYPE_CHECKING:
     from penstock.model.diagnosis import Diagnosis, Evidence
     from penstock.model.recording import CounterRow, Sample
 
-# Reads and writes of spills and of files shared by parallel workers, by PostgreSQL's wait_event_names.txt.
+# Wait events of spills and of files shared by parallel workers (PostgreSQL's wait_event_names.txt).
 _SPILL_WAITS = frozenset(("io:buffileread", "io:buffilewrite", "io:buffiletruncate"))
 
-# Below this, no disk could make a workload a tenth faster.
+# With a smaller share of waits, even a faster disk does not make a workload a tenth faster.
 _LEAST_SHARE = 0.1
 
-# A device that has work for so much of the time is what is waited for.
+# If a device is busy for this share of the time, sessions wait for the device.
 _BUSY = 0.8
 
 _KINDS = ("Write", "Read")
 
-# Of a device that is full to this, or will be full so soon at the rate seen, somebody should know.
+# Report a device with less than this share free, or one that will be full within this time at the measured rate.
 _LEAST_FREE = 0.1
 _SOON_S = 600.0
 
 
 class TemporaryWork:
-    """The rule: what temporary files are waited for, and whether their disk runs out of space."""
+    """The rule: whether sessions wait for temporary files, and whether the disk of these runs out of space."""
 
     def __init__(self) -> None:
         self._spilling = Tally()
@@ -54,7 +54,7 @@ class TemporaryWork:
         self._devices.see(sample)
         self._see_files(sample)
         for row in sample.counters.get(LOCAL_STORAGE, ()):
-            # The newest is read each second, and measured each minute.
+            # The newest metrics are read every second, but CloudWatch measures them every minute.
             if not self._storage or self._storage[-1].get("measured_at") != row.get("measured_at"):
                 self._storage.append(row)
         for moment in moments:
@@ -67,7 +67,7 @@ class TemporaryWork:
                         self._users.setdefault(name, Tally()).add(moment)
 
     def _see_files(self, sample: Sample) -> None:
-        """Keep whose files lie in which tablespace, and the most bytes that were seen at once."""
+        """Record which sessions have files in each tablespace, and the most bytes of these at one time."""
         if (files := sample.counters.get("temp_files")) is None:
             return
         now: dict[str, float] = {}
@@ -80,7 +80,7 @@ class TemporaryWork:
             self._most_bytes[name] = max(self._most_bytes.get(name, 0.0), size_bytes)
 
     def conclude(self, case: Case) -> list[Diagnosis]:
-        """Return what temporary files are waited for, and whether a disk runs out of space."""
+        """Return whether sessions wait for temporary files, and whether a disk runs out of space."""
         devices = self._devices.result()
         low = (self._find_low_space(case, device) for device in devices)
         found = [self._find_waits(case, devices), *low, self._find_low_local_storage(case)]
@@ -90,23 +90,24 @@ class TemporaryWork:
         part = self._spilling
         if case.share(part) < _LEAST_SHARE:
             return None
-        places = self._most_bytes
-        place = max(places, key=lambda name: places[name]) if places else None
-        device = next((use for use in devices if place in use.tablespaces), None)
+        sizes = self._most_bytes
+        tablespace = max(sizes, key=lambda name: sizes[name]) if sizes else None
+        device = next((use for use in devices if tablespace in use.tablespaces), None)
         evidence = [number("sessions that wait for temporary files, on average", case.sessions(part))]
-        if place is not None:
-            evidence.append(number(f"temporary files in tablespace {place}, at most", places[place] / MB, "MB"))
+        if tablespace is not None:
+            most_mb = sizes[tablespace] / MB
+            evidence.append(number(f"temporary files in tablespace {tablespace}, at most", most_mb, "MB"))
         if device is None:
             return _conclude_elsewhere(case, part, evidence, self._storage[-1] if self._storage else None)
         evidence += _describe(device)
         if device.rates.busy < _BUSY:
-            # Most of the time the device has nothing to do: the sessions wait for the cache, or for processors.
+            # The device is often idle: the sessions wait for the operating system's cache, or for processors.
             return case.conclude("temp-spill", part, evidence)
         code = "temp-spill-on-data-volume" if device.has_data else "temp-disk-slow"
         return case.conclude(code, part, evidence, device=device.device)
 
     def _find_low_space(self, case: Case, device: DeviceUse) -> Diagnosis | None:
-        """Return whether a disk that temporary files lie on is nearly full; its share is of sessions that have them."""
+        """Return whether a disk with temporary files is nearly full; the share is of sessions with files there."""
         names = [name for name in device.tablespaces if name in self._users]
         left_s = device.full_in_s
         is_low = device.least_free_bytes < _LEAST_FREE * device.size_bytes
@@ -125,7 +126,7 @@ class TemporaryWork:
         return case.conclude("temp-space-low", part, evidence, device=device.device, free=free, when=when)
 
     def _find_low_local_storage(self, case: Case) -> Diagnosis | None:
-        """Return whether an instance's local storage will soon be full; CloudWatch does not say how large it is."""
+        """Return whether an instance's local storage will soon be full; CloudWatch does not report its size."""
         if not self._storage or not self._anyone.count:
             return None
         read = [(_measured_at(row), local_metrics(row).get("FreeLocalStorage")) for row in self._storage]
@@ -143,7 +144,7 @@ class TemporaryWork:
 
 
 def _conclude_elsewhere(case: Case, part: Tally, evidence: list[Evidence], row: CounterRow | None) -> Diagnosis:
-    """Return what is waited for on a server whose devices are not seen: RDS tells of local storage alone."""
+    """Return the diagnosis for a server whose devices cannot be read: on RDS only metrics of local storage exist."""
     metrics = {} if row is None else local_metrics(row)
     kinds = [(metrics.get(f"{kind}IOPSLocalStorage"), metrics.get(f"{kind}LatencyLocalStorage")) for kind in _KINDS]
     evidence = [*evidence]
@@ -151,7 +152,7 @@ def _conclude_elsewhere(case: Case, part: Tally, evidence: list[Evidence], row: 
         if iops and latency_s is not None:
             evidence.append(number(f"local storage by CloudWatch: {kind.lower()}s", iops, "/s"))
             evidence.append(number(f"local storage by CloudWatch: time for a {kind.lower()}", 1e3 * latency_s, "ms"))
-    # Little's law: under so many I/Os in flight on average, it is idle for a part of the time.
+    # Little's law: if fewer I/Os than this are in flight on average, the device is idle for a part of the time.
     if sum((iops or 0.0) * (latency_s or 0.0) for iops, latency_s in kinds) < _BUSY:
         return case.conclude("temp-spill", part, evidence)
     return case.conclude("temp-disk-slow", part, evidence, device="local storage")
@@ -175,5 +176,5 @@ def _measured_at(row: CounterRow) -> datetime | None:
     try:
         return datetime.fromisoformat(str(row.get("measured_at")))
     except ValueError:
-        # Recordings may come from anywhere.
+        # A recording of another program may have anything here.
         return None

@@ -1,8 +1,9 @@
-"""Which waits are a commit's: a long transaction waits for the same flush while it writes, and no batch saves that.
+"""Finds which waits for the flush of WAL are waits for a commit.
 
-The server flushes the log at each segment's end too, and when its buffers are full. A commit is the last that a
-transaction does. So a wait for the local flush is not the commit's if the same transaction is seen doing something else
-afterwards; nor in a transaction of over a second that did something else before, of which its commit is a small part.
+The server also flushes the WAL at each segment's end and when its buffers are full, so a long transaction waits for
+flushes while it writes; larger batches do not avoid these. The commit is the last thing that a transaction does. So a
+wait for the local flush is not for the commit if a later sample shows the same transaction doing something else. Nor is
+it if the transaction is older than a second and did something else before: its commit is then a small part of it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from penstock.diagnose.activity import Moment
     from penstock.model.recording import Sample, SessionSample
 
-# By the code of their diagnosis: the local flush, or another's behind which one waits; a standby; Aurora's storage.
+# Wait events, with the codes of their diagnoses: the session's own local flush, or another session's flush that it
+# waits for; a standby; Aurora's storage.
 LOCAL_FLUSH = "commit-local-flush"
 COMMIT_WAITS = {
     "io:walsync": LOCAL_FLUSH,
@@ -27,28 +29,28 @@ COMMIT_WAITS = {
     "io:xactsync": "commit-aurora-storage",
 }
 
-# These write and flush by one call, which the server shows as a write.
+# With these values of wal_sync_method one call writes and flushes, and the server shows it as a write.
 _FLUSH_BY_WRITE = frozenset(("open_datasync", "open_sync"))
 
-# A commit that takes a tenth of a longer transaction would take a tenth of a second.
+# In a longer transaction, a commit that takes a tenth of the time would take more than a tenth of a second.
 _LONG_S = 1.0
 
 
 def find_commit_waits(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return the code of each wait for a commit, by the settings of a recording."""
+    """Return the code for each wait event that may be for a commit, given the settings of a recording."""
     flush = {"io:walwrite": LOCAL_FLUSH} if settings.get("wal_sync_method") in _FLUSH_BY_WRITE else {}
     return COMMIT_WAITS | flush
 
 
 def is_working(session: SessionSample) -> bool:
-    """Return whether a client's session is in a transaction; autovacuum commits for nobody."""
+    """Return whether a client's session is in a transaction; autovacuum workers do not count."""
     is_client = session.backend_type != "autovacuum worker"
     return is_client and (is_active(session) or (session.state or "").startswith("idle in transaction"))
 
 
 @dataclass(slots=True)
 class _Transaction:
-    """One that is open: its waits for the local flush since it was last seen doing something else."""
+    """An open transaction: its waits for the local flush since the last sample that shows it doing something else."""
 
     waits: list[Moment] = field(default_factory=list)
     has_worked: bool = False
@@ -56,7 +58,7 @@ class _Transaction:
 
 
 class CommitFinder:
-    """Sees samples one by one, and tells which sessions waited for their commits, once that is certain."""
+    """Reads samples one by one, and returns the waits for commits, once it is certain that they are."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._codes = find_commit_waits(settings)
@@ -65,7 +67,7 @@ class CommitFinder:
         self._at_s = 0.0
 
     def see(self, sample: Sample) -> list[tuple[str, Moment]]:
-        """Take a sample; return the waits that are certain by now, with their codes."""
+        """Add a sample; return the waits that are now known to be for commits, with their codes."""
         self._tick += 1
         since_s, self._at_s = sample.at_s - self._at_s, sample.at_s
         weight_s = weight_of(sample)
@@ -74,7 +76,7 @@ class CommitFinder:
         for session in filter(is_working, sample.sessions):
             code = self._codes.get(spell_wait(session)) if session.wait_event_type and is_active(session) else None
             age_s = session.transaction_s
-            # It began before the last sample: it is the one that was seen then.
+            # If it began before the last sample, it is the transaction that the last sample shows.
             is_same = age_s is not None and age_s > since_s and session.pid in before
             now = before.pop(session.pid) if is_same else _Transaction()
             if code == LOCAL_FLUSH:
@@ -91,14 +93,14 @@ class CommitFinder:
         return found
 
     def end(self) -> list[tuple[str, Moment]]:
-        """Return what is left of the transactions that were open at the end."""
+        """Return the waits for commits of the transactions that were open at the last sample."""
         left = [each for open_ in self._open.values() for each in _conclude(open_)]
         self._open = {}
         return left
 
 
 def _conclude(ended: _Transaction) -> Iterator[tuple[str, Moment]]:
-    """Yield the waits that a transaction ended with, if they are its commit's."""
+    """Yield the last waits of a transaction, if they are for its commit."""
     if not (ended.has_worked and ended.age_s > _LONG_S):
         for moment in ended.waits:
             yield LOCAL_FLUSH, moment
