@@ -1,1 +1,1 @@
-"""The user's own statements, with their temporary work in one place and in another, compared."""
+"""Runs the user's own statements with temporary work in one place and in another, and compares the times."""

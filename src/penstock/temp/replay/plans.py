@@ -1,7 +1,7 @@
-"""What a plan of EXPLAIN (ANALYZE, BUFFERS) says of spills. Pure.
+"""Finds spills in a plan of EXPLAIN (ANALYZE, BUFFERS). Pure.
 
 Source: src/backend/commands/explain.c: "Sort Space Type", "Hash Batches", "Disk Usage" and the blocks of temporary
-files, which a node has with those of all below it.
+files. The blocks of a node include those of all nodes below it.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
     Plan = dict[str, Any]
 
-# On disk a row of a sort has no header of a tuple in memory, nor its pointer: about half of what memory takes.
+# A sorted row on disk lacks the tuple header and the pointer that it has in memory, so it takes about half as much.
 _MEMORY_FACTOR = 2.5
 _LEAST_NEEDED = MIB
 
 
 def find_spills(plan: Plan, *, block_bytes: int) -> tuple[Spill, ...]:
-    """Return the nodes that wrote or read temporary files themselves, the largest first."""
+    """Return the plan nodes that wrote or read temporary files themselves, the largest first."""
     found = [_describe(node, block_bytes) for node in walk_nodes(plan)]
     return tuple(
         sorted(

@@ -1,8 +1,8 @@
-"""Replays statements: at each number of sessions, both places in each round, behind a warm-up of both.
+"""Replays statements: for each number of sessions, a warm-up at both places, then rounds that run at both places.
 
-What a machine does meanwhile may favour whoever comes first, so the order in each round is drawn.
+The order of the places in each round is random, because other work on the machine may favour the first or the second.
 
-All sessions run the same statement at the same time. Placement is a setting of the session, so nothing is restarted.
+All sessions run the same statement at the same time. The place is a setting of the session, so nothing is restarted.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ if TYPE_CHECKING:
 _START_TIMEOUT_S = 60.0
 _DISK_FULL = "53100"
 
-# Of the machine's memory, what a trial may give to all sessions' sorts and hashes together.
+# A trial gives all sessions' sorts and hashes together at most this fraction (one in four) of the machine's memory.
 _MEMORY_SHARE = 4
-# Each session may have two workers beside it, and each of them its own memory.
+# Each session may have two parallel workers, and each process has its own work_mem.
 _PROCESSES = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where temporary work goes: tablespaces, and temp_tablespaces' text that names them, on a server.
+    """A place for temporary work on a server: `names` of tablespaces; `tablespaces` is the value of temp_tablespaces.
 
-    `memory_bytes` is the server's, or for one elsewhere a guess that is rather too small.
+    `memory_bytes` is the server's memory; for a server on another machine, a guess that is rather too small.
     """
 
     names: tuple[str, ...]
@@ -59,13 +59,13 @@ class Place:
 
     @property
     def name(self) -> str:
-        """Return the tablespaces to be shown."""
+        """Return the names of the tablespaces, to show them."""
         return ", ".join(self.names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayRequest:
-    """What is to be replayed, by how many sessions, how often; `seed` draws the order of the places."""
+    """What to replay, with how many sessions, and how often; `seed` decides the order of the places."""
 
     statements: tuple[str, ...]
     concurrencies: tuple[int, ...]
@@ -77,9 +77,9 @@ class ReplayRequest:
 
 
 def open_place(factory: ConnectionFactory, tablespace: str | None, *, allows_superuser: bool) -> Place:
-    """Return a place: a tablespace, None for what temp_tablespaces is for the role.
+    """Return the place of a tablespace; None means the role's present temp_tablespaces.
 
-    Raises TargetError for a superuser, and for a name that the server refuses; ServerError.
+    Raises TargetError for a superuser, and for a name that the server refuses; raises ServerError.
     """
     with factory.connect(label="replay") as connection:
         factory.refuse_pooler("replay statements")
@@ -91,11 +91,11 @@ def open_place(factory: ConnectionFactory, tablespace: str | None, *, allows_sup
                 "undo SET ROLE.",
                 hint="Connect as a role that is no superuser's member; --as-superuser does it all the same.",
             )
-        # Servers are given a quarter of memory for shared_buffers, rarely less.
+        # Guess the memory as four times shared_buffers, which is rarely less than a quarter of it.
         memory = memory_bytes(connection.info.backend_pid) if server.is_local else 4 * facts.shared_buffers_bytes
         value = facts.temp_tablespaces if tablespace is None else quote_name(tablespace)
         if tablespace is not None:
-            # Stored settings may name what does not exist, or is not granted; PostgreSQL then says nothing.
+            # Check a given name only: PostgreSQL ignores missing or not granted tablespaces in a stored setting.
             check_place(connection, value)
     names = parse_setting(value) or (DEFAULT_TABLESPACE,)
     directory = facts.directories.get(names[0]) if server.is_local else None
@@ -117,10 +117,10 @@ def replay(
     skipped: Sequence[Skipped] = (),
     say: Callable[[str], None] = lambda _: None,
 ) -> ReplayResult:
-    """Replay all statements at all numbers of sessions; a statement that fails is told in its comparison.
+    """Replay all statements with all numbers of sessions; a comparison records if its statement failed.
 
-    Ctrl-C ends it: what was measured until then is returned, marked so. Raises ServerError where no session opens
-    before anything was measured.
+    Ctrl-C ends the replay: the result has what was measured until then, and `is_interrupted`. Raises ServerError if no
+    session can be opened before anything was measured.
     """
     comparisons: list[Comparison] = []
     is_interrupted = False
@@ -133,7 +133,7 @@ def replay(
                 with comparing:
                     comparisons.append(comparing.compare(number, statement))
             except PenstockError as error:
-                # More sessions than the server has room for
+                # For example, more sessions than max_connections allows
                 if not any(each.first for each in comparisons):
                     raise
                 why = " ".join(filter(None, (error.message, error.detail)))
@@ -159,7 +159,7 @@ def replay(
 
 
 def find_shared(first: Device | None, second: Device | None) -> str | None:
-    """Return the device that both places are on, None for two, or where that cannot be seen."""
+    """Return the device that both places are on, or None if there are two devices or they are not known."""
     if first is None or second is None:
         return None
     is_one = first.name == second.name or bool({*first.disks} & {*second.disks})
@@ -168,7 +168,7 @@ def find_shared(first: Device | None, second: Device | None) -> str | None:
 
 @dataclass
 class _Comparing:
-    """One statement at one number of sessions, which are open as long as this is."""
+    """Compares one statement with one number of sessions; the sessions are open within the context."""
 
     request: ReplayRequest
     places: tuple[Place, Place]
@@ -197,7 +197,7 @@ class _Comparing:
         return all(self.runs)
 
     def compare(self, number: int, statement: str) -> Comparison:
-        """Return what the rounds came to, behind one run at each place that is not counted."""
+        """Run all rounds, after one run at each place that is not counted, and return their comparison."""
         try:
             for place in (0, 1):
                 self._run(place, statement)
@@ -213,7 +213,7 @@ class _Comparing:
     def conclude(
         self, number: int, statement: str, *, trial: Trial | None = None, failure: str | None = None
     ) -> Comparison:
-        """Return the runs so far."""
+        """Return the comparison of the runs so far."""
         return Comparison(
             number=number,
             statement=statement,
@@ -226,7 +226,7 @@ class _Comparing:
         )
 
     def cancel(self) -> None:
-        """Cancel what runs."""
+        """Cancel the running statements."""
         for session in {*self._opened[0], *self._opened[1]}:
             session.cancel()
 
@@ -240,7 +240,7 @@ class _Comparing:
         return opened
 
     def _run(self, number: int, statement: str, *, work_mem_bytes: int | None = None) -> Run:
-        """Run a statement at a place; where the second one's disk is full, by the server's default."""
+        """Run a statement at a place; if the second place's disk is full, run it in the default tablespace."""
         try:
             return self._run_at(number, self.places[number].tablespaces, statement, work_mem_bytes)
         except PenstockError as error:
@@ -283,14 +283,14 @@ class _Comparing:
             try:
                 found = [future.result() for future in futures]
             except BaseException:
-                # The pool waits for the others, which would go on to their end.
+                # The pool waits for the other sessions, so cancel their statements.
                 for session in sessions:
                     session.cancel()
                 raise
             return time.perf_counter() - began_s, found
 
     def _try_remedy(self, statement: str) -> Trial | None:
-        """Run the statement once at the first place with the work_mem that its spills ask for, where memory allows."""
+        """Run the statement once at the first place with the work_mem that its spills need, if memory allows."""
         place, last = self.places[0], self.runs[0][-1]
         if not self.request.tries_remedy or not last.spills:
             return None
@@ -301,6 +301,6 @@ class _Comparing:
         try:
             run = self._run(0, statement, work_mem_bytes=wanted)
         except PenstockError:
-            # Its own run has shown what it takes; that more memory does not help is no failure of the replay.
+            # The trial is extra: if it fails, the replay's own runs are still valid.
             return None
         return Trial(work_mem_bytes=wanted, elapsed_s=run.elapsed_s, written_bytes=run.written_bytes)

@@ -1,7 +1,7 @@
-"""A file of SQL split into statements, and which of them may be run. Pure.
+"""Splits a file of SQL into statements, and decides which of them may be run. Pure.
 
-That a statement only reads is the server's to enforce, by a read-only transaction. What that does not prevent is
-refused here by the first word: COPY TO PROGRAM and SET, and what is no statement of SQL, as psql's backslashes.
+The server enforces that a statement only reads, by a read-only transaction. What such a transaction does not prevent is
+refused here by its first word: COPY TO PROGRAM, SET, and text that is not SQL, such as psql's backslash commands.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _READING = frozenset(("select", "values", "table", "with"))
 
 
 def split_statements(text: str) -> list[str]:
-    r"""Return the statements of a text, comments left out, without their semicolons; empty ones are left out.
+    r"""Return the statements of a text without comments and semicolons; empty statements are skipped.
 
     >>> split_statements("SELECT ';'; -- one;\nTABLE t;")
     ["SELECT ';'", 'TABLE t']
@@ -36,7 +36,7 @@ def split_statements(text: str) -> list[str]:
 
 
 def refuse_unreadable(statement: str, *, source: str) -> None:
-    """Raise UsageError for a statement that is not one that reads."""
+    """Raise UsageError for a statement that may not be replayed."""
     if why := why_not(statement):
         raise UsageError(
             f"{source}: cannot replay {shorten(statement)}",
@@ -46,7 +46,7 @@ def refuse_unreadable(statement: str, *, source: str) -> None:
 
 
 def why_not(statement: str) -> str | None:
-    """Return why a statement is not replayed; None for one that may be.
+    """Return why a statement may not be replayed, or None if it may.
 
     >>> why_not("(SELECT 1)"), why_not("COPY t TO PROGRAM 'rm'")
     (None, 'it begins with COPY')
@@ -61,7 +61,7 @@ def why_not(statement: str) -> str | None:
 
 
 def begins_to_read(statement: str) -> bool:
-    """Return whether a statement's first word is one of those that read."""
+    """Return whether a statement begins with SELECT, VALUES, TABLE or WITH."""
     return _first_word(statement).lower() in _READING
 
 
@@ -77,7 +77,7 @@ def shorten(statement: str, *, length: int = 60) -> str:
 
 
 def check_places(first: Sequence[str], second: Sequence[str]) -> None:
-    """Raise UsageError where the tablespaces of both places are the same."""
+    """Raise UsageError if the tablespaces of both places are the same."""
     if set(first) == set(second):
         raise UsageError(
             f"both places are the same: {', '.join(second)}",

@@ -1,4 +1,4 @@
-"""The same statements in pg_stat_statements of two servers. Pure."""
+"""Pairs the same statements in pg_stat_statements of two servers. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def pair_totals(
 ) -> list[StatementTotals]:
     """Return the statements that both servers have, each with calls and milliseconds, the longest in all first.
 
-    They are paired by their text: the identifiers of two servers agree only where one is a copy of the other.
+    They are paired by their text: query ids of two servers agree only if one is a copy of the other.
     """
     paired = [
         StatementTotals(

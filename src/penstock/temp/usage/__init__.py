@@ -1,1 +1,1 @@
-"""What spills, and where it goes."""
+"""Reports which statements use temporary files, and where these files are."""

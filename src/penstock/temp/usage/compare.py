@@ -1,4 +1,4 @@
-"""Two readings of temporary work, and what was done between them. Pure."""
+"""Compares two readings of temporary work, to report what was done between them. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from penstock.model.server.device import DeviceRates
     from penstock.model.temp.usage import DeviceNow, StatementUse, UsageReading
 
-# What is counted of a statement.
+# The counters of a statement.
 _COUNTED = (
     "calls",
     "total_exec_time_ms",
@@ -31,8 +31,8 @@ _COUNTED = (
 def compare_readings(before: UsageReading, after: UsageReading, *, top: int) -> UsageReport:
     """Return what was done between two readings: the `top` statements by temporary bytes, and databases as rates.
 
-    Counters that were reset meanwhile count from their reset. With the same reading twice, statements are counted since
-    their reset, and there are no rates: what was ever written says nothing about now.
+    Counters that were reset in between count from their reset. If both readings are the same, statements are counted
+    since their last reset, and there are no rates, because the totals say nothing about the present.
     """
     if before is after:
         return UsageReport(
@@ -80,7 +80,7 @@ def compare_readings(before: UsageReading, after: UsageReading, *, top: int) -> 
 
 
 def _compare_devices(before: UsageReading, after: UsageReading, spilled_per_s: float) -> Iterator[DeviceUse]:
-    """Yield what the devices did; spills count to the device that this session's temporary work goes to."""
+    """Yield the use of the devices; spills are attributed to the device of this session's temporary tablespace."""
     first = {each.tablespace: each for each in before.devices}
     target = after.routes[0].tablespaces[0] if after.routes else None
     for each in after.devices:
@@ -94,7 +94,7 @@ def _compare_devices(before: UsageReading, after: UsageReading, spilled_per_s: f
 def _use(now: DeviceNow, seen: DeviceRates | None, spilled_per_s: float | None) -> DeviceUse:
     temporary_iops = None
     if seen is not None and seen.request_bytes and spilled_per_s is not None:
-        # What is spilled is written and read again, as far as the cache lets it reach the device.
+        # A spill is written once and read once, if the operating system's cache does not keep it from the device.
         done = seen.read_iops + seen.write_iops
         temporary_iops = min(done, 2 * spilled_per_s / seen.request_bytes)
     return DeviceUse(
@@ -108,7 +108,10 @@ def _use(now: DeviceNow, seen: DeviceRates | None, spilled_per_s: float | None) 
 
 
 def _join(statements: Iterable[StatementUse]) -> tuple[StatementUse, ...]:
-    """Return those that spill, most first, each text once: temporary tables give each session's another queryid."""
+    """Return the statements that spill, largest first, and each text once.
+
+    One text may have several queryids, because each session's temporary tables have their own oids.
+    """
     found: dict[tuple[object, ...], StatementUse] = {}
     for each in sorted(statements, key=lambda each: -each.temporary_bytes):
         if each.temporary_bytes > 0:
@@ -129,7 +132,7 @@ def _since(before: StatementUse | None, after: StatementUse) -> StatementUse:
     if before is None:
         return after
     since = replace(after, **{name: _minus(getattr(after, name), getattr(before, name)) for name in _COUNTED})
-    # Reset by itself, or forgotten meanwhile for others and counted anew.
+    # The statement's counters were reset, or it was evicted from pg_stat_statements and has come back.
     is_reset = min(since.calls, since.total_exec_time_ms, since.temp_written_bytes, since.local_written_bytes) < 0
     return after if is_reset else since
 

@@ -1,4 +1,4 @@
-"""Temporary files that the server has logged with their statements (log_temp_files). Pure.
+"""Finds temporary files in the server's log, with their statements (log_temp_files). Pure.
 
 Source: ReportTemporaryFileUsage in src/backend/storage/file/fd.c; the columns of csvlog and the keys of jsonlog by
 "Error Reporting and Logging" in PostgreSQL's documentation.
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     from penstock.model.temp.usage import LogEnd
 
-# In the server's own language other words say so: then nothing is found.
+# If lc_messages is not English, the words are different, and nothing is found.
 _FILE = re.compile(r'temporary file: path "[^"]*", size (\d+)')
 _STATEMENT = re.compile(r"\bSTATEMENT:  (.*)")
-# What may stand between a message and its statement.
+# Lines that may be between a message and its statement.
 _BESIDE = re.compile(r"\b(?:DETAIL|HINT|CONTEXT|QUERY|LOCATION|BACKTRACE):  ")
 
 _CSV_MESSAGE, _CSV_QUERY = 13, 19
@@ -49,7 +49,7 @@ def _read_json(text: str) -> Iterator[tuple[str, str]]:
         try:
             entry: Any = json.loads(line)
         except ValueError:
-            # The last line may be half written.
+            # The last line may be incomplete.
             continue
         if isinstance(entry, dict):
             yield str(entry.get("message", "")), str(entry.get("statement", ""))
@@ -62,7 +62,7 @@ def _read_csv(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _read_stderr(text: str) -> Iterator[tuple[str, str]]:
-    """Yield each message about a file with the statement that follows it, whose further lines begin with a tab."""
+    """Yield each message about a file with the statement that follows it; continuation lines begin with a tab."""
     message: str | None = None
     statement: list[str] = []
     for line in (*text.splitlines(), ""):

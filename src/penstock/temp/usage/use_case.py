@@ -1,4 +1,4 @@
-"""What a statement spills for, by its plan, and what helps before any disk does. Pure.
+"""Finds in a plan what a statement spills for, and what to try before a faster disk. Pure.
 
 Source: AWS Database Blog, "Introducing Optimized Reads for Amazon RDS for PostgreSQL": sorts, hashes, grouping, CTEs,
 materialised subqueries, temporary tables, index builds.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     Plan = dict[str, Any]
 
-# Nodes that may use temporary files, and what that is called.
+# Plan nodes that may use temporary files, and the use case that each belongs to.
 _NODES = {
     "Sort": "sort",
     "Incremental Sort": "sort",
@@ -30,7 +30,7 @@ _NODES = {
     "Recursive Union": "CTE",
 }
 
-# On disk a row has no header of a tuple in memory, nor its pointer: about half of what memory takes.
+# A row on disk lacks the tuple header and the pointer that it has in memory, so it takes about half as much.
 _MEMORY_FACTOR = 2.5
 
 
@@ -40,7 +40,7 @@ def find_use_case(use: StatementUse, plan: Plan) -> UseCase:
     if use.local_written_bytes and "temporary table" not in names:
         names.append("temporary table")
     keys = [str(key) for node in walk_nodes(plan) for key in node.get("Sort Key", ())]
-    # An index holds what one table has, not what is computed of many rows.
+    # An index cannot replace a sort by an expression, which may be computed from many rows.
     keys = [] if any("(" in key for key in keys) else keys
     return UseCase(names=tuple(names), remedy=_remedy(use, names, keys))
 
@@ -51,7 +51,7 @@ def _read_plan(plan: Plan) -> Iterator[str]:
         if kind == "Aggregate" and node.get("Strategy") in ("Hashed", "Mixed"):
             yield "grouping"
         elif kind == "Unique" or (kind == "Aggregate" and node.get("Strategy") == "Sorted"):
-            # It groups what the sort below spills.
+            # The sort below this node spills, and this node groups its rows.
             yield "grouping"
         elif kind in _NODES:
             yield _NODES[kind]

@@ -1,4 +1,4 @@
-"""Where temporary work goes: whose setting names which tablespace, and what device that lies on."""
+"""Finds where temporary work goes: which settings name which tablespaces, and the devices of these."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from penstock.model.server.device import Device
     from penstock.model.temp.usage import SettingRow, TablespaceUse
 
-# The data directory's tablespace, and where temporary work goes that no setting sends elsewhere.
+# The data directory's tablespace, which temporary work uses if no setting names another one.
 DATA = "pg_default"
 
 
 def find_routes(settings: Sequence[SettingRow], tablespaces: Sequence[TablespaceUse], *, session: str) -> list[Route]:
-    """Return whose temporary work goes to which tablespaces, and what of a setting PostgreSQL ignores silently."""
+    """Return which tablespaces each role's temporary work uses, and which names PostgreSQL ignores silently."""
     known = {each.name for each in tablespaces}
     routes = [_route("this session", session, known, ())]
     for row in settings:
@@ -39,7 +39,7 @@ def _route(whose: str, value: str, known: set[str], denied: Sequence[str]) -> Ro
 
 
 def look_at_devices(tablespaces: Sequence[TablespaceUse]) -> list[DeviceNow]:
-    """Return the device below each tablespace of a server on this machine, with its counters now."""
+    """Return the device of each tablespace of a server on this machine, with its present counters."""
     found = list(_find(tablespaces))
     data = next((device for name, _, device in found if name == DATA), None)
     now = []
