@@ -1,7 +1,7 @@
-"""The ledger: what is loaded, written in the same transactions as the rows themselves.
+"""The ledger: tables that record what is loaded, written in the same transactions as the rows themselves.
 
-Schema `penstock` (or another) of the target database holds loads, their objects, and the byte ranges that are
-committed of each. It is all the state there is. When to write what is loading's business.
+Schema `penstock` (or another one) of the target database has the loads, their objects, and the committed byte ranges of
+each object. Penstock keeps no other state of a load. Package loading decides when to write what.
 """
 
 from __future__ import annotations

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 _RANGE = re.compile(r"\[(\d+),(\d+)\)")
 
-# Where synchronous_commit is off it is on for this transaction: WAL is flushed in order, so all before becomes durable
-# with it.
+# If synchronous_commit is off, turn it on for this transaction. WAL is flushed in order, so all earlier transactions
+# become durable too.
 BE_DURABLE = (
     "SELECT pg_catalog.set_config('synchronous_commit', 'on', true)"
     " WHERE pg_catalog.current_setting('synchronous_commit') = 'off'"
 )
 
-# Whether an object is complete, of all its rows r in ranges and their parts p: its first and last records are
+# Whether an object is complete, given all its rows r in ranges and their parts p: its first and last records are
 # committed, and nothing is missing between them. Only an empty object has no parts.
 IS_COMPLETE = """
     coalesce(
@@ -38,7 +38,7 @@ IS_COMPLETE = """
     )
 """
 
-# The objects of load l of which something is not committed.
+# The objects of load l that are not completely committed.
 _MISSING = """
     SELECT
       FROM ONLY {objects} AS o
@@ -51,7 +51,7 @@ _MISSING = """
 
 
 def missing_objects(schema: str) -> sql.Composed:
-    """Return the query for the objects of which something is not committed; of load l, a row of the query around it."""
+    """Return the query for objects that are not completely committed; the outer query must have the load as `l`."""
     return sql.SQL(_MISSING).format(
         objects=sql.Identifier(schema, "objects"),
         ranges=sql.Identifier(schema, "ranges"),
@@ -93,7 +93,7 @@ def read_coverage(connection: Connection, schema: str, load_id: str) -> dict[int
 
 
 def find_others(connection: Connection, schema: str, load_id: str, numbers: Sequence[int]) -> list[tuple[int, str]]:
-    """Return the numbers and URIs of a load's objects but those of `numbers`. Raises ServerError."""
+    """Return the numbers and URIs of a load's objects, except those in `numbers`. Raises ServerError."""
     query = sql.SQL("SELECT number, uri FROM ONLY {} WHERE load = %s AND number <> ALL (%s) ORDER BY number").format(
         sql.Identifier(schema, "objects")
     )
@@ -126,7 +126,7 @@ def read_ranges(connection: Connection, schema: str, load_id: str, number: int) 
 
 
 def move_end(connection: Connection, schema: str, claim: Claim, number: int, *, end: int | None) -> None:
-    """Write down that an object's last record ends at `end`, or None: behind all that is committed.
+    """Record that an object's last record ends at `end`; None means that it is not committed yet.
 
     Raises ServerError.
     """
@@ -149,7 +149,7 @@ def count_rows(connection: Connection, schema: str, load_id: str) -> int | None:
 
 
 def insert_ranges(schema: str, claim: Claim, ranges: Sequence[CommittedRange]) -> sql.Composed:
-    """Return the statement that writes down what its transaction commits."""
+    """Return the statement that records the ranges which its transaction commits."""
     rows = sql.SQL(", ".join(map(_range_values, ranges)))
     return sql.SQL(
         "INSERT INTO {} (load, object, start, ranges, has_start, has_end, records, rows, suppressed, checksum,"
@@ -160,7 +160,7 @@ def insert_ranges(schema: str, claim: Claim, ranges: Sequence[CommittedRange]) -
 
 
 def _range_values(row: CommittedRange) -> str:
-    """Return one row of a VALUES list. A batch may hold many thousand: numbers are written without psycopg's help."""
+    """Return one row of a VALUES list; a batch may have thousands, so numbers are formatted here, not by psycopg."""
     form = "NULL" if row.form is None else sql.Literal(row.form).as_string(None)
     return (
         f"({row.object_number:d},{row.start:d},'{_format_ranges(row.ranges)}',{bool(row.has_start)},"

@@ -1,4 +1,4 @@
-"""The end of a load: written down durably, in one transaction with what is left to do for its tables."""
+"""Records the end of a load durably, in one transaction with the last statements for its tables."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from penstock.server.connect.connection import Connection
     from penstock.server.ledger.ledger import Ledger
 
-# The warning at a commit whose wait for synchronous standbys was cancelled: it has taken place on the primary
-# (SyncRepWaitForLSN in src/backend/replication/syncrep.c).
+# The SQLSTATE of the warning if a commit's wait for synchronous standbys is cancelled: the transaction is committed on
+# the primary (SyncRepWaitForLSN in src/backend/replication/syncrep.c).
 _UNCONFIRMED = "01000"
 
-# What load l has stored in its tables: of staged records, what became of them counts.
+# The rows that load l has stored in its tables: staged records count only if they were inserted or updated.
 _STORED_ROWS = """
     SELECT coalesce((SELECT sum(r.rows) FROM ONLY {ranges} AS r WHERE r.load = l.id), 0)
            + coalesce((SELECT sum(t.inserted + t.updated - t.staged) FROM ONLY {targets} AS t WHERE t.load = l.id), 0)
@@ -53,11 +53,11 @@ def finish(
     *,
     act: Callable[[], Sequence[LandedCounts]] | None = None,
 ) -> FinishedLoad | None:
-    """Write down that a load is complete, durably; return None where the ledger lacks a part of it.
+    """Record durably that a load is complete; return None if a part of it is not in the ledger.
 
-    `act` does in the same transaction what is left to do for the tables, once nothing is missing. The ledger alone
-    decides: a server that crashed may have lost what it had acknowledged. Raises ServerError, TargetError where the
-    load was taken over, and whatever `act` raises.
+    If nothing is missing, `act` runs the last statements for the tables in the same transaction. Only the ledger
+    decides, because a server that crashed may have lost what it had acknowledged. Raises ServerError, TargetError if
+    the load was taken over, and the errors of `act`.
     """
     query = sql.SQL(
         """
@@ -97,7 +97,7 @@ def _run_with(
     query: sql.Composed,
     values: Mapping[str, Any],
 ) -> tuple[Any, ...] | None:
-    """Act and run the last statement in one durable transaction, behind the claim's fence; None undoes it."""
+    """Call `act` and run `query` in one durable transaction that checks the claim; if there is no row, roll it back."""
     row: tuple[Any, ...] | None = None
     with in_transaction(connection) as transaction:
         with connection.pipeline():
@@ -111,18 +111,18 @@ def _run_with(
             row = cursor.fetchone()
         if row is None:
             raise psycopg.Rollback(transaction)
-        # For triggers that are deferred to the commit.
+        # Deferred triggers run at the commit, and need the user's search_path.
         connection.execute(TO_USERS_PATH)
     return row
 
 
 def commit_durably() -> sql.Composed:
-    """Return the statements by which a loading transaction is safe once it is committed."""
+    """Return the statements that make a loading transaction durable when it is committed."""
     return sql.SQL("SET LOCAL synchronous_commit TO DEFAULT; {}").format(sql.SQL(BE_DURABLE))
 
 
 def confirm(ledger: Ledger, connection: Connection, claim: Claim) -> FinishedLoad | None:
-    """Return what `finish` did if it had been done though its answer was lost, made durable once more.
+    """Return the result of `finish` if it has committed and only its answer was lost; make that durable again.
 
     Raises ServerError.
     """
@@ -144,7 +144,7 @@ def _compose(schema: str, text: LiteralString) -> sql.Composed:
 
 
 def _run_durably(connection: Connection, query: sql.Composed, values: Mapping[str, Any]) -> tuple[Any, ...] | None:
-    """Run a statement that writes, in one transaction, and return its row once that is safe."""
+    """Run a statement that writes, in its own transaction, and return its row once the transaction is durable."""
     with at_once(connection):
         connection.execute(BE_DURABLE)
         cursor = connection.execute(query, values)
@@ -166,7 +166,7 @@ def _read_finished(row: Sequence[Any], *, is_local_only: bool) -> FinishedLoad:
 
 @contextmanager
 def _hearing_warnings(connection: Connection) -> Iterator[list[str]]:
-    """Provide the SQLSTATEs of the warnings that the server sends meanwhile."""
+    """Collect the SQLSTATEs of the warnings that the server sends within the context."""
     states: list[str] = []
 
     def hear(diagnostic: Diagnostic) -> None:

@@ -1,7 +1,8 @@
-"""Loads in the ledger: looked up, begun, claimed, fenced, given up.
+"""Looks up, begins, claims, fences and removes loads in the ledger.
 
-A claim is an epoch. Every transaction that loads begins with a look at it (`fence`) that holds the row, so whoever
-takes a load over waits for the transactions that are still under way and shuts out those that come after.
+A claim is an epoch of the load's row. Every loading transaction first reads the epoch and locks the row (`fence`). A
+process that takes a load over raises the epoch: it waits for open transactions of the old loader, and makes its later
+transactions fail.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from penstock.model.load.ledger import LedgerObject
     from penstock.server.connect.connection import Connection
 
-# A statement that waits for another transaction is tried again so often, to be able to say for whom it waits.
+# A statement that waits for another transaction is retried after this time, so that the caller can report the wait.
 _LOCK_TIMEOUT = "1s"
 
 
@@ -36,12 +37,12 @@ class Ledger:
         self.schema = schema
 
     def ensure(self, connection: Connection, *, is_publishing_allowed: bool = False) -> None:
-        """Make the ledger where it is missing; refuse one that cannot be trusted."""
+        """Create the ledger if it does not exist; refuse one that cannot be trusted."""
         if not has_ledger(connection, self.schema):
             create_ledger(connection, self.schema, is_publishing_allowed=is_publishing_allowed)
 
     def open(self, connection: Connection, *, lock: str, is_publishing_allowed: bool = False) -> bool:
-        """Do as `ensure` and as locks.try_lock with `lock`, in one round trip where there is nothing to make."""
+        """Do the same as `ensure` and then locks.try_lock with `lock`, in one round trip if the ledger exists."""
         with translate_errors("opening the ledger"), connection.pipeline():
             is_locked = send_lock(connection, lock)
             is_found = look_for_ledger(connection, self.schema)
@@ -52,11 +53,11 @@ class Ledger:
     def look_up(
         self, connection: Connection, identity: str, objects: Sequence[LedgerObject], *, lock: str
     ) -> LedgerFindings:
-        """Return what concerns a load that is about to begin; `lock` is what locks.try_lock was given."""
+        """Return what the ledger has about a load that is about to begin; `lock` is the argument of locks.try_lock."""
         return look_up(connection, self.schema, identity, objects, lock=lock)
 
     def has(self, connection: Connection, load_id: str) -> bool:
-        """Return whether a load is written down."""
+        """Return whether the ledger has a load."""
         query = sql.SQL("SELECT FROM ONLY {} WHERE id = %s").format(self._table("loads"))
         with translate_errors("looking for the load in the ledger"):
             return connection.execute(query, [load_id]).fetchone() is not None
@@ -76,11 +77,11 @@ class Ledger:
         unshared: Collection[int] = (),
         seen: Collection[str] = (),
     ) -> Claim | None:
-        """Write a new load down, with its objects, in one round trip.
+        """Record a new load, with its objects, in one round trip.
 
-        `lock` is what locks.try_lock was given; `meaning` and `job` are JSON. None, and nothing written, where a load
-        that is none of `seen` has one of the objects whose numbers are `unshared`: it has begun since the ledger was
-        looked at.
+        `lock` is the argument of locks.try_lock; `meaning` and `job` are JSON. Returns None, and records nothing, if a
+        load that is not in `seen` has one of the objects whose numbers are `unshared`: that load has begun after the
+        ledger was read.
         """
         query = sql.SQL(
             """
@@ -90,8 +91,13 @@ class Ledger:
              WHERE NOT EXISTS ({taken})
             RETURNING true
             """
+<<<<<<< HEAD
         ).format(loads=self._table("loads"), taken=self._find_taken())
         # By itself: row security looks for the load as the statement before has left it.
+=======
+        ).format(loads=self._table("loads"), taken=self._find_taken(connection))
+        # A separate statement, because the row security of objects must see the new row of loads.
+>>>>>>> fa8526a (ledger: say in plain words what it does)
         begun_load = sql.SQL("(SELECT l.id FROM ONLY {} AS l WHERE l.id = %(load)s::uuid) AS b").format(
             self._table("loads")
         )
@@ -108,7 +114,7 @@ class Ledger:
         with translate_errors("recording the load"):
             with at_once(connection):
                 lock_objects(connection, _oids(objects, unshared))
-                # A load that is not in the ledger any more was removed from it: no crash can have lost it.
+                # Durable, so that a load which is missing in the ledger was removed, and not lost in a crash.
                 connection.execute(BE_DURABLE)
                 begun = connection.execute(query, values)
                 connection.execute(add, values)
@@ -119,11 +125,11 @@ class Ledger:
     def take_over(
         self, connection: Connection, load_id: str, *, client: str, job: str | None = None, is_own_job: bool = True
     ) -> Claim | None:
-        """Raise a load's epoch; None where sessions of a loader that has gone still hold it after a second.
+        """Raise a load's epoch; return None if sessions of an earlier loader still lock it after a second.
 
-        What they are committing counts; what they begin after this is refused. `job` is written down in the old one's
-        place: what is no part of the identity may be another now. `is_own_job`: this login chose it, which the ledger
-        did not. Raises TargetError where the load is not there, has ended or is another role's.
+        What these sessions are committing counts; their later transactions fail. `job` replaces the recorded job, since
+        options that are not part of the identity may differ now. `is_own_job`: this login chose the job, it was not
+        read from the ledger. Raises TargetError if the load does not exist, has ended, or belongs to another role.
         """
         query = sql.SQL(
             "UPDATE ONLY {} SET epoch = epoch + 1, client = %s, job = coalesce(%s::jsonb, job),"
@@ -133,7 +139,8 @@ class Ledger:
         try:
             with in_transaction(connection, "taking the load over"):
                 connection.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(_LOCK_TIMEOUT)))
-                # Off would let a crash bring the old epoch back, after rows were committed under the new one.
+                # With synchronous_commit off, a crash could restore the old epoch after rows were committed under the
+                # new one.
                 connection.execute("SET LOCAL synchronous_commit = 'local'")
                 row = connection.execute(query, [client, job, is_own_job, load_id]).fetchone()
         except ServerError as error:
@@ -145,11 +152,17 @@ class Ledger:
         return Claim(load_id=load_id, epoch=int(row[0]), is_resumed=True)
 
     def adopt(self, connection: Connection, claim: Claim, *, identity: str, meaning: str) -> None:
+<<<<<<< HEAD
         """Give a load that is ours, and came from elsewhere, the oids that its tables have here."""
         origin = compose_origin(self.schema)
         update = (
             "UPDATE ONLY {table} AS o SET target_oid = coalesce({oid}, 0), {more}origin = {origin} WHERE o.load = %s"
         )
+=======
+        """Record the present oids of the tables of a claimed load that was recorded in another database."""
+        origin = compose_origin(connection, self.schema)
+        update = "UPDATE {table} AS o SET target_oid = coalesce({oid}, 0), {more}origin = {origin} WHERE o.load = %s"
+>>>>>>> fa8526a (ledger: say in plain words what it does)
         landing = sql.SQL("landing_oid = {}, ").format(compose_oid("o", origin, prefix="landing"))
         query = sql.SQL("UPDATE ONLY {} SET identity = %s, meaning = %s::jsonb WHERE id = %s").format(
             self._table("loads")
@@ -170,9 +183,15 @@ class Ledger:
         unshared: Collection[int] = (),
         seen: Collection[str] = (),
     ) -> bool:
+<<<<<<< HEAD
         """Add objects to a load that has begun; False, and none added, where `begin` would return None."""
         free = sql.SQL("(SELECT WHERE NOT EXISTS ({})) AS f").format(self._find_taken())
         query = self._insert_objects(sql.SQL("%(load)s::uuid"), free)
+=======
+        """Add objects to a load that has begun; return False, and add none, if `begin` would return None."""
+        free = sql.SQL("(SELECT WHERE NOT EXISTS ({})) AS f").format(self._find_taken(connection))
+        query = self._insert_objects(connection, sql.SQL("%(load)s::uuid"), free)
+>>>>>>> fa8526a (ledger: say in plain words what it does)
         values = _with_seen(objects, unshared, {*seen, claim.load_id}) | {"load": claim.load_id}
         with translate_errors("recording objects"):
             with at_once(connection):
@@ -181,14 +200,14 @@ class Ledger:
             return added.rowcount == len(objects)
 
     def drop_objects(self, connection: Connection, claim: Claim, numbers: Sequence[int]) -> None:
-        """Remove objects of which nothing is committed from a load that is ours."""
+        """Remove objects from a claimed load; nothing of them may be committed."""
         query = sql.SQL("DELETE FROM ONLY {} WHERE load = %s AND number = ANY (%s)").format(self._table("objects"))
         with in_transaction(connection, "removing objects from the load"):
             self.hold_claim(connection, claim)
             connection.execute(query, [claim.load_id, list(numbers)])
 
     def change_version(self, connection: Connection, claim: Claim, number: int, item: LedgerObject) -> None:
-        """Write down the version of an object with which the load goes on."""
+        """Record the version of an object that the load continues with."""
         query = sql.SQL(
             "UPDATE ONLY {} SET version = %s, size_bytes = %s, ctime_ns = %s WHERE load = %s AND number = %s"
         )
@@ -203,13 +222,13 @@ class Ledger:
         )
 
     def hold_claim(self, connection: Connection, claim: Claim) -> None:
-        """Hold a load for the rest of the transaction; raise TargetError where it is not ours any more."""
+        """Lock a load's row for the rest of the transaction; raise TargetError if the load was taken over."""
         with translate_errors("reading the load"):
             if connection.execute(self.fence(claim)).fetchone() is None:
                 raise taken_over(claim.load_id)
 
     def check_claim(self, connection: Connection, claim: Claim) -> None:
-        """Raise TargetError where a load is not ours any more."""
+        """Raise TargetError if a load was taken over or removed."""
         query = sql.SQL("SELECT epoch FROM ONLY {} WHERE id = %s").format(self._table("loads"))
         with translate_errors("reading the load"):
             row = connection.execute(query, [claim.load_id]).fetchone()
@@ -217,19 +236,24 @@ class Ledger:
             raise taken_over(claim.load_id)
 
     def forget_unused(self, connection: Connection, claim: Claim, *, even_if_used: bool = False) -> bool:
-        """Remove a load of which nothing was committed, or `even_if_used`; return whether it is gone."""
+        """Remove a load if nothing of it is committed, or if `even_if_used`; return whether it was removed."""
         hold = sql.SQL("SELECT FROM ONLY {} WHERE id = %s FOR UPDATE").format(self._table("loads"))
         query = sql.SQL(
             "DELETE FROM ONLY {loads} AS l WHERE l.id = %s AND l.epoch = %s AND l.state = 'running'"
             " AND (%s OR NOT EXISTS (SELECT FROM ONLY {ranges} AS r WHERE r.load = l.id)) RETURNING true"
         ).format(loads=self._table("loads"), ranges=self._table("ranges"))
         with in_transaction(connection, "removing the load from the ledger"):
-            # A session that was lost may still be committing: the next statement sees what it has.
+            # A lost session may still be committing. Wait for it here; the next statement then sees its ranges.
             connection.execute(hold, [claim.load_id])
             return connection.execute(query, [claim.load_id, claim.epoch, even_if_used]).fetchone() is not None
 
+<<<<<<< HEAD
     def _find_taken(self) -> sql.Composed:
         """Return the query for objects that must not be shared and that a load has which was not seen."""
+=======
+    def _find_taken(self, connection: Connection) -> sql.Composed:
+        """Return the query for `unshared` objects that a load which is not in `seen` has."""
+>>>>>>> fa8526a (ledger: say in plain words what it does)
         return sql.SQL(
             """
             SELECT
@@ -281,5 +305,5 @@ def _oids(objects: Sequence[LedgerObject], numbers: Collection[int]) -> list[int
 
 
 def taken_over(load_id: str) -> TargetError:
-    """Return the error for a load that is not this process's any more."""
+    """Return the error for a load that another process has taken over or removed."""
     return TargetError(f"load {load_id} was taken over by another process, or removed", hint="See penstock loads.")

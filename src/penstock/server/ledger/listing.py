@@ -1,4 +1,4 @@
-"""What `penstock loads` shows: loads, their objects, what is committed, and what is missing; and forgetting a load."""
+"""Lists loads, their objects, and what is committed of these, for `penstock loads`; and removes a load."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ _OBJECTS = """
       FROM ONLY {objects} AS o
       CROSS JOIN LATERAL (
                SELECT {is_complete} AS is_complete,
-                      coalesce(pg_catalog.sum(r.rows) FILTER (WHERE p.place IS NULL OR p.place = 1), 0)::int8 AS rows,
-                      coalesce(pg_catalog.sum(r.suppressed) FILTER (WHERE p.place IS NULL OR p.place = 1), 0)::int8
+                      coalesce(pg_catalog.sum(r.rows) FILTER (WHERE p.number IS NULL OR p.number = 1), 0)::int8 AS rows,
+                      coalesce(pg_catalog.sum(r.suppressed) FILTER (WHERE p.number IS NULL OR p.number = 1), 0)::int8
                           AS suppressed,
-                      coalesce(pg_catalog.sum(r.rejected) FILTER (WHERE p.place IS NULL OR p.place = 1), 0)::int8
+                      coalesce(pg_catalog.sum(r.rejected) FILTER (WHERE p.number IS NULL OR p.number = 1), 0)::int8
                           AS rejected,
                       coalesce(pg_catalog.sum(upper(p.part) - lower(p.part)), 0)::int8 AS bytes_committed,
                       pg_catalog.max(r.committed_at) AS committed_at
                  FROM ONLY {ranges} AS r
-                 LEFT JOIN LATERAL pg_catalog.unnest(r.ranges) WITH ORDINALITY AS p (part, place) ON true
+                 LEFT JOIN LATERAL pg_catalog.unnest(r.ranges) WITH ORDINALITY AS p (part, number) ON true
                 WHERE r.load = o.load
                   AND r.object = o.number
            ) AS s
@@ -93,7 +93,7 @@ _LOADS = """
                epoch FROM CASE l.state WHEN 'complete' THEN l.changed_at ELSE greatest(l.changed_at, s.committed_at) END
                - l.began_at
            )::float8 AS seconds,
-           -- Standard input is not there for whoever would go on with the load.
+           -- A load from standard input cannot be resumed without its input.
            CASE
                WHEN NOT pg_catalog.jsonb_path_exists(l.job, '$.targets[*].sources[*] ? (@ == "-")') THEN l.job::text
            END AS job
@@ -128,8 +128,8 @@ _LOADS = """
      ORDER BY l.began_at, l.id
 """
 
-# Those of a table that is gone, or was truncated by a later load, are known to be gone. What has landed elsewhere is in
-# the table once it was merged, or once the load is complete.
+# The rows of a load that may still be in tables. Rows of a dropped table, or of one that a later load has truncated,
+# are not. Staged rows are in the table once they are merged, those of a replacing table once the load is complete.
 _STAYING = """
     SELECT pg_catalog.concat_ws('.', nullif(s.schema, ''), s."table") AS "table", pg_catalog.sum(s.rows)::int8 AS rows
       FROM (
@@ -176,9 +176,9 @@ def list_loads(
     into: str | None = None,
     limit: int | None = None,
 ) -> list[LoadRecord]:
-    """Return the loads of a ledger, the newest last; or the one of that id. Raises ServerError.
+    """Return the loads of a ledger, the newest last, or only the load `load_id`. Raises ServerError.
 
-    `into` is a table, with its schema or without; of more than `limit` the newest are returned.
+    `into` is a table, with or without its schema; if there are more than `limit` loads, the newest are returned.
     """
     if not has_ledger(connection, schema):
         return []
@@ -207,10 +207,10 @@ def list_objects(connection: Connection, schema: str, load_id: str) -> list[Obje
 
 
 def forget_load(connection: Connection, schema: str, load_id: str, *, keeps_rows: bool = False) -> list[StayingRows]:
-    """Remove a load from the ledger, and the tables that were made for it; return the rows of it that stay.
+    """Remove a load from the ledger, drop the tables created for it, and return its rows that stay.
 
-    Raises TargetError where it is at work, where rows stay and nobody said `keeps_rows`, and where it is another's;
-    ServerError.
+    Raises TargetError if the load is running, if rows stay and `keeps_rows` is false, or if it is another role's load.
+    Raises ServerError.
     """
     loads = sql.Identifier(schema, "loads")
     with in_transaction(connection, "removing a load from the ledger"):
@@ -219,7 +219,7 @@ def forget_load(connection: Connection, schema: str, load_id: str, *, keeps_rows
         if rights is None:
             raise no_such_load(load_id)
         refuse_at_work(connection, schema, load_id)
-        # Behind the row's lock nothing more is committed. Row security hides it from all but its role.
+        # Once the row is locked, nothing more is committed. Row security lets only the load's role lock it.
         held = sql.SQL("SELECT FROM ONLY {} WHERE id = %s FOR UPDATE").format(loads)
         if connection.execute(held, [load_id]).fetchone() is None:
             rights.refuse_other_role("forget")
@@ -243,7 +243,7 @@ def _has_rows(load_id: str, staying: Sequence[StayingRows]) -> TargetError:
 
 
 def refuse_at_work(connection: Connection, schema: str, load_id: str) -> None:
-    """Raise TargetError where a process works on a load; to the end of the transaction none begins to."""
+    """Raise TargetError if a process is running a load; until the end of the transaction none can start."""
     query = sql.SQL("SELECT lock_key FROM ONLY {} WHERE id = %s").format(sql.Identifier(schema, "loads"))
     row = connection.execute(query, [load_id]).fetchone()
     is_locked = row is not None and not try_lock_here(connection, row[0])
@@ -259,8 +259,13 @@ def refuse_at_work(connection: Connection, schema: str, load_id: str) -> None:
 
 
 def find_staying(connection: Connection, schema: str, load_id: str) -> list[StayingRows]:
+<<<<<<< HEAD
     """Return which rows of a load are in tables, as far as the ledger knows. Raises ServerError."""
     origin = compose_origin(schema)
+=======
+    """Return how many rows of a load may still be in each table, according to the ledger. Raises ServerError."""
+    origin = compose_origin(connection, schema)
+>>>>>>> fa8526a (ledger: say in plain words what it does)
     query = sql.SQL(_STAYING).format(
         object=compose_oid("o", origin),
         target=compose_oid("t", origin),

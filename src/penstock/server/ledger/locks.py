@@ -1,7 +1,7 @@
-"""The advisory locks that tell which processes and which backends work on a load, and who changes a table for it.
+"""Advisory locks that show which processes and backends run a load, and which session changes a table for it.
 
-The lock on a load keeps a second process from it while the first one's session lives. The marks guard nothing: they
-name the backends in whose transactions rows are under way.
+The lock on a load keeps other processes from running it until the first one's session ends. The marks protect nothing:
+they show which backends have open transactions with rows of a load.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
 
     from penstock.server.connect.connection import Connection
 
-# The first key of the marks; "pens" in ASCII.
+# The first key of the marks: "pens" in ASCII.
 _MARK = 0x70656E73
-# That of the locks under which a table's indexes and settings are changed for loading; "pent".
+# The first key of the locks for changing a table's indexes and settings: "pent".
 _SHAPE = 0x70656E74
-# That of the locks under which loads take objects on; "peno".
+# The first key of the locks for adding objects to loads: "peno".
 _OBJECTS = 0x70656E6F
 
 
 def try_lock(connection: Connection, identity: str) -> bool:
-    """Take the session's lock on a load, which ends with the session; return False where another has it.
+    """Take the lock on a load for this session; return False if another session has it.
 
-    `identity` is a digest in hexadecimal, of which the first 64 bits are the key. Raises ServerError.
+    `identity` is a digest in hexadecimal; its first 64 bits are the key. Raises ServerError.
     """
     return send_lock(connection, identity)()
 
 
 def send_lock(connection: Connection, identity: str) -> Callable[[], bool]:
-    """Do as `try_lock` without waiting where the connection is in a pipeline; what is returned waits and tells."""
+    """Do the same as `try_lock`, in a pipeline without waiting; the function returned waits for the result."""
     with translate_errors("locking the load"):
         cursor = connection.execute("SELECT pg_catalog.pg_try_advisory_lock(%s)", [_lock_key(identity)])
 
@@ -46,20 +46,20 @@ def send_lock(connection: Connection, identity: str) -> Callable[[], bool]:
 
 
 def try_lock_here(connection: Connection, identity: str) -> bool:
-    """Do as `try_lock`, to the end of the transaction. Raises ServerError."""
+    """Do the same as `try_lock`, until the end of the transaction. Raises ServerError."""
     with translate_errors("locking the load"):
         query = "SELECT pg_catalog.pg_try_advisory_xact_lock(%s)"
         return connection.execute(query, [_lock_key(identity)]).fetchone() == (True,)
 
 
 def unlock(connection: Connection, identity: str) -> None:
-    """Give up what `try_lock` took. Raises ServerError."""
+    """Release the lock of `try_lock`. Raises ServerError."""
     with translate_errors("unlocking"):
         connection.execute("SELECT pg_catalog.pg_advisory_unlock(%s)", [_lock_key(identity)])
 
 
 def find_lock_holder(connection: Connection, identity: str) -> int | None:
-    """Return the backend that has the lock on a load, None where it has gone."""
+    """Return the backend that has the lock on a load, or None if no backend has it."""
     key = _lock_key(identity) & (2**64 - 1)
     query = """
         SELECT l.pid
@@ -77,7 +77,7 @@ def find_lock_holder(connection: Connection, identity: str) -> int | None:
 
 
 def find_workers(connection: Connection, load_id: str) -> list[int]:
-    """Return the backends in whose transactions rows of a load are under way."""
+    """Return the other backends that have open transactions with rows of a load."""
     query = """
         SELECT l.pid
           FROM pg_catalog.pg_locks AS l
@@ -95,28 +95,31 @@ def find_workers(connection: Connection, load_id: str) -> list[int]:
 
 
 def mark(load_id: str) -> sql.Composed:
-    """Return the expression that marks a transaction's backend as one that works on a load."""
+    """Return the expression that marks the backend, until its transaction ends, as one that runs a load."""
     return sql.SQL("pg_catalog.pg_try_advisory_xact_lock_shared({}, {})").format(
         sql.Literal(_MARK), sql.Literal(_mark_key(load_id))
     )
 
 
 def lock_objects(connection: Connection, target_oids: Iterable[int]) -> None:
-    """Let no other load take objects of these tables on before this transaction ends. Raises psycopg.Error."""
-    # In one order everywhere: two loads must not wait for each other.
+    """Keep other loads from adding objects of these tables until this transaction ends. Raises psycopg.Error."""
+    # Lock in ascending order, so that two loads cannot wait for each other.
     for oid in sorted(set(target_oids)):
         connection.execute("SELECT pg_catalog.pg_advisory_xact_lock(%s, %s)", [_OBJECTS, _signed(oid)])
 
 
 def try_shape_lock(connection: Connection, target_oid: int) -> bool:
-    """Take the session's lock on a table's shape; return False where another has it. Raises ServerError."""
+    """Take the lock for changing a table's indexes, keys and triggers for this session; return False if it is taken.
+
+    Raises ServerError.
+    """
     with translate_errors("locking a table's indexes, keys and triggers"):
         query = "SELECT pg_catalog.pg_try_advisory_lock(%s, %s)"
         return connection.execute(query, [_SHAPE, _signed(target_oid)]).fetchone() == (True,)
 
 
 def unlock_shape(connection: Connection, target_oid: int) -> None:
-    """Give the session's lock on a table's shape up. Raises ServerError."""
+    """Release the lock of `try_shape_lock`. Raises ServerError."""
     with translate_errors("unlocking a table's indexes, keys and triggers"):
         connection.execute("SELECT pg_catalog.pg_advisory_unlock(%s, %s)", [_SHAPE, _signed(target_oid)])
 

@@ -1,4 +1,4 @@
-"""What the ledger knows of a load that is about to begin, in one round trip."""
+"""Looks up in the ledger what concerns a load that is about to begin, in one round trip."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from penstock.model.load.ledger import LedgerObject, LoadState
     from penstock.server.connect.connection import Connection
 
-# Oids are a part of the identity: a load that came from elsewhere is found by the lock's key, which has none.
+# The identity contains oids, so a load that was recorded in another database is found by the key of its lock.
 _RUNNING = """
     SELECT l.id::text,
            (SELECT coalesce(max(o.number) + 1, 0) FROM ONLY {schema}.objects AS o WHERE o.load = l.id),
@@ -34,7 +34,7 @@ _RUNNING = """
      LIMIT 1
 """
 
-# A table that a load has replaced has no row of earlier loads either.
+# A table that a load has replaced has, like a truncated one, no rows of earlier loads.
 _KNOWN = """
       WITH emptied AS MATERIALIZED (
                SELECT {target} AS oid,
@@ -51,7 +51,7 @@ _KNOWN = """
                 WHERE r.load = o.load
                   AND r.object = o.number
                   AND NOT (
-                          -- Staged, and nothing came of it: a transform may leave out everything.
+                          -- Staged, and no row was stored: a transform may filter out all records.
                           SELECT coalesce(bool_and(t.inserted + t.updated + t.existing = 0), false)
                             FROM ONLY {schema}.targets AS t
                            WHERE t.load = o.load
@@ -80,7 +80,7 @@ _KNOWN = """
      ORDER BY l.changed_at
 """
 
-# Loaded into the same table under another name: what a rename or a copy keeps is the same.
+# Objects that were loaded into the same table under another name: their version and size are the same.
 _RENAMED = """
     SELECT DISTINCT ON (w.number) w.number, o.uri, o.load::text
       FROM ROWS FROM (
@@ -125,6 +125,7 @@ _HOLDS = """
 class LedgerFindings:
     """What concerns a load that is about to begin.
 
+<<<<<<< HEAD
     `running` is the load of the same identity that has begun and not ended, and `next_number` what a further object of
     it is to have; `is_copied`: its oids were recorded elsewhere. `known` are the objects in any load, found by their
     URI and their table.
@@ -132,6 +133,16 @@ class LedgerFindings:
     of these, that is not put back yet, by the oids of the tables that they loaded. `server_holds` are the
     ids of those who may have changed settings of the server. `renamed` has the URI and the load of what a complete one
     has loaded into the same table, in the same size and version, under another name, by the object's number.
+=======
+    `running` is the load with the same identity that has begun and not ended, and `next_number` is the number of its
+    next object; `is_copied`: its oids were recorded in another database. `known` are the objects of any load with the
+    same URI and table.
+
+    `changed_by` has the loads whose changes to the tables, their partitions or their parents are not restored yet, by
+    the oid of the table that the load filled. `leases` are the leases on the server's settings that loads have noted
+    and not ended. `renamed` has, by object number, the URI and the load of an object with the same size and version
+    that a complete load has loaded into the same table under another name.
+>>>>>>> fa8526a (ledger: say in plain words what it does)
     """
 
     running: str | None
@@ -145,7 +156,7 @@ class LedgerFindings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownMeaning:
-    """A load's state, and what decided which rows it stores when it began, as JSON."""
+    """A load's state, and its meaning when it began, as JSON (see loading/plan/identity.py)."""
 
     state: LoadState
     meaning: str
@@ -154,8 +165,13 @@ class KnownMeaning:
 def look_up(
     connection: Connection, schema: str, identity: str, objects: Sequence[LedgerObject], *, lock: str
 ) -> LedgerFindings:
+<<<<<<< HEAD
     """Return what the ledger knows that concerns a load. Raises ServerError, TargetError."""
     origin = compose_origin(schema)
+=======
+    """Return what the ledger has recorded that concerns a load. Raises ServerError, TargetError."""
+    origin = compose_origin(connection, schema)
+>>>>>>> fa8526a (ledger: say in plain words what it does)
     parts = {
         "schema": sql.Identifier(schema),
         "origin": origin,
@@ -205,7 +221,7 @@ def look_up(
 
 
 def read_meaning(connection: Connection, schema: str, load_id: str) -> KnownMeaning | None:
-    """Return what a load was when it began, None where there is none of that id. Raises ServerError."""
+    """Return the state and the meaning of a load, or None if it does not exist. Raises ServerError."""
     query = sql.SQL("SELECT state, meaning::text FROM ONLY {} WHERE id = %s").format(sql.Identifier(schema, "loads"))
     with translate_errors("looking up the load"):
         row = connection.execute(query, [load_id]).fetchone()
@@ -213,7 +229,7 @@ def read_meaning(connection: Connection, schema: str, load_id: str) -> KnownMean
 
 
 def find_loaded(connection: Connection, schema: str, tables: Sequence[TableName]) -> set[TableName]:
-    """Return which tables a complete load has had as its target. Raises ServerError."""
+    """Return those of `tables` that a complete load has loaded. Raises ServerError."""
     query = sql.SQL("""
         SELECT w.schema_name, w.table_name
           FROM ROWS FROM (
@@ -235,7 +251,7 @@ def find_loaded(connection: Connection, schema: str, tables: Sequence[TableName]
 
 
 def object_arrays(objects: Sequence[LedgerObject]) -> dict[str, Any]:
-    """Return objects as arrays for `unnest`, by the name of the parameter."""
+    """Return objects as arrays for `unnest`, by parameter name."""
     return {
         "numbers": [item.number for item in objects],
         "oids": [item.target_oid for item in objects],

@@ -1,9 +1,9 @@
-"""Which table a row of the ledger means: by its oid if that was recorded here, else by its name.
+"""Finds the table that a row of the ledger means: by its oid if that was recorded in this database, else by its name.
 
-An oid is one database's own. After a dump is restored, in a copy of a database and on a logical replica, a table has
-another oid, and another table may have its old one. So each row with oids has an origin as well: the cluster's system
-identifier, the database's oid, and the oid of the ledger's table loads, which a dump may bring back into its own
-database. If a row's origin is another one than the ledger's of today, its oids are unknown.
+An oid is valid in one database only. In a restored dump, a copy of a database or a logical replica, a table has another
+oid, and another table may have its old one. So each row with oids also has an origin: the cluster's system identifier,
+the database's oid, and the oid of the ledger's table loads, which differs if a dump was restored into the same
+database. If a row's origin is not the present one, its oids are not valid here.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import LiteralString
 
 from psycopg import sql
 
+<<<<<<< HEAD
 # A statement that names pg_control_system fails without EXECUTE on it, even if it does not call it. So ts_stat calls
 # it, which runs a query that it gets as a text. Without EXECUTE the other two parts of the origin decide.
 _ORIGIN = """
@@ -34,6 +35,33 @@ _ORIGIN = """
                )
           FROM pg_catalog.pg_database AS d
          WHERE d.datname = pg_catalog.current_database()
+=======
+from penstock.server.connect.errors import translate_errors
+
+if TYPE_CHECKING:
+    from penstock.server.connect.connection import Connection
+
+# The system identifier is read once per session.
+_identifiers: WeakKeyDictionary[Connection, str] = WeakKeyDictionary()
+
+# In place of the system identifier if EXECUTE was revoked: then the other two parts decide.
+_UNKNOWN = "unknown"
+
+
+def compose_origin(connection: Connection, schema: str) -> sql.Composed:
+    """Return the expression for the origin of the oids that are recorded now. Raises ServerError."""
+    return sql.SQL(
+        """
+        (
+            SELECT pg_catalog.concat_ws('/', {identifier}, d.oid, pg_catalog.to_regclass({loads})::pg_catalog.oid)
+              FROM pg_catalog.pg_database AS d
+             WHERE d.datname = pg_catalog.current_database()
+        )
+        """
+    ).format(
+        identifier=sql.Literal(_find_identifier(connection)),
+        loads=sql.Literal(sql.Identifier(schema, "loads").as_string(None)),
+>>>>>>> fa8526a (ledger: say in plain words what it does)
     )
 """
 
@@ -44,9 +72,9 @@ def compose_origin(schema: str) -> sql.Composed:
 
 
 def compose_oid(row: LiteralString, origin: sql.Composable, *, prefix: LiteralString = "target") -> sql.Composed:
-    """Return the expression for the oid that the table of a row, an alias, has here; null if it does not exist.
+    """Return the expression for the oid of a row's table in this database; null if the table does not exist.
 
-    `origin` is what `compose_origin` returns; `prefix` begins the names of the columns.
+    `row` is the alias of the row, `origin` is the result of `compose_origin`, and `prefix` begins the column names.
     """
     return sql.SQL(
         """
@@ -62,3 +90,18 @@ def compose_oid(row: LiteralString, origin: sql.Composable, *, prefix: LiteralSt
         END
         """
     ).format(row=sql.SQL(row), origin=origin, prefix=sql.SQL(prefix))
+<<<<<<< HEAD
+=======
+
+
+def _find_identifier(connection: Connection) -> str:
+    if connection not in _identifiers:
+        with translate_errors("identifying the server"):
+            # Without the privilege, a statement that contains the function fails even if it does not call it.
+            may_ask = "SELECT pg_catalog.has_function_privilege('pg_catalog.pg_control_system()', 'EXECUTE')"
+            is_allowed = connection.execute(may_ask).fetchone() == (True,)
+            ask = "SELECT c.system_identifier::text FROM pg_catalog.pg_control_system() AS c"
+            row = connection.execute(ask).fetchone() if is_allowed else None
+        _identifiers[connection] = _UNKNOWN if row is None else row[0]
+    return _identifiers[connection]
+>>>>>>> fa8526a (ledger: say in plain words what it does)

@@ -1,6 +1,6 @@
-"""Rejected records in the ledger: written beside the ranges they are of, read, and taken out again once they are in.
+"""Writes rejected records to the ledger, reads them, and deletes them once they are stored in their table.
 
-A role reads only what it rejected itself (policy rejects_owner). Methods raise ServerError.
+A role reads only records of its own loads (policy rejects_owner). Methods raise ServerError.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from penstock.model.load.reject import Correction
     from penstock.server.connect.connection import Connection
 
-# More than any object's number.
+# Greater than any object's number.
 _BEHIND_ALL = 2**31 - 1
 
-# What a record takes in memory beside its bytes, about.
+# About how much memory a record takes in addition to its bytes.
 _OVERHEAD_BYTES = 200
 
 
@@ -44,7 +44,7 @@ class RejectStore:
     # ---------------------------------------------------------------- within a transaction that loads
 
     def insert(self, connection: psycopg.Connection[Any], rejects: Sequence[Reject]) -> None:
-        """Write records down in the open transaction."""
+        """Insert records in the open transaction."""
         query = sql.SQL(
             """
             INSERT INTO {}.rejects (load, object, start, line, "column", sqlstate, message, detail, raw)
@@ -58,7 +58,7 @@ class RejectStore:
         connection.execute(query, {"load": self._load_id, "rejects": _describe_all(rejects)})
 
     def remove(self, connection: psycopg.Connection[Any], rejects: Sequence[Reject]) -> int:
-        """Take records out in the open transaction, in which they were loaded; return how many were still there."""
+        """Delete records in the open transaction, which has stored them; return how many existed."""
         query = sql.SQL(
             """
             DELETE FROM ONLY {}.rejects AS r
@@ -72,7 +72,7 @@ class RejectStore:
         return connection.execute(query, {"load": self._load_id, "rejects": keys}).rowcount
 
     def renew(self, connection: psycopg.Connection[Any], rejects: Sequence[Reject]) -> None:
-        """Write down why records, and as what bytes, were refused this time."""
+        """Update the reasons and the bytes of records that were refused again."""
         query = sql.SQL(
             """
             UPDATE ONLY {}.rejects AS r
@@ -89,9 +89,9 @@ class RejectStore:
         connection.execute(query, {"load": self._load_id, "rejects": _describe_all(rejects)})
 
     def correct(self, connection: psycopg.Connection[Any], corrections: Sequence[Correction]) -> None:
-        """Write down that rejected records are in after all: rows that correct what the ranges say, and the load's.
+        """Insert rows into ranges that count rejected records as stored, and correct the load's row count.
 
-        Or the other way round, with negative numbers: that staged ones have been rejected.
+        Negative numbers count staged records as rejected.
         """
         query = sql.SQL(
             """
@@ -115,7 +115,7 @@ class RejectStore:
             "forms": [item.form for item in corrections],
         }
         connection.execute(query, values)
-        # When the load ended stays as it is: a table that was truncated since has not got its rows back by this.
+        # Do not change when the load ended: if the table was truncated after that, its other rows are still gone.
         total = sql.SQL(
             "UPDATE ONLY {}.loads SET rows = rows + %s, login = CASE WHEN login = SESSION_USER THEN login END"
             " WHERE id = %s AND state = 'complete'"
@@ -125,14 +125,14 @@ class RejectStore:
     # ---------------------------------------------------------------- what there is
 
     def count(self, connection: Connection, *, but_code: str | None = None) -> int:
-        """Return how many of the records that were rejected are not in; but for those of one SQLSTATE."""
+        """Return how many rejected records are not stored yet, without those of the SQLSTATE `but_code`."""
         query = sql.SQL("SELECT count(*) FROM ONLY {}.rejects WHERE load = %s AND sqlstate IS DISTINCT FROM %s")
         return self._fetch_count(connection, query, [self._load_id, but_code])
 
     def discard(self, connection: Connection) -> int:
-        """Delete the records that were rejected and are not in, and return how many; their number stays known.
+        """Delete the rejected records that are not stored yet, and return how many; the ranges still count them.
 
-        Raises TargetError where the load is at work: it may be about to retry them, or to count them.
+        Raises TargetError if the load is running: it may be about to retry or count them.
         """
         query = sql.SQL("DELETE FROM ONLY {}.rejects WHERE load = %s").format(self._schema)
         with in_transaction(connection, "discarding rejected records"):
@@ -140,12 +140,12 @@ class RejectStore:
             return connection.execute(query, [self._load_id]).rowcount
 
     def count_rejected(self, connection: Connection) -> int:
-        """Return how many records the load has rejected, whoever may read them."""
+        """Return how many records the load has rejected, including those that this role may not read."""
         query = sql.SQL("SELECT coalesce(sum(rejected), 0) FROM ONLY {}.ranges WHERE load = %s")
         return self._fetch_count(connection, query, [self._load_id])
 
     def find_tables(self, connection: Connection) -> list[int]:
-        """Return the oids of the tables that the load is of."""
+        """Return the oids of the load's tables."""
         oid = compose_oid("o", compose_origin(self._schema_name))
         query = sql.SQL("SELECT DISTINCT ({})::bigint FROM ONLY {}.objects AS o WHERE o.load = %s").format(
             oid, self._schema
@@ -154,7 +154,7 @@ class RejectStore:
             return [oid for (oid,) in connection.execute(query, [self._load_id]) if oid is not None]
 
     def read_starts(self, connection: Connection, object_number: int) -> list[int]:
-        """Return where the records of an object begin that were rejected, in ascending order."""
+        """Return the offsets of an object's rejected records, in ascending order."""
         query = sql.SQL("SELECT start FROM ONLY {}.rejects WHERE load = %s AND object = %s ORDER BY start")
         with translate_errors("reading positions of rejected records"):
             rows = connection.execute(query.format(self._schema), [self._load_id, object_number]).fetchall()
@@ -175,18 +175,19 @@ class RejectStore:
         is_backwards: bool = False,
         limit_bytes: int = 8 * MIB,
     ) -> list[Reject]:
-        """Return records by objects and offsets, beyond a place, up to so many bytes (but one at least).
+        """Return records in the order of objects and offsets, at most `limit_bytes` of them, but at least one.
 
-        With `codes`, only those of these SQLSTATEs; `is_backwards`: the last ones first.
+        They begin after the object number and offset `beyond`. With `codes`, only records with these SQLSTATEs are
+        returned; `is_backwards`: the last ones first.
         """
         query = sql.SQL(
             """
             SELECT object, start, line, "column", sqlstate, message, detail, raw
               FROM (
                        SELECT n.*, sum(pg_catalog.length(n.raw) + %(overhead)s) OVER w AS total,
-                              pg_catalog.row_number() OVER w AS place
+                              pg_catalog.row_number() OVER w AS number
                          FROM (
-                                  -- No more than could fit: the key's index gives them in order.
+                                  -- At most as many as fit; the key's index returns them in order.
                                   SELECT r.*
                                     FROM ONLY {schema}.rejects AS r
                                    WHERE r.load = %(load)s
@@ -198,8 +199,8 @@ class RejectStore:
                        WINDOW w AS (ORDER BY n.object {order}, n.start {order})
                    ) AS r
              WHERE r.total <= %(limit)s
-                OR r.place = 1
-             ORDER BY r.place
+                OR r.number = 1
+             ORDER BY r.number
             """
         ).format(
             schema=self._schema,
@@ -232,7 +233,7 @@ class RejectStore:
             beyond = rejects[-1].object_number, rejects[-1].start
 
     def read_causes(self, connection: Connection) -> list[RejectCause]:
-        """Return why records were rejected, the most frequent cause first."""
+        """Return the causes of rejected records, the most frequent first."""
         query = sql.SQL(
             """
             SELECT c.*
@@ -270,7 +271,7 @@ class RejectStore:
             return cursor.execute(query, [self._load_id]).fetchall()
 
     def read_load(self, connection: Connection) -> RejectingLoad | None:
-        """Return the load that the records are of, None where there is none."""
+        """Return the load of these records, or None if it does not exist."""
         query = sql.SQL("SELECT epoch, state, lock_key, job::text AS job FROM ONLY {}.loads WHERE id = %s").format(
             self._schema
         )
@@ -278,7 +279,7 @@ class RejectStore:
             return cursor.execute(query, [self._load_id]).fetchone()
 
     def read_forms(self, connection: Connection) -> dict[int, StoredForm]:
-        """Return how the records of each object that had rejected ones are read, by its number."""
+        """Return how the records of each object with rejected records are read, by the object's number."""
         query = sql.SQL(
             """
             SELECT DISTINCT ON (r.object) r.object, o.uri, r.form::text
@@ -295,7 +296,7 @@ class RejectStore:
 
 
 def find_latest(connection: Connection, schema: str) -> str | None:
-    """Return the newest load of which this role may see rejected records, None if there is none. Raises ServerError."""
+    """Return the newest load with rejected records that this role may read, or None. Raises ServerError."""
     if not has_ledger(connection, schema):
         return None
     query = sql.SQL(
@@ -313,7 +314,7 @@ def find_latest(connection: Connection, schema: str) -> str | None:
 
 
 def _describe_all(rejects: Sequence[Reject]) -> str:
-    """Return records as one text, since arrays of many elements are slow to make."""
+    """Return records as one JSON text, because psycopg is slow with arrays of many elements."""
     return to_json(
         [
             {

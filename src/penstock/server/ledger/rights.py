@@ -1,7 +1,7 @@
-"""Whose a load is, and whether this session may do what its rows say.
+"""Finds the owner of a load, and decides whether this session may do what the load's rows say.
 
-Row security has only the role itself write `owner`, and only the login itself `login` (schema.py). A session that took
-the role by SET ROLE can be taken back from it by any function that runs in it: RESET ROLE leads to the login's rights.
+Row security lets a role write only its own name into `owner`, and a login only its own name into `login` (schema.py).
+After SET ROLE, any function that runs in the session can call RESET ROLE, and then has the login's rights.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from penstock.model.load.job import LoadJob
     from penstock.server.connect.connection import Connection
 
-# What somebody is about to do with a load.
+# What the user is about to do with a load.
 Deed = Literal["resume", "retry", "forget", "discard rejects of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadRights:
-    """Whose a load is: `is_own_login`, the login of this session chose its sources and its transform.
+    """The owner of a load. `is_own_login`: the login of this session chose its sources and its transform.
 
-    `is_logins`: it is of the login itself, under no other role.
+    `is_logins`: the load's role is the login itself.
     """
 
     load_id: str
@@ -38,7 +38,7 @@ class LoadRights:
     is_superuser: bool
 
     def refuse_other_role(self, what: Deed) -> None:
-        """Raise TargetError where the current role is not the load's."""
+        """Raise TargetError if the load belongs to another role than the current one."""
         if not self.is_own_role:
             raise TargetError(
                 f'cannot {what} load {self.load_id}: it belongs to role "{self.owner}"',
@@ -49,7 +49,7 @@ class LoadRights:
             )
 
     def refuse_others_job(self, what: Deed, job: LoadJob | None) -> None:
-        """Raise TargetError where it is another role's, or code that another login chose would reach our rights."""
+        """Raise TargetError if the load is another role's, or if another login's code could get this login's rights."""
         self.refuse_other_role(what)
         has_transform = job is not None and any(target.transform is not None for target in job.targets)
         if self.is_own_login or not (self.is_superuser or has_transform):
@@ -70,7 +70,7 @@ class LoadRights:
 
 
 def read_rights(connection: Connection, schema: str, load_id: str) -> LoadRights | None:
-    """Return whose a load is, None where there is none of that id. Raises ServerError."""
+    """Return the rights on a load, or None if it does not exist. Raises ServerError."""
     query = sql.SQL(
         """
         SELECT l.owner::text,

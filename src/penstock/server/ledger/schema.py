@@ -1,6 +1,6 @@
-"""The ledger's tables, and how they come into a database.
+"""The ledger's tables, and how they are created and checked.
 
-The comment on table loads has the schema's version, so that it is known before the table is read.
+The comment on table loads has the schema's version, so that the version is known before the table is read.
 """
 
 from __future__ import annotations
@@ -24,21 +24,33 @@ if TYPE_CHECKING:
 
 _COMMENT = re.compile(r"penstock ledger, version (\d+)")
 
-# What a load is made of, written by the load's role alone.
+# Tables with parts of a load, which only the load's role may write.
 _PARTS = ("objects", "ranges", "targets")
 _IS_OWN_LOAD = "EXISTS (SELECT FROM ONLY {schema}.loads AS l WHERE l.id = load AND l.owner = CURRENT_USER)"
 
+<<<<<<< HEAD
 # Any change of the statements below raises it: a ledger of another version is refused.
 VERSION = 7
+=======
+# Raise the version with any change of the statements below: a ledger of another version is refused.
+VERSION = 6
+>>>>>>> fa8526a (ledger: say in plain words what it does)
 
-# Ranges are rows that are inserted; only `has_end` is moved, if the object has grown. A multirange, since sessions take
-# the blocks of one object in turn. A row with a start below zero corrects others: rejected records that were loaded
-# later. `form` is how the records are read.
+# Rows of `ranges` are only inserted, except that `has_end` is updated if the object has grown. `ranges` is a
+# multirange, because sessions take the blocks of one object in turn. A row with a negative `start` corrects others: it
+# counts rejected records that were loaded later. `form` says how the records are read.
 #
+<<<<<<< HEAD
 # `origin` says where the oids of a row mean what they say (origin.py).
 # What is changed (changes, holds) outlives what is known of the loads: neither refers to a load's row. A change of the
 # whole server is recorded in database "postgres", with target_oid 0. A hold with target_oid 0 in another database says
 # who may have changed the server, so that loads need not look there for it.
+=======
+# `origin` is the database in which the oids of a row are valid (origin.py).
+# `changes` and `holds` record what loads change at tables. They have no foreign key to `loads`, because they must stay
+# when a load is removed.
+# `lease_notes`: leases on the server's settings are in another database; a load without notes need not look there.
+>>>>>>> fa8526a (ledger: say in plain words what it does)
 _STATEMENTS = (
     """
     CREATE TABLE {schema}.loads (
@@ -170,10 +182,11 @@ _STATEMENTS = (
         PRIMARY KEY (holder, origin, target_oid)
     )
     """,
-    # Raw records are read by whoever loaded them alone, even where the table is another's.
+    # Only the role that loaded a rejected record may read it, even if it does not own the table.
     "ALTER TABLE {schema}.rejects ENABLE ROW LEVEL SECURITY",
     "CREATE POLICY rejects_owner ON {schema}.rejects USING (owner = CURRENT_USER)",
     f"CREATE POLICY rejects_load ON {{schema}}.rejects AS RESTRICTIVE FOR INSERT WITH CHECK ({_IS_OWN_LOAD})",
+<<<<<<< HEAD
     # A record is carried out as its owner: everybody reads them, and nobody writes one in another's name. A setting is
     # restored by anybody who may: only a number can be written for it.
     "ALTER TABLE {schema}.changes ENABLE ROW LEVEL SECURITY",
@@ -182,6 +195,16 @@ _STATEMENTS = (
     "CREATE POLICY changes_delete ON {schema}.changes FOR DELETE USING (owner = CURRENT_USER OR kind = 'setting')",
     # What a load's rows say is done as the role that wrote them: nobody writes in another's name, or to another's load.
     # `login` chose the sources and the transform; null if it is not known.
+=======
+    # A change is restored with the rights of its owner. So every role may read changes, and none may write one in the
+    # name of another role.
+    "ALTER TABLE {schema}.changes ENABLE ROW LEVEL SECURITY",
+    "CREATE POLICY changes_read ON {schema}.changes FOR SELECT USING (true)",
+    "CREATE POLICY changes_insert ON {schema}.changes FOR INSERT WITH CHECK (owner = CURRENT_USER)",
+    "CREATE POLICY changes_delete ON {schema}.changes FOR DELETE USING (owner = CURRENT_USER)",
+    # A load runs with the rights of the role that wrote its rows. So no role may write in the name of another role, or
+    # to another role's load. `login` is the login that chose the sources and the transform, null if it is not known.
+>>>>>>> fa8526a (ledger: say in plain words what it does)
     "ALTER TABLE {schema}.loads ENABLE ROW LEVEL SECURITY",
     "CREATE POLICY loads_read ON {schema}.loads FOR SELECT USING (true)",
     """
@@ -221,7 +244,7 @@ def create_ledger(connection: Connection, schema: str, *, is_publishing_allowed:
 
 
 def check_creation(connection: Connection, schema: str, *, is_publishing_allowed: bool) -> None:
-    """Raise what `create_ledger` would; changes nothing."""
+    """Raise the errors that `create_ledger` would raise; changes nothing."""
     what = f'looking at rights in schema "{schema}"'
     with translate_errors(what):
         if not is_publishing_allowed:
@@ -234,7 +257,7 @@ def check_creation(connection: Connection, schema: str, *, is_publishing_allowed
 
 
 def check_staging(connection: Connection, schema: str) -> None:
-    """Raise TargetError where no staging table could be made in a ledger's schema."""
+    """Raise TargetError if the role may not create a staging table in the ledger's schema."""
     with translate_errors(f'looking at rights in schema "{schema}"'):
         (rights,) = fetch_rows(connection, "inspect_ledger", LedgerRightsRow, schema=schema)
     if not rights.may_create:
@@ -242,7 +265,7 @@ def check_staging(connection: Connection, schema: str) -> None:
 
 
 def staging_hint(schema: str) -> str:
-    """Return what to do where a staging table was denied."""
+    """Return the hint for a role that may not create a staging table."""
     return (
         f"Have the owner grant CREATE on schema {schema}, for staging tables, and USAGE on the types of the table's "
         "columns; or use a schema of your own with --ledger-schema."
@@ -250,7 +273,7 @@ def staging_hint(schema: str) -> str:
 
 
 def has_ledger(connection: Connection, schema: str) -> bool:
-    """Return whether there is a ledger in a schema.
+    """Return whether a schema has a ledger.
 
     Raises TargetError if it cannot be trusted or has another version, ServerError.
     """
@@ -258,7 +281,7 @@ def has_ledger(connection: Connection, schema: str) -> bool:
 
 
 def look_for_ledger(connection: Connection, schema: str) -> Callable[[], bool]:
-    """Do as `has_ledger`, where the connection is in a pipeline without waiting; what is returned tells."""
+    """Do the same as `has_ledger`, in a pipeline without waiting; the function returned waits for the result."""
     what = f'looking for the ledger in schema "{schema}"'
     with translate_errors(what):
         fetch = send_query(connection, "ledger_state", LedgerRelation, schema=schema, tables=sorted(TABLES))
@@ -272,13 +295,16 @@ def look_for_ledger(connection: Connection, schema: str) -> Callable[[], bool]:
 
 
 def _check(schema: str, relations: Sequence[LedgerRelation]) -> bool:
-    """Return whether there is a ledger. Raises TargetError, also if it cannot be trusted."""
+    """Return whether there is a ledger. Raises TargetError if it has another version or cannot be trusted."""
     refuse_foreign(schema, relations)
     return is_ledger(schema, relations)
 
 
 def is_ledger(schema: str, relations: Sequence[LedgerRelation]) -> bool:
-    """Return whether there is a ledger of this version, whoever owns it. Raises TargetError for anything else."""
+    """Return whether there is a ledger of this version, without checking its owner.
+
+    Raises TargetError if it is incomplete, of another version, or not a ledger.
+    """
     loads = next((relation for relation in relations if relation.name == "loads"), None)
     if loads is None:
         return False
@@ -303,14 +329,14 @@ def is_ledger(schema: str, relations: Sequence[LedgerRelation]) -> bool:
 
 
 def _run_statements(connection: Connection, schema: str) -> None:
-    """Create what does not exist, in one transaction; another session may be doing the same just now."""
+    """Create the ledger in one transaction, unless another session has created it at the same time."""
     with in_transaction(connection):
         connection.execute("SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext(%s))", [f"penstock {schema}"])
         relations = _read_relations(connection, schema)
         if not _check(schema, relations):
             for statement in compose_ledger(schema, has_schema=bool(relations)):
                 connection.execute(statement)
-            # SET ROLE or default privileges may have given the new tables to another role.
+            # SET ROLE may have made another role the owner, and default privileges may have granted rights.
             _check(schema, _read_relations(connection, schema))
 
 
@@ -328,13 +354,13 @@ def compose_ledger(schema: str, *, has_schema: bool) -> list[sql.Composed]:
 
 
 def find_publications(connection: Connection) -> tuple[str, ...]:
-    """Return the publications FOR ALL TABLES of this database: a new table stops their subscribers, who lack it."""
+    """Return the publications FOR ALL TABLES of this database; a new table stops their subscribers, which lack it."""
     with translate_errors("looking for publications of all tables"):
         return tuple(row.name for row in fetch_rows(connection, "ledger_publications", PublicationRow))
 
 
 def refuse_publication(connection: Connection, schema: str) -> None:
-    """Refuse where a publication FOR ALL TABLES would stop its subscribers, which lack the ledger's tables."""
+    """Raise TargetError if there is a publication FOR ALL TABLES: its subscribers would stop for lack of the tables."""
     publications = find_publications(connection)
     if not publications:
         return

@@ -1,4 +1,4 @@
-"""A ledger that several roles share: made as the database's owner, which all of them trust, and granted to each.
+"""Creates a ledger that several roles share: the database's owner, whom all trust, owns it, and it is granted to each.
 
 Row security keeps their loads apart (schema.py).
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from penstock.server.connect.connection import Connection
 
-# The database's owner, and all whom every role trusts.
+# The database's owner, and the roles that every role trusts: it and the superusers.
 _OWNER = """
     SELECT pg_catalog.pg_get_userbyid(d.datdba)::text,
            ARRAY(SELECT r.rolname::text FROM pg_catalog.pg_roles AS r WHERE r.rolsuper OR r.oid = d.datdba)
@@ -39,9 +39,9 @@ def share_ledger(
     is_publishing_allowed: bool = False,
     only_planned: bool = False,
 ) -> list[str]:
-    """Make the ledger where it is missing, grant its use to roles, and return the statements for it.
+    """Create the ledger if it does not exist, grant its use to roles, and return the statements.
 
-    Staging tables are made in its schema: that is granted, too. Raises TargetError, ServerError.
+    CREATE on its schema is granted too, because staging tables are created there. Raises TargetError, ServerError.
     """
     with translate_errors("looking for the ledger's owner"):
         (rights,) = fetch_rows(connection, "inspect_ledger", LedgerRightsRow, schema=schema)
@@ -63,9 +63,9 @@ def share_ledger(
 
 
 def _refuse_one_owner(schema: str, relations: Sequence[LedgerRelation], roles: Sequence[str], *, heir: str) -> None:
-    """Raise TargetError where the current role, or one of `roles`, would not trust the owner of the ledger's parts.
+    """Raise TargetError if the current role, or one of `roles`, would not trust the owner of the ledger's parts.
 
-    Nothing is changed: what such an owner made there would run with the new owner's privileges.
+    The owner is not changed, because code that the old owner created there would run with the new owner's privileges.
     """
     owners = sorted({relation.owner for relation in relations})
     if all(relation.is_trusted for relation in relations) and all({*roles} <= {owner} for owner in owners):

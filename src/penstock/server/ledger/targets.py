@@ -1,7 +1,6 @@
-"""What a load has made and done for each of its targets: truncated, a staging table, a replacement, the counts.
+"""Records what a load has done for each of its targets: TRUNCATE, a staging table, a replacing table, the counts.
 
-A row is written in the transaction that does what it says, so that a load that is taken up again does it neither twice
-nor not at all.
+A row is written in the transaction that does what the row records, so that a resumed load does each thing exactly once.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from penstock.model.load.ledger import Claim, LandedCounts
     from penstock.server.connect.connection import Connection
 
-# What loads call the tables that they make: the beginning of the identity, and the target's place.
+# The names of the tables that loads create: the beginning of the identity, and the target's number.
 _MADE_NAMES = {
     "staging": re.compile(r"staging_[0-9a-f]{16}_\d+"),
     "replacement": re.compile(r"penstock_[0-9a-f]{16}_\d+"),
@@ -33,7 +32,7 @@ _MADE_NAMES = {
 
 
 def read_landings(connection: Connection, schema: str, load_id: str) -> dict[int, LandingRecord]:
-    """Return what a load has made for its targets, by their place in the job. Raises ServerError."""
+    """Return what a load has created for its targets, by the target's number in the job. Raises ServerError."""
     origin = compose_origin(schema)
     query = sql.SQL(
         """
@@ -67,7 +66,7 @@ def read_landings(connection: Connection, schema: str, load_id: str) -> dict[int
 
 
 def write_landing(connection: Connection, schema: str, claim: Claim, landing: LandingRecord) -> None:
-    """Write down what was made for a target in this transaction, in place of what was before. Raises ServerError."""
+    """Record the table that this transaction creates for a target, in place of an earlier one. Raises ServerError."""
     query = sql.SQL(
         """
         INSERT INTO {targets}
@@ -99,9 +98,9 @@ def write_landing(connection: Connection, schema: str, claim: Claim, landing: La
 
 
 def note_truncated(connection: Connection, schema: str, claim: Claim, landing: LandingRecord) -> None:
-    """Write down that a target was truncated in this transaction, behind the ends of loads that there have been.
+    """Record that this transaction has truncated a target, with an event number greater than those of all ended loads.
 
-    The caller has the table's lock, and find_unended has found no other load with rows there. Raises ServerError.
+    The caller holds the table's lock, and find_unended has found no other load with rows there. Raises ServerError.
     """
     query = sql.SQL(
         """
@@ -129,7 +128,7 @@ def note_truncated(connection: Connection, schema: str, claim: Claim, landing: L
 
 
 def write_counts(connection: Connection, schema: str, claim: Claim, counts: Iterable[LandedCounts]) -> None:
-    """Write down what became of the targets, and by which oid their objects are found from now on.
+    """Record the counts of the targets, and the oids of their tables, which a replacement has changed.
 
     Raises ServerError.
     """
@@ -176,7 +175,7 @@ def write_counts(connection: Connection, schema: str, claim: Claim, counts: Iter
 
 
 def read_landed(connection: Connection, schema: str, load_id: str) -> list[LandedTarget]:
-    """Return the targets of a load whose records landed elsewhere first. Raises ServerError."""
+    """Return the targets of a load whose records were staged or put into a replacing table. Raises ServerError."""
     query = sql.SQL(
         """
         SELECT t.number, t.target_oid, min(o.target_schema) AS schema, min(o.target_table) AS "table",
@@ -197,7 +196,7 @@ def read_landed(connection: Connection, schema: str, load_id: str) -> list[Lande
 
 
 def find_unended(connection: Connection, schema: str, claim: Claim, *, oid: int) -> list[str]:
-    """Return the other loads that have committed rows of a table, and have not ended; or of its partitions or parents.
+    """Return the other loads that have not ended, and have rows in a table, its partitions or its parents.
 
     Raises ServerError.
     """
@@ -239,7 +238,7 @@ def find_unended(connection: Connection, schema: str, claim: Claim, *, oid: int)
 
 
 def drop_ranges(connection: Connection, schema: str, claim: Claim, numbers: Sequence[int]) -> None:
-    """Forget what is committed, and what was put aside, of objects whose landing table is gone or loses their records.
+    """Delete the ranges and the rejects of objects whose landing table was dropped, or whose records are deleted there.
 
     Raises ServerError.
     """
@@ -252,10 +251,10 @@ def drop_ranges(connection: Connection, schema: str, claim: Claim, numbers: Sequ
 def drop_landing(
     connection: Connection, schema: str, landing: LandingRecord, *, load_id: str, role: str | None = None
 ) -> bool:
-    """Drop what was made for a target; return False if it is gone already, or has another name by now.
+    """Drop the table that was created for a target; return False if it does not exist any more, or was renamed.
 
-    Of what a row names only that is dropped which a load of `role`, by default the current one, can have made. Raises
-    TargetError, ServerError.
+    Only a table that a load of `role` (default: the current role) can have created is dropped. Raises TargetError,
+    ServerError.
     """
     if landing.kind is None or landing.schema is None or landing.table is None or landing.oid is None:
         return False

@@ -1,4 +1,4 @@
-"""Whether this session may use a ledger's schema and tables: code of others must not run with its privileges."""
+"""Decides whether this session may use a ledger: code of other roles must not run with this session's privileges."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerRelation:
-    """The row of ledger_state.sql; the schema itself has no name.
+    """The row of ledger_state.sql; `name` is None for the schema itself.
 
-    `is_privileged`: the session can become a role that can do more than read and write tables. `additions` are what
-    others than the owner have added, or may add.
+    `is_privileged`: the session can become a role that can do more than read and write tables. `additions` are objects
+    that other roles than the owner have added, or rights to add some.
     """
 
     name: str | None
@@ -30,7 +30,7 @@ class LedgerRelation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerRightsRow:
-    """The row of inspect_ledger.sql; `owner` is None without the schema."""
+    """The row of inspect_ledger.sql; `owner` is None if the schema does not exist."""
 
     owner: str | None
     may_create: bool
@@ -46,7 +46,7 @@ class PublicationRow:
 
 @contextmanager
 def naming_ledger(schema: str) -> Iterator[None]:
-    """Have an error for what a role may not do in the block say that this is the ledger's, and not the table's."""
+    """Add to each "permission denied" error of the block the hint that the ledger is not granted to the role."""
     try:
         yield
     except TargetError as error:
@@ -57,10 +57,10 @@ def naming_ledger(schema: str) -> Iterator[None]:
 
 
 def refuse_foreign(schema: str, relations: Sequence[LedgerRelation]) -> None:
-    """Raise TargetError if this session must not use the ledger: others could have code of theirs run in it.
+    """Raise TargetError if this session must not use the ledger because other roles could have their code run in it.
 
-    The owner of a table can do so at any time, by a constraint, a default or a trigger. What trusted roles own stays
-    theirs: only the owner of an object can give it away, rename it or add to it.
+    The owner of a table can do this at any time, with a constraint, a default or a trigger. If trusted roles own all
+    objects, this cannot change later: only the owner of an object can give it away, rename it or add to it.
     """
     for relation in relations:
         if not relation.is_trusted:

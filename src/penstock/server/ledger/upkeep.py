@@ -1,6 +1,6 @@
-"""What a ledger keeps for longer than it is needed: details of loads that are complete, copies of records to be merged.
+"""Removes what the ledger does not need any more: details of complete loads, and left staging tables.
 
-What prevents that an object is loaded twice stays: its row, and one row of what is committed of it.
+What prevents loading an object twice is kept: the object's row, and one row of its committed ranges.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from penstock.server.connect.connection import Connection
 
-# Of loads that no process works on; those of others can be seen, and are not ours to drop. One that
-# reconnects just now holds no lock, and reads its files again if its table is dropped.
+# Staging tables of loads that no process is running. Those of other roles are listed, but only their owner may drop
+# them. A load that is just reconnecting holds no lock; if its table is dropped, it reads its files again.
 _LEFT_STAGING = """
     SELECT l.id::text AS load_id,
            l.lock_key,
@@ -48,7 +48,7 @@ _LEFT_STAGING = """
      ORDER BY l.began_at, t.number
 """
 
-# Complete, older, and of this role; one that has rejected records is not done with.
+# Old complete loads of this role, except those with rejected records, which may be retried.
 _OLD = """
     SELECT l.id
       FROM ONLY {loads} AS l
@@ -118,7 +118,7 @@ _DROP_JOINED = """
     SELECT coalesce(sum(g.size_bytes), 0)::bigint FROM gone AS g
 """
 
-# A login is written by itself alone: that of another is not known any more then.
+# A role may write only its own login, so the login of another role is set to null.
 _DROP_JOB = """
     WITH old AS (
         SELECT l.id, coalesce(pg_catalog.pg_column_size(l.job), 0) + pg_catalog.pg_column_size(l.meaning) AS size_bytes
@@ -138,7 +138,7 @@ _DROP_JOB = """
 
 
 def find_left_staging(connection: Connection, schema: str, *, age_s: float | None = None) -> list[LeftStaging]:
-    """Return the staging tables of loads that are not at work, of those without progress for `age_s`.
+    """Return the staging tables of loads that are not running, and have made no progress for `age_s` if it is given.
 
     Raises ServerError, TargetError.
     """
@@ -153,7 +153,7 @@ def find_left_staging(connection: Connection, schema: str, *, age_s: float | Non
 
 
 def drop_left_staging(connection: Connection, schema: str, *, age_s: float | None = None) -> list[LeftStaging]:
-    """Drop those of them that are this role's, and return them: whoever resumes such a load reads its files again.
+    """Drop this role's left staging tables, and return them; a load that is resumed then reads its files again.
 
     Raises ServerError, TargetError.
     """
@@ -162,7 +162,7 @@ def drop_left_staging(connection: Connection, schema: str, *, age_s: float | Non
         if not left.is_own:
             continue
         with in_transaction(connection, f"dropping staging table {left.table}"):
-            # Somebody may have resumed it just now.
+            # Another process may have just resumed the load.
             if not try_lock_here(connection, left.lock_key) or find_workers(connection, left.load_id):
                 continue
             landing = read_landings(connection, schema, left.load_id).get(left.number)
@@ -172,7 +172,7 @@ def drop_left_staging(connection: Connection, schema: str, *, age_s: float | Non
 
 
 def prune_loads(connection: Connection, schema: str, *, age_s: float) -> PrunedLoads:
-    """Remove what is not needed of this role's loads that have been complete for `age_s`, and staging tables as old.
+    """Remove details of this role's loads that have been complete for `age_s`, and staging tables of that age.
 
     Raises ServerError, TargetError.
     """
@@ -193,7 +193,7 @@ def prune_loads(connection: Connection, schema: str, *, age_s: float) -> PrunedL
 def find_left_rejects(
     connection: Connection, schema: str, *, oids: Sequence[int], uris: Sequence[str], but_load: str | None
 ) -> list[LeftRejects]:
-    """Return how many rejected records of objects are neither loaded nor discarded, by load; this role's own.
+    """Return how many of this role's rejected records of objects are neither loaded nor discarded, by load.
 
     Raises ServerError.
     """
