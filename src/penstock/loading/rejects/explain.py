@@ -68,9 +68,9 @@ def explain_failure(
 ) -> PenstockError:
     """Return the error to show; `where` is the position in the files as far as it is known.
 
-    `constants` are the columns with a value from --set, `target` has the file's dialect and columns, `working_names` are
-    the names to replace in messages, see `rename`. `is_in_conflict`: the session was cancelled because it waited for
-    another session of the same load.
+    `constants` are the columns with a value from --set, `target` has the file's dialect and columns, `working_names`
+    are the names to replace in messages, see `rename`. `is_in_conflict`: the session was cancelled because it waited
+    for another session of the same load.
     """
     report, place = _reword(failure.report, is_in_conflict=is_in_conflict), failure.place
     is_ended = failure.is_disconnect or (not is_in_conflict and (report.sqlstate or "").startswith(_ENDED_CLASSES))

@@ -91,13 +91,8 @@ class Ledger:
              WHERE NOT EXISTS ({taken})
             RETURNING true
             """
-<<<<<<< HEAD
         ).format(loads=self._table("loads"), taken=self._find_taken())
-        # By itself: row security looks for the load as the statement before has left it.
-=======
-        ).format(loads=self._table("loads"), taken=self._find_taken(connection))
         # A separate statement, because the row security of objects must see the new row of loads.
->>>>>>> fa8526a (ledger: say in plain words what it does)
         begun_load = sql.SQL("(SELECT l.id FROM ONLY {} AS l WHERE l.id = %(load)s::uuid) AS b").format(
             self._table("loads")
         )
@@ -152,17 +147,11 @@ class Ledger:
         return Claim(load_id=load_id, epoch=int(row[0]), is_resumed=True)
 
     def adopt(self, connection: Connection, claim: Claim, *, identity: str, meaning: str) -> None:
-<<<<<<< HEAD
-        """Give a load that is ours, and came from elsewhere, the oids that its tables have here."""
+        """Record the present oids of the tables of a claimed load that was recorded in another database."""
         origin = compose_origin(self.schema)
         update = (
             "UPDATE ONLY {table} AS o SET target_oid = coalesce({oid}, 0), {more}origin = {origin} WHERE o.load = %s"
         )
-=======
-        """Record the present oids of the tables of a claimed load that was recorded in another database."""
-        origin = compose_origin(connection, self.schema)
-        update = "UPDATE {table} AS o SET target_oid = coalesce({oid}, 0), {more}origin = {origin} WHERE o.load = %s"
->>>>>>> fa8526a (ledger: say in plain words what it does)
         landing = sql.SQL("landing_oid = {}, ").format(compose_oid("o", origin, prefix="landing"))
         query = sql.SQL("UPDATE ONLY {} SET identity = %s, meaning = %s::jsonb WHERE id = %s").format(
             self._table("loads")
@@ -183,15 +172,9 @@ class Ledger:
         unshared: Collection[int] = (),
         seen: Collection[str] = (),
     ) -> bool:
-<<<<<<< HEAD
-        """Add objects to a load that has begun; False, and none added, where `begin` would return None."""
+        """Add objects to a load that has begun; return False, and add none, if `begin` would return None."""
         free = sql.SQL("(SELECT WHERE NOT EXISTS ({})) AS f").format(self._find_taken())
         query = self._insert_objects(sql.SQL("%(load)s::uuid"), free)
-=======
-        """Add objects to a load that has begun; return False, and add none, if `begin` would return None."""
-        free = sql.SQL("(SELECT WHERE NOT EXISTS ({})) AS f").format(self._find_taken(connection))
-        query = self._insert_objects(connection, sql.SQL("%(load)s::uuid"), free)
->>>>>>> fa8526a (ledger: say in plain words what it does)
         values = _with_seen(objects, unshared, {*seen, claim.load_id}) | {"load": claim.load_id}
         with translate_errors("recording objects"):
             with at_once(connection):
@@ -247,13 +230,8 @@ class Ledger:
             connection.execute(hold, [claim.load_id])
             return connection.execute(query, [claim.load_id, claim.epoch, even_if_used]).fetchone() is not None
 
-<<<<<<< HEAD
     def _find_taken(self) -> sql.Composed:
-        """Return the query for objects that must not be shared and that a load has which was not seen."""
-=======
-    def _find_taken(self, connection: Connection) -> sql.Composed:
         """Return the query for `unshared` objects that a load which is not in `seen` has."""
->>>>>>> fa8526a (ledger: say in plain words what it does)
         return sql.SQL(
             """
             SELECT

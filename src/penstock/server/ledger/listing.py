@@ -259,13 +259,8 @@ def refuse_at_work(connection: Connection, schema: str, load_id: str) -> None:
 
 
 def find_staying(connection: Connection, schema: str, load_id: str) -> list[StayingRows]:
-<<<<<<< HEAD
-    """Return which rows of a load are in tables, as far as the ledger knows. Raises ServerError."""
-    origin = compose_origin(schema)
-=======
     """Return how many rows of a load may still be in each table, according to the ledger. Raises ServerError."""
-    origin = compose_origin(connection, schema)
->>>>>>> fa8526a (ledger: say in plain words what it does)
+    origin = compose_origin(schema)
     query = sql.SQL(_STAYING).format(
         object=compose_oid("o", origin),
         target=compose_oid("t", origin),

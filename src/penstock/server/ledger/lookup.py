@@ -125,24 +125,14 @@ _HOLDS = """
 class LedgerFindings:
     """What concerns a load that is about to begin.
 
-<<<<<<< HEAD
-    `running` is the load of the same identity that has begun and not ended, and `next_number` what a further object of
-    it is to have; `is_copied`: its oids were recorded elsewhere. `known` are the objects in any load, found by their
-    URI and their table.
-    `changed_by` has the loads that have changed something at the tables, or as tables that partition or are partitions
-    of these, that is not put back yet, by the oids of the tables that they loaded. `server_holds` are the
-    ids of those who may have changed settings of the server. `renamed` has the URI and the load of what a complete one
-    has loaded into the same table, in the same size and version, under another name, by the object's number.
-=======
     `running` is the load with the same identity that has begun and not ended, and `next_number` is the number of its
     next object; `is_copied`: its oids were recorded in another database. `known` are the objects of any load with the
     same URI and table.
 
     `changed_by` has the loads whose changes to the tables, their partitions or their parents are not restored yet, by
-    the oid of the table that the load filled. `leases` are the leases on the server's settings that loads have noted
-    and not ended. `renamed` has, by object number, the URI and the load of an object with the same size and version
+    the oid of the table that the load filled. `server_holds` are the holders that may have changed settings of the
+    server. `renamed` has, by object number, the URI and the load of an object with the same size and version
     that a complete load has loaded into the same table under another name.
->>>>>>> fa8526a (ledger: say in plain words what it does)
     """
 
     running: str | None
@@ -165,13 +155,8 @@ class KnownMeaning:
 def look_up(
     connection: Connection, schema: str, identity: str, objects: Sequence[LedgerObject], *, lock: str
 ) -> LedgerFindings:
-<<<<<<< HEAD
-    """Return what the ledger knows that concerns a load. Raises ServerError, TargetError."""
-    origin = compose_origin(schema)
-=======
     """Return what the ledger has recorded that concerns a load. Raises ServerError, TargetError."""
-    origin = compose_origin(connection, schema)
->>>>>>> fa8526a (ledger: say in plain words what it does)
+    origin = compose_origin(schema)
     parts = {
         "schema": sql.Identifier(schema),
         "origin": origin,

@@ -12,7 +12,6 @@ from typing import LiteralString
 
 from psycopg import sql
 
-<<<<<<< HEAD
 # A statement that names pg_control_system fails without EXECUTE on it, even if it does not call it. So ts_stat calls
 # it, which runs a query that it gets as a text. Without EXECUTE the other two parts of the origin decide.
 _ORIGIN = """
@@ -35,33 +34,6 @@ _ORIGIN = """
                )
           FROM pg_catalog.pg_database AS d
          WHERE d.datname = pg_catalog.current_database()
-=======
-from penstock.server.connect.errors import translate_errors
-
-if TYPE_CHECKING:
-    from penstock.server.connect.connection import Connection
-
-# The system identifier is read once per session.
-_identifiers: WeakKeyDictionary[Connection, str] = WeakKeyDictionary()
-
-# In place of the system identifier if EXECUTE was revoked: then the other two parts decide.
-_UNKNOWN = "unknown"
-
-
-def compose_origin(connection: Connection, schema: str) -> sql.Composed:
-    """Return the expression for the origin of the oids that are recorded now. Raises ServerError."""
-    return sql.SQL(
-        """
-        (
-            SELECT pg_catalog.concat_ws('/', {identifier}, d.oid, pg_catalog.to_regclass({loads})::pg_catalog.oid)
-              FROM pg_catalog.pg_database AS d
-             WHERE d.datname = pg_catalog.current_database()
-        )
-        """
-    ).format(
-        identifier=sql.Literal(_find_identifier(connection)),
-        loads=sql.Literal(sql.Identifier(schema, "loads").as_string(None)),
->>>>>>> fa8526a (ledger: say in plain words what it does)
     )
 """
 
@@ -90,18 +62,3 @@ def compose_oid(row: LiteralString, origin: sql.Composable, *, prefix: LiteralSt
         END
         """
     ).format(row=sql.SQL(row), origin=origin, prefix=sql.SQL(prefix))
-<<<<<<< HEAD
-=======
-
-
-def _find_identifier(connection: Connection) -> str:
-    if connection not in _identifiers:
-        with translate_errors("identifying the server"):
-            # Without the privilege, a statement that contains the function fails even if it does not call it.
-            may_ask = "SELECT pg_catalog.has_function_privilege('pg_catalog.pg_control_system()', 'EXECUTE')"
-            is_allowed = connection.execute(may_ask).fetchone() == (True,)
-            ask = "SELECT c.system_identifier::text FROM pg_catalog.pg_control_system() AS c"
-            row = connection.execute(ask).fetchone() if is_allowed else None
-        _identifiers[connection] = _UNKNOWN if row is None else row[0]
-    return _identifiers[connection]
->>>>>>> fa8526a (ledger: say in plain words what it does)

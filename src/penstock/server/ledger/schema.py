@@ -28,29 +28,17 @@ _COMMENT = re.compile(r"penstock ledger, version (\d+)")
 _PARTS = ("objects", "ranges", "targets")
 _IS_OWN_LOAD = "EXISTS (SELECT FROM ONLY {schema}.loads AS l WHERE l.id = load AND l.owner = CURRENT_USER)"
 
-<<<<<<< HEAD
-# Any change of the statements below raises it: a ledger of another version is refused.
-VERSION = 7
-=======
 # Raise the version with any change of the statements below: a ledger of another version is refused.
-VERSION = 6
->>>>>>> fa8526a (ledger: say in plain words what it does)
+VERSION = 7
 
 # Rows of `ranges` are only inserted, except that `has_end` is updated if the object has grown. `ranges` is a
 # multirange, because sessions take the blocks of one object in turn. A row with a negative `start` corrects others: it
 # counts rejected records that were loaded later. `form` says how the records are read.
 #
-<<<<<<< HEAD
-# `origin` says where the oids of a row mean what they say (origin.py).
-# What is changed (changes, holds) outlives what is known of the loads: neither refers to a load's row. A change of the
-# whole server is recorded in database "postgres", with target_oid 0. A hold with target_oid 0 in another database says
-# who may have changed the server, so that loads need not look there for it.
-=======
 # `origin` is the database in which the oids of a row are valid (origin.py).
-# `changes` and `holds` record what loads change at tables. They have no foreign key to `loads`, because they must stay
-# when a load is removed.
-# `lease_notes`: leases on the server's settings are in another database; a load without notes need not look there.
->>>>>>> fa8526a (ledger: say in plain words what it does)
+# `changes` and `holds` record what loads change. They have no foreign key to `loads`, because they must stay when a load
+# is removed. A change of the whole server is recorded in database "postgres", with target_oid 0. A hold with
+# target_oid 0 in another database names a load that may have changed the server: without one, a load need not look there.
 _STATEMENTS = (
     """
     CREATE TABLE {schema}.loads (
@@ -186,25 +174,14 @@ _STATEMENTS = (
     "ALTER TABLE {schema}.rejects ENABLE ROW LEVEL SECURITY",
     "CREATE POLICY rejects_owner ON {schema}.rejects USING (owner = CURRENT_USER)",
     f"CREATE POLICY rejects_load ON {{schema}}.rejects AS RESTRICTIVE FOR INSERT WITH CHECK ({_IS_OWN_LOAD})",
-<<<<<<< HEAD
-    # A record is carried out as its owner: everybody reads them, and nobody writes one in another's name. A setting is
-    # restored by anybody who may: only a number can be written for it.
+    # A change is restored with the rights of its owner. So every role may read changes, and none may write one in the
+    # name of another role. Any role with the rights may restore a setting: only a number can be written for it.
     "ALTER TABLE {schema}.changes ENABLE ROW LEVEL SECURITY",
     "CREATE POLICY changes_read ON {schema}.changes FOR SELECT USING (true)",
     "CREATE POLICY changes_insert ON {schema}.changes FOR INSERT WITH CHECK (owner = CURRENT_USER)",
     "CREATE POLICY changes_delete ON {schema}.changes FOR DELETE USING (owner = CURRENT_USER OR kind = 'setting')",
-    # What a load's rows say is done as the role that wrote them: nobody writes in another's name, or to another's load.
-    # `login` chose the sources and the transform; null if it is not known.
-=======
-    # A change is restored with the rights of its owner. So every role may read changes, and none may write one in the
-    # name of another role.
-    "ALTER TABLE {schema}.changes ENABLE ROW LEVEL SECURITY",
-    "CREATE POLICY changes_read ON {schema}.changes FOR SELECT USING (true)",
-    "CREATE POLICY changes_insert ON {schema}.changes FOR INSERT WITH CHECK (owner = CURRENT_USER)",
-    "CREATE POLICY changes_delete ON {schema}.changes FOR DELETE USING (owner = CURRENT_USER)",
     # A load runs with the rights of the role that wrote its rows. So no role may write in the name of another role, or
     # to another role's load. `login` is the login that chose the sources and the transform, null if it is not known.
->>>>>>> fa8526a (ledger: say in plain words what it does)
     "ALTER TABLE {schema}.loads ENABLE ROW LEVEL SECURITY",
     "CREATE POLICY loads_read ON {schema}.loads FOR SELECT USING (true)",
     """

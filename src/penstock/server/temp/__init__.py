@@ -1,1 +1,1 @@
-"""Temporary work on one server."""
+"""Queries and statements about temporary work on one server."""

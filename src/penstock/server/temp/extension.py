@@ -1,4 +1,4 @@
-"""The extension pg_stat_statements, which any schema may hold."""
+"""Finds the extension pg_stat_statements, which may be in any schema."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ if TYPE_CHECKING:
 
     from penstock.server.connect.connection import Connection
 
-# How a replay runs a statement: what EXPLAIN reports is a few kilobytes, and its rows do not travel.
+# How a replay runs a statement: EXPLAIN returns a few kilobytes, and the rows are not sent to the client.
 EXPLAIN = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "
 
-# A condition on pg_stat_statements AS s: neither a replay's statements nor a placement's proof, which spill too.
+# A condition on pg_stat_statements AS s. It excludes the statements of a replay and of a placement's proof, which spill
+# too.
 _NOT_OURS = sql.SQL(
     "(pg_catalog.starts_with(s.query, {}) OR pg_catalog.strpos(s.query, 'penstock_proof') > 0) IS NOT TRUE"
 ).format(EXPLAIN)
 
 
 def find_statements_schema(connection: Connection) -> str | None:
-    """Return the schema of pg_stat_statements, None where this database does not have it. Raises psycopg.Error."""
+    """Return the schema of pg_stat_statements, or None if this database lacks it. Raises psycopg.Error."""
     row = connection.execute(
         "SELECT n.nspname FROM pg_catalog.pg_extension AS e JOIN pg_catalog.pg_namespace AS n"
         " ON n.oid = e.extnamespace WHERE e.extname = 'pg_stat_statements'"

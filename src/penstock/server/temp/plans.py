@@ -1,4 +1,4 @@
-"""Plans of statements that pg_stat_statements has kept: made, never run."""
+"""Plans statements of pg_stat_statements, without running them."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from penstock.server.connect.search_path import TO_USERS_PATH
 if TYPE_CHECKING:
     from penstock.server.connect.connection import Connection
 
-# Planning takes milliseconds, with many tables seconds.
+# Planning takes milliseconds, or seconds if there are many tables.
 _TIMEOUT = "5s"
 _NAME = "penstock_usage"
 
-# Run by hand under it, as the published experiment does, a statement is kept with it.
+# If a statement was run with EXPLAIN, as in the published experiment, pg_stat_statements keeps it with EXPLAIN.
 _EXPLAIN = re.compile(r"\s*explain\s*(\([^)]*\)|analy[sz]e|verbose|\s)*", re.IGNORECASE)
 
 
 def strip_explain(query: str) -> str:
-    """Return what an EXPLAIN explains; any other statement as it is.
+    """Return the statement that an EXPLAIN explains; any other statement is returned unchanged.
 
     >>> strip_explain("EXPLAIN (ANALYZE, BUFFERS) SELECT 1")
     'SELECT 1'
@@ -33,10 +33,11 @@ def strip_explain(query: str) -> str:
 
 
 def explain_kept(connection: Connection, query: str) -> dict[str, Any] | None:
-    """Return the plan that a statement has for any parameters; None where there is none to be had.
+    """Return the generic plan of a statement, or None if it cannot be planned.
 
-    It is prepared, which takes one statement alone, in a read-only transaction that is rolled back. To plan is to
-    evaluate immutable functions, with the rights of the current role. Raises ServerError where the server goes away.
+    The statement is prepared, which accepts only one statement, in a read-only transaction that is rolled back.
+    Planning evaluates immutable functions, with the rights of the current role. Raises ServerError if the connection is
+    lost.
     """
     try:
         with translate_errors("planning a statement"), rolled_back(connection):
@@ -44,7 +45,7 @@ def explain_kept(connection: Connection, query: str) -> dict[str, Any] | None:
             connection.execute(f"SET LOCAL statement_timeout = '{_TIMEOUT}'".encode())
             connection.execute("SET LOCAL plan_cache_mode = force_generic_plan")
             connection.execute(TO_USERS_PATH)
-            # Binary, so that it goes by the extended protocol.
+            # Binary results make psycopg use the extended protocol, which accepts only one statement.
             connection.execute(f"PREPARE {_NAME} AS {query}".encode(), binary=True)
             row = connection.execute(
                 "SELECT pg_catalog.cardinality(p.parameter_types) FROM pg_catalog.pg_prepared_statements AS p"
@@ -61,7 +62,7 @@ def explain_kept(connection: Connection, query: str) -> dict[str, Any] | None:
             raise
         return None
     finally:
-        # A prepared statement outlives its transaction.
+        # A prepared statement is not rolled back with its transaction.
         if not connection.closed:
             with translate_errors("planning a statement"):
                 connection.execute("DEALLOCATE ALL")

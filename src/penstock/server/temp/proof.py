@@ -1,4 +1,4 @@
-"""Whether temporary work goes where it should: a real spill and a temporary table of a session, looked for there."""
+"""Proves where temporary work goes: makes a session spill and create a temporary table, and looks for both there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from penstock.model.temp.placement import Placement
     from penstock.server.connect.connection import Connection, ConnectionFactory
 
-# Some megabytes, sorted in the least memory there is: the file stays as long as the cursor.
+# Sorts some megabytes with the least work_mem: the temporary file exists as long as the cursor.
 _SPILL = "DECLARE penstock_proof CURSOR FOR SELECT g FROM pg_catalog.generate_series(1, 200000) AS g ORDER BY -g"
 
 _FILES = """
@@ -30,10 +30,10 @@ _TABLE_PLACE = """
 
 
 def find_disproof(connect: ConnectionFactory, control: Connection, placement: Placement, oid: int) -> str | None:
-    """Return why temporary work of a new session does not go to a placement's tablespace; None where it does.
+    """Return why temporary work of a new session does not go to a placement's tablespace, or None if it does.
 
-    It is a session of the scope's database, or one that takes the scope's role: nobody else can log in as that.
-    `control` sees all files, which needs pg_monitor. Raises ServerError, TargetError.
+    The session is in the scope's database, or takes the scope's role with SET ROLE, because penstock cannot log in as
+    that role. `control` lists all files, which needs pg_monitor. Raises ServerError, TargetError.
     """
     scope = placement.scope
     other = connect.in_database(scope.name) if scope.kind == "database" and scope.name else connect
@@ -55,7 +55,7 @@ def find_disproof(connect: ConnectionFactory, control: Connection, placement: Pl
 def _try_out(session: Connection, control: Connection, placement: Placement, oid: int) -> str | None:
     with in_transaction(session, "proving where temporary work goes") as transaction:
         transaction.force_rollback = True
-        # Without CREATE on the tablespace its temporary work goes elsewhere, and nobody is told.
+        # Without CREATE on the tablespace, PostgreSQL silently puts temporary work elsewhere: take a role that has it.
         role = placement.scope.name if placement.scope.kind == "role" else next(iter(placement.granted), None)
         if role is not None:
             session.execute(sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(role)))

@@ -1,4 +1,4 @@
-"""Sessions that replay statements: read-only, one statement at a time by the extended protocol, under EXPLAIN."""
+"""Sessions that replay statements with EXPLAIN: read-only, one statement at a time, by the extended protocol."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from penstock.server.connect.connection import Connection, ConnectionFactory
 
-# The extension's columns are those of 1.8, PostgreSQL 13's. Both leave out what a replay itself has run.
+# The columns exist since version 1.8 of the extension (PostgreSQL 13). Both queries exclude a replay's own statements.
 _TOP = """
     SELECT s.query
       FROM {schema}.pg_stat_statements AS s
@@ -40,7 +40,7 @@ _TOTALS = """
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectoryRow:
-    """The row of temp_directories.sql; `directory` is None where the role may not see it."""
+    """The row of temp_directories.sql; `directory` is None if the role may not see it."""
 
     name: str
     directory: str | None
@@ -48,7 +48,7 @@ class DirectoryRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explained:
-    """A statement that was run: its seconds as its session saw them, and its plan as EXPLAIN's JSON has it."""
+    """A statement that was run: the seconds that its session measured, and its plan as in EXPLAIN's JSON."""
 
     elapsed_s: float
     plan: dict[str, Any]
@@ -56,9 +56,9 @@ class Explained:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayFacts:
-    """What a replay must know of a server: blocks, memory, and what temp_tablespaces is for the role.
+    """The facts about a server that a replay needs: block size, memory, and the role's temp_tablespaces.
 
-    `is_superuser`: whether the session's user is one, or may take the role of one.
+    `is_superuser`: the session's user is a superuser, or a member of a superuser role.
     """
 
     is_superuser: bool
@@ -83,11 +83,11 @@ class ReplaySession:
         """Run statements that the replayed ones depend on, such as SET and CREATE TEMPORARY TABLE."""
         with translate_errors("running the set-up"):
             for statement in statements:
-                # One that is two is refused by the protocol.
+                # The extended protocol refuses text with two statements.
                 self._connection.execute(statement.encode(), binary=True)
 
     def explain(self, statement: str, *, tablespace: str, work_mem_bytes: int | None = None) -> Explained:
-        """Run a statement with its temporary work in a tablespace, without its rows travelling."""
+        """Run a statement with its temporary work in a tablespace; its rows are not sent to the client."""
         with translate_errors("running a statement"), rolled_back(self._connection):
             self._connection.execute("SET TRANSACTION READ ONLY")
             self._set("temp_tablespaces", tablespace)
@@ -95,7 +95,7 @@ class ReplaySession:
             if work_mem_bytes is not None:
                 self._set("work_mem", f"{work_mem_bytes // 1024}kB")
             began_s = time.perf_counter()
-            # Binary, so that it goes by the extended protocol, which takes one statement alone.
+            # Binary results make psycopg use the extended protocol, which accepts only one statement.
             row = self._connection.execute(f"{EXPLAIN}{statement}".encode(), binary=True).fetchone()
             elapsed_s = time.perf_counter() - began_s
         assert row is not None
@@ -103,7 +103,7 @@ class ReplaySession:
         return Explained(elapsed_s=elapsed_s, plan=plan)
 
     def cancel(self) -> None:
-        """Cancel what runs; from any thread."""
+        """Cancel the running statement; safe from any thread."""
         self._connection.cancel_safe(timeout=5)
 
     def close(self) -> None:
@@ -115,16 +115,16 @@ class ReplaySession:
 
 
 def check_place(connection: Connection, tablespaces: str) -> None:
-    """Have the server refuse what temp_tablespaces cannot be: what is missing, or not granted. Raises TargetError."""
+    """Raise TargetError if temp_tablespaces cannot have a value because a tablespace is missing or not granted."""
     with translate_errors("checking where temporary work is to go"):
         connection.execute("SELECT pg_catalog.set_config('temp_tablespaces', %s, false)", [tablespaces])
 
 
 def read_replay_facts(connection: Connection) -> ReplayFacts:
-    """Return what a replay must know of a server. Raises ServerError."""
+    """Return the facts about a server that a replay needs. Raises ServerError."""
     with translate_errors("reading what a replay must know"):
         row = connection.execute(
-            # Whose session it is decides: what a statement calls may end a SET ROLE, or begin one.
+            # Check the session's user, because a function in a statement may call RESET ROLE or SET ROLE.
             "SELECT EXISTS (SELECT FROM pg_catalog.pg_roles AS r"
             " WHERE r.rolsuper AND pg_catalog.pg_has_role(SESSION_USER, r.oid, 'MEMBER')),"
             " pg_catalog.current_setting('block_size')::int,"
@@ -145,10 +145,10 @@ def read_replay_facts(connection: Connection) -> ReplayFacts:
 
 
 def find_top_statements(connection: Connection, count: int) -> tuple[list[str], list[Skipped]]:
-    """Return the statements of this database that spilled most, and those that cannot be replayed as they are kept.
+    """Return the statements of this database that spilled most, and those whose text the role may not see.
 
-    Needs pg_stat_statements, and pg_read_all_stats for others' statements. Raises TargetError without the extension,
-    ServerError.
+    Needs pg_stat_statements, and pg_read_all_stats for statements of other roles. Raises TargetError without the
+    extension, ServerError.
     """
     with translate_errors("reading pg_stat_statements"):
         schema = find_statements_schema(connection)
@@ -174,7 +174,7 @@ def find_top_statements(connection: Connection, count: int) -> tuple[list[str], 
 def read_totals(connection: Connection) -> dict[str, tuple[int, float]] | None:
     """Return calls and total_exec_time in milliseconds of this database's statements, by their text.
 
-    None without pg_stat_statements. Raises ServerError.
+    Returns None without pg_stat_statements. Raises ServerError.
     """
     with translate_errors("reading pg_stat_statements"):
         schema = find_statements_schema(connection)

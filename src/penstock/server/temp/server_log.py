@@ -1,4 +1,4 @@
-"""The end of the server's log, where the role may read it by SQL."""
+"""Reads the end of the server's log with SQL, if the role may."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _MOST_BYTES = 16 * MIB
 
-# Of several the first that there is: it says most.
+# If there are several log formats, the first of the list, which has the most fields.
 _FILE = """
     SELECT f.format, pg_catalog.pg_current_logfile(f.format)
       FROM pg_catalog.unnest(%s::text[]) WITH ORDINALITY AS f (format, number)
@@ -31,12 +31,12 @@ _END = """
 
 
 def _formats(connection: Connection) -> list[LogFormat]:
-    """Return those that a server knows; of others it would say that there are none such."""
+    """Return the log formats that the server's version has; it refuses names of other formats."""
     return ["jsonlog", "csvlog", "stderr"] if connection.info.server_version >= 150000 else ["csvlog", "stderr"]
 
 
 def read_log_end(connection: Connection, *, missing: list[str]) -> LogEnd | None:
-    """Return the last 16 MiB of the current log, None with a reason in `missing` where it tells nothing.
+    """Return the last 16 MiB of the current log, or None and a reason in `missing` if it cannot be used.
 
     Needs a superuser, or EXECUTE on pg_current_logfile(text), pg_stat_file(text) and pg_read_binary_file(text, bigint,
     bigint). Raises ServerError.

@@ -1,4 +1,4 @@
-"""temp_tablespaces of a server, a database or a role: read as it is stored, set and restored."""
+"""Reads the stored temp_tablespaces of a server, a database or a role, and composes statements that set it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _AUTO_LINE = """
      LIMIT 1
 """
 
-# Elements are name=value; those of one name only once.
+# Elements of setconfig are name=value; each name occurs once.
 _STORED = """
     SELECT pg_catalog.substr(c.line, pg_catalog.length(%(setting)s::text) + 2)
       FROM pg_catalog.pg_db_role_setting AS s
@@ -64,9 +64,9 @@ def scope_exists(connection: Connection, scope: Scope) -> bool:
 
 
 def read_setting(connection: Connection, scope: Scope) -> tuple[str, ...] | None:
-    """Return the tablespaces that the setting of a scope names, None where it has no setting of its own.
+    """Return the tablespaces that the setting of a scope names, or None if the scope has no setting of its own.
 
-    Of the server's it needs pg_file_settings, which superusers read. Raises ServerError, TargetError.
+    The server's setting is read from pg_file_settings, which needs a superuser. Raises ServerError, TargetError.
     """
     names = {kind: scope.name if scope.kind == kind else None for kind in _EXISTS}
     query = _AUTO_LINE if scope.name is None else _STORED
@@ -76,7 +76,7 @@ def read_setting(connection: Connection, scope: Scope) -> tuple[str, ...] | None
 
 
 def find_naming(connection: Connection, tablespace: str) -> list[str]:
-    """Return whose settings name a tablespace: databases', roles' and those of roles in databases.
+    """Return the databases, roles, and roles in databases whose settings name a tablespace.
 
     Raises ServerError.
     """
@@ -86,7 +86,7 @@ def find_naming(connection: Connection, tablespace: str) -> list[str]:
 
 
 def setting_statement(scope: Scope, names: Sequence[str] | None) -> str:
-    """Return the statement that has a scope's setting name tablespaces; with None, that removes it."""
+    """Return the statement that sets a scope's setting to tablespaces; with None, the one that resets it."""
     start = sql.SQL("ALTER SYSTEM")
     if scope.name is not None:
         start = sql.SQL(f"ALTER {scope.kind.upper()} {{}}").format(sql.Identifier(scope.name))  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""Tablespaces for temporary work: found, created, dropped; who may use them, what lies in them."""
+"""Finds, creates and drops tablespaces for temporary work, and finds who may use them and what they contain."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DROP = f"DROP TABLESPACE {TABLESPACE}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaceRow:
-    """The row of temp_place.sql; `receivers` are the application_names of who receives WAL."""
+    """The row of temp_place.sql; `receivers` are the application_names of the sessions that receive WAL."""
 
     data_directory: str | None
     version_folder: str
@@ -65,7 +65,7 @@ _DATABASES = """
      ORDER BY d.datname
 """
 
-# Of parallel workers pg_ls_tmpdir shows no files; DROP TABLESPACE refuses for those.
+# pg_ls_tmpdir does not show files of parallel workers; DROP TABLESPACE fails because of these.
 _SPILLING = """
     SELECT DISTINCT pg_catalog.format('temporary files of backend %%s (%%s in %%s)', a.pid, a.usename, a.datname)
       FROM pg_catalog.pg_ls_tmpdir(%s::oid) AS f
@@ -75,7 +75,7 @@ _SPILLING = """
 
 
 def read_place(connection: Connection) -> PlaceRow:
-    """Return what decides about a place for temporary work. Raises ServerError."""
+    """Return the server's facts that decide where temporary work may be placed. Raises ServerError."""
     with translate_errors("reading what decides about temporary work"):
         return fetch_rows(connection, "temp_place", PlaceRow)[0]
 
@@ -87,7 +87,7 @@ def find_tablespace(connection: Connection) -> TablespaceRow | None:
 
 
 def find_name_at(connection: Connection, location: str) -> str | None:
-    """Return the tablespace that lies in a directory, None for none. Raises ServerError."""
+    """Return the name of the tablespace in a directory, or None. Raises ServerError."""
     with translate_errors("reading tablespaces"):
         row = connection.execute(
             "SELECT t.spcname FROM pg_catalog.pg_tablespace AS t WHERE pg_catalog.pg_tablespace_location(t.oid) = %s",
@@ -110,19 +110,19 @@ def create_statement(location: str) -> str:
 
 
 def grant_statement(roles: Sequence[str]) -> str:
-    """Return the statement that lets roles use the tablespace, everybody where none is named."""
+    """Return the statement that lets roles use the tablespace, or every role if `roles` is empty."""
     to = sql.SQL(", ").join(map(sql.Identifier, roles)) if roles else sql.SQL("PUBLIC")
     return sql.SQL("GRANT CREATE ON TABLESPACE {} TO {}").format(sql.Identifier(TABLESPACE), to).as_string(None)
 
 
 def run_statement(connection: Connection, text: str) -> None:
-    """Run a statement of this room or setting.py's, not in a transaction. Raises ServerError, TargetError."""
+    """Run a statement composed here or in setting.py, outside a transaction. Raises ServerError, TargetError."""
     with translate_errors(f"running {text}"):
         connection.execute(text.encode())
 
 
 def find_occupants(connect: ConnectionFactory, control: Connection, oid: int) -> list[Occupant]:
-    """Return what lies in a tablespace, in whatever database. Needs CONNECT on each of them; raises ServerError."""
+    """Return the objects of all databases in a tablespace. Needs CONNECT on each database; raises ServerError."""
     with translate_errors("looking for what lies in a tablespace"):
         databases = control.execute(_DATABASES, {"oid": oid}).fetchall()
     found: list[Occupant] = []

@@ -1,4 +1,4 @@
-"""What a server tells of its temporary work at one moment; it is only read."""
+"""Reads a server's present statistics of temporary work; changes nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from penstock.server.connect.connection import Connection
 
-# As jsonb, so that the columns are those that the extension's version has.
+# As jsonb, because the columns depend on the extension's version.
 _STATEMENTS = """
     SELECT pg_catalog.to_jsonb(s), d.datname::text, r.rolname::text
       FROM {schema}.pg_stat_statements AS s
@@ -32,7 +32,7 @@ _REMEDY = "add it to shared_preload_libraries, restart, and run CREATE EXTENSION
 
 
 def read_usage(connection: Connection) -> UsageReading:
-    """Return what a server tells of its temporary work. Raises ServerError."""
+    """Return a server's present statistics of temporary work. Raises ServerError."""
     missing: list[str] = []
     with translate_errors("reading temporary work"):
         row = connection.execute(
@@ -65,7 +65,7 @@ def read_usage(connection: Connection) -> UsageReading:
 def _read_statements(
     connection: Connection, *, block_bytes: int, missing: list[str]
 ) -> tuple[list[StatementUse], datetime | None]:
-    """Return all statements, also those that do not spill yet, and when they were reset, None where nothing says so."""
+    """Return all statements, including those that have not spilled yet, and when they were reset, None if not known."""
     schema = find_statements_schema(connection)
     if schema is None:
         missing.append(f"statements: pg_stat_statements is not installed in this database; {_REMEDY}")
@@ -80,7 +80,7 @@ def _read_statements(
         return [], None
     reset_at = None
     if rows and "toplevel" in rows[0][0]:
-        # Both came with 1.9.
+        # Column toplevel and view pg_stat_statements_info exist since version 1.9 of the extension.
         row = connection.execute(compose(_RESET, schema=schema)).fetchone()
         reset_at = None if row is None else row[0]
     return [_to_use(found, database, role, block_bytes) for found, database, role in rows], reset_at
