@@ -1,9 +1,9 @@
-"""Which dialect a file has, told from its first block: values in, values out.
+"""Finds the dialect of a file from its first block. Pure.
 
 `options` checks what the user asked for, `records` cuts and splits as COPY does, `form` finds format and
 delimiter, `quoting` looks at quotes, `header` at names and encoding, `mangling` at what a dialect would spoil,
 `agreement` at further files, `json_text` at what is no delimited text.
-Reading the block is left to the rest of the room, the table's columns to the caller.
+The rest of package files reads the block, and the caller gives the table's columns.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether the first block of a further object reads as the dialect that the first has told; both are shown if not."""
+"""Checks that the first block of a further object has the dialect of the first object; if not, shows both readings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from penstock.files.probe.records import Record
     from penstock.model.source.dialect import Dialect, DialectOptions
 
-# Enough for the records that a header is compared with
+# Enough for the header and the records that it is compared with
 _HEADER_BYTES: Final = 8 * 1024
 _LINE_SHOWN: Final = 120
 _FIELDS_SHOWN: Final = 4
@@ -28,10 +28,10 @@ _ESCAPES: Final = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contradiction:
-    """A line that would be stored in two ways, and neither is certain.
+    """A line with two possible readings, of which neither is certain.
 
-    `before` is how the first object's dialect reads it, `here` how the object by itself would be read; `options` are
-    those that decide.
+    `before` is the reading with the first object's dialect, `here` the reading with the dialect found for this object
+    alone; `options` are the options that decide for one or the other.
     """
 
     line: int
@@ -51,11 +51,11 @@ def find_contradiction(
     table_columns: Sequence[str] | None,
     column_count: int,
 ) -> Contradiction | None:
-    """Return where an object's first block tells another dialect than the first object's, or None.
+    """Return the first line where an object's first block contradicts the first object's dialect, or None.
 
-    `header` is the first object's. `table_columns` are those that another may name, None where it must be the same.
-    `column_count` is how many fields the first object has. What the options decide is certain; a block that cannot be
-    read either way is left to the load.
+    `header` is the first object's. `table_columns` are the columns that this object's header may name, None if it must
+    be the same as the first object's. `column_count` is the number of fields of the first object. What options decide
+    is not checked, and neither is a block that cannot be read in any way: the load will report its error.
     """
     choice = choose_form(head, options=options, is_whole=is_whole, column_count=column_count)
     found = choice.form.delimiter.decode()
@@ -63,7 +63,8 @@ def find_contradiction(
     is_other = choice.is_divided if found != dialect.delimiter else choice.is_spelled
     if is_other and (choice.form.format, found) != (dialect.format, dialect.delimiter):
         records = cut_records(head, choice.form, is_whole=is_whole).whole
-        # Many a delimiter divides a single record: that tells nothing where the first object's does too.
+        # A single record often contains other delimiters. If the first object's delimiter divides it as expected,
+        # another one is no contradiction.
         is_one = found != dialect.delimiter and len(records) == 1
         if not is_one or count_fields(head[records[0].start : records[0].end], form) != column_count:
             with suppress(UsageError):
@@ -82,11 +83,11 @@ def find_contradiction(
 def refuse_unclear_escapes(
     head: bytes, *, is_whole: bool, dialect: Dialect, options: DialectOptions, uri: str, first_line: int = 1
 ) -> None:
-    """Raise DataError where backslashes may be COPY's escapes or data, which neither the options nor the block tell."""
+    """Raise DataError if backslashes may be COPY's escapes or data, and neither the options nor the block decide."""
     delimiter = dialect.delimiter.encode()
     if options.format is not None or dialect.format == "csv":
         return
-    # What comes behind the bytes that tell tsv may be escapes after all.
+    # If the format is tsv, check all bytes: further backslashes may be escapes all the same.
     is_text = dialect.format == "text"
     if proves_copy_escapes(head, delimiter) if is_text else not follows_copy_escapes(head, delimiter):
         return
@@ -95,14 +96,14 @@ def refuse_unclear_escapes(
     pieces = records.whole if records.rest is None else (*records.whole, records.rest)
     found = _compare(head, pieces, dialect=text, other=tsv)
     if found is not None:
-        place = FilePlace(file=uri, line=first_line + found.line - 1)
+        position = FilePlace(file=uri, line=first_line + found.line - 1)
         raise DataError(
             "backslashes may be escapes or data",
-            detail=f"{place}: {found.text}\n"
+            detail=f"{position}: {found.text}\n"
             f"With --format=text, this is {found.before}.\n"
             f"With --format=tsv, this is {found.here}.",
             hint="Use --format=text if COPY wrote the files, or --format=tsv if their backslashes are data.",
-            place=place,
+            place=position,
         )
 
 
@@ -136,7 +137,7 @@ def _compare_header(
     header: Sequence[str] | None,
     table_columns: Sequence[str] | None,
 ) -> Contradiction | None:
-    """Return the first record where it is a header in one object and data in the other."""
+    """Return the first record if it is a header in one object and data in the other, else None."""
     if not sample.records.whole:
         return None
     first = sample.records.whole[0]
@@ -167,7 +168,7 @@ def _split(raw: bytes, dialect: Dialect) -> list[str | None] | str:
 
 
 def _describe(fields: list[str | None] | str) -> str:
-    r"""Return values as SQL has them, since a backslash and what it stands for look alike otherwise.
+    r"""Return values as SQL literals, so that a backslash differs from the character that an escape stands for.
 
     >>> print(_describe(["C:\\new", "C:\new", None]))
     'C:\new', E'C:\new', NULL

@@ -1,4 +1,4 @@
-"""Which format and delimiter a sample has: options first, then whichever makes its records agree."""
+"""Finds the format and the delimiter of a sample: from the options, else those with which its records agree."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 
     from penstock.model.source.dialect import DialectOptions, Format
 
-# Of two that divide the records alike the first is taken: numbers and texts have commas (95,26), hardly the others.
+# If two delimiters divide the records equally well, the first of this list is chosen: data often contains commas
+# (95,26), and rarely the others.
 _DELIMITERS: Final = ("\t", "|", ";", ",")
-# Enough for hundreds of records; several candidates are tried on it.
+# Enough for hundreds of records; all candidates are tried on it.
 _TRIAL_BYTES: Final = 32 * 1024
-# Below this share of records that agree, a delimiter is taken for punctuation.
+# If fewer records than this share have the same number of fields, a delimiter is taken as punctuation.
 _AGREEMENT: Final = 0.8
-# What COPY TO writes behind a backslash in text.
+# The characters that COPY TO writes after a backslash in format text.
 COPY_ESCAPES: Final = b"\\bfnrtv"
 
 
@@ -30,8 +31,8 @@ COPY_ESCAPES: Final = b"\\bfnrtv"
 class Choice:
     """A form, and why it was chosen.
 
-    `is_divided`: its delimiter divides the records alike. `is_spelled`: quotes or backslashes tell which of the formats
-    with that delimiter it is.
+    `is_divided`: its delimiter divides the records into the same number of fields. `is_spelled`: quotes or backslashes
+    prove which of the formats with that delimiter it is.
     """
 
     form: Form
@@ -41,7 +42,7 @@ class Choice:
 
 
 class _TrialSample:
-    """The text that forms are tried on, cut once for all delimiters of a format."""
+    """The text that forms are tried on; it is cut into records once for all delimiters of a format."""
 
     def __init__(self, text: bytes, *, is_whole: bool) -> None:
         self.text = text
@@ -49,7 +50,7 @@ class _TrialSample:
         self._cuts: dict[tuple[str, bytes | None, bytes | None], Records] = {}
 
     def cut(self, form: Form) -> Records:
-        """Return the text's records; where they end does not depend on the delimiter."""
+        """Return the text's records; the ends of records do not depend on the delimiter."""
         key = (form.format, form.quote, form.escape)
         if key not in self._cuts:
             self._cuts[key] = cut_records(self.text, form, is_whole=self.is_whole)
@@ -58,9 +59,9 @@ class _TrialSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Trial:
-    """A form tried on the sample: the most frequent field count and the share of the records that have it.
+    """The result of a form on the sample: the most frequent field count, and the share of records that have it.
 
-    `divides_all`: there are several records, and each has two fields or more.
+    `divides_all`: there are several records, and each has at least two fields.
     """
 
     form: Form
@@ -80,7 +81,7 @@ class _Trial:
 
 
 def choose_form(head: bytes, *, options: DialectOptions, is_whole: bool, column_count: int | None) -> Choice:
-    """Return the format, delimiter and quotes that the options leave open, from the sample's first 32 KiB."""
+    """Return the form of the sample: what the options do not give is found from the first 32 KiB."""
     sample = _TrialSample(head[:_TRIAL_BYTES], is_whole=is_whole and len(head) <= _TRIAL_BYTES)
     wanted = options.format or ("csv" if options.quote or options.escape else None)
     if options.delimiter is not None:
@@ -105,7 +106,7 @@ def choose_form(head: bytes, *, options: DialectOptions, is_whole: bool, column_
 
 
 def make_form(form_format: Format, delimiter: str, options: DialectOptions) -> Form:
-    """Return the form of a format and delimiter with the quotes that the options give or COPY assumes."""
+    """Return the form of a format and a delimiter, with the quotes of the options or COPY's defaults."""
     if form_format != "csv":
         return Form(format=form_format, delimiter=delimiter.encode())
     quote = DEFAULT_QUOTE if options.quote is None else options.quote
@@ -114,22 +115,22 @@ def make_form(form_format: Format, delimiter: str, options: DialectOptions) -> F
 
 
 def find_escapes(sample: bytes, delimiter: bytes) -> Iterator[tuple[int, bytes]]:
-    r"""Yield each backslash's offset and what follows it, but not fields that are \N nor a lone \."""
+    r"""Yield the offset of each backslash and the character after it, except fields that are \N or \. alone."""
     for match in _find_backslashes(sample, delimiter):
         if match[1]:
             yield match.start(), match[1]
 
 
 def _find_backslashes(sample: bytes, delimiter: bytes) -> Iterator[re.Match[bytes]]:
-    r"""Yield each backslash with what follows it, which is the match's group 1 unless the field is \N or \."""
+    r"""Yield a match for each backslash and the next character: group 1, unless the whole field is \N or \."""
     edge = b"\r\n" + re.escape(delimiter)
-    # The backslash comes first, as that is what makes the search fast; the look-behind sees it too.
+    # The pattern begins with the backslash, which makes the search fast; so the look-behind includes it.
     whole_field = rb"(?<![^" + edge + rb"]\\)[N.](?=[" + edge + rb"]|\Z)"
     return re.finditer(rb"\\(?:" + whole_field + rb"|(.))", sample, re.DOTALL)
 
 
 def proves_copy_escapes(sample: bytes, delimiter: bytes) -> bool:
-    r"""Tell whether the sample has a field that is \N or \., or a \\ within one (a UNC path begins with such)."""
+    r"""Return whether the sample has a field that is \N or \., or \\ inside a field (a UNC path has it at the start)."""
     edges = (b"", b"\r", b"\n", delimiter)
     return any(
         match[1] is None or (match[1] == b"\\" and sample[max(0, match.start() - 1) : match.start()] not in edges)
@@ -138,7 +139,7 @@ def proves_copy_escapes(sample: bytes, delimiter: bytes) -> bool:
 
 
 def follows_copy_escapes(sample: bytes, delimiter: bytes) -> bool:
-    """Tell whether the sample has backslashes (null fields aside), and all as COPY TO writes them."""
+    """Return whether the sample has backslashes, apart from null fields, and all are as COPY TO writes them."""
     escaped = [character for _, character in find_escapes(sample, delimiter)]
     return bool(escaped) and all(character in COPY_ESCAPES for character in escaped)
 
@@ -149,7 +150,7 @@ def _open_delimiters(options: DialectOptions) -> list[str]:
 
 
 def _likely_format(delimiter: str, sample: _TrialSample) -> tuple[Format, bool]:
-    """Return which format a sample with that delimiter is, and whether it tells: only tabs leave a choice."""
+    """Return the format of a sample with this delimiter, and whether the sample proves it; only tabs leave a choice."""
     if delimiter != "\t":
         return "csv", False
     quote = DEFAULT_QUOTE.encode()
@@ -183,7 +184,7 @@ def _try_form(
 
 
 def _usable(records: Records) -> tuple[Record, ...]:
-    """Return the whole records or, for want of any, the beginning of the first."""
+    """Return the whole records, or the beginning of the first one if none is whole."""
     return records.whole or (() if records.rest is None else (records.rest,))
 
 

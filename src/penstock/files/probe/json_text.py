@@ -1,4 +1,4 @@
-"""JSON, which is not delimited text though it may be read as some: told by the first records, and refused by name."""
+"""Recognizes JSON by its first records, and refuses it: it could be read as delimited text, but is not."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _LINES_LOOKED_AT: Final = 5
 
 
 def check_is_not_json(head: bytes, *, is_whole: bool, uri: str) -> None:
-    """Raise SourceError where a sample begins a JSON document or JSON Lines; `is_whole`: it is all of the file.
+    """Raise SourceError if a sample begins a JSON document or JSON Lines; `is_whole`: it is the whole file.
 
-    Arrays of numbers alone are taken for PostgreSQL's ranges and vectors, and {} for its empty array.
+    An array of numbers is accepted as a range or vector of PostgreSQL, and {} as an empty array.
     """
     text = head.lstrip()
     if text[:1] not in (b"{", b"["):
@@ -28,7 +28,7 @@ def check_is_not_json(head: bytes, *, is_whole: bool, uri: str) -> None:
 
 
 def _name_lines(text: bytes, *, is_whole: bool) -> str | None:
-    """Return what the lines are if each of the first is an object of its own."""
+    """Return "JSON Lines" if each of the first lines is a JSON object, else None."""
     lines = text.splitlines() if is_whole else text.splitlines()[:-1]
     first = list(islice((line for line in lines if line.strip()), _LINES_LOOKED_AT))
     try:
@@ -39,7 +39,7 @@ def _name_lines(text: bytes, *, is_whole: bool) -> str | None:
 
 
 def _name_document(text: str, *, is_whole: bool) -> str | None:
-    """Return what a document over several lines is."""
+    """Return the kind of a JSON document over several lines, or None if it is not one."""
     if is_whole:
         try:
             value = json.loads(text)
@@ -51,7 +51,7 @@ def _name_document(text: str, *, is_whole: bool) -> str | None:
 
 
 def _is_array_cut_short(text: str) -> bool:
-    """Whether an array goes on to the end of a sample: one that ends before is the field of a record."""
+    """Whether an array continues to the end of the sample; an array that ends before is a field of a record."""
     decode, at = json.JSONDecoder().raw_decode, 0
     first: object = None
     while at < len(text):

@@ -1,6 +1,6 @@
-r"""What a dialect would spoil in a sample: each finding is a Notice that names line and column.
+r"""Finds values in a sample that a dialect would change: each finding is a Notice with line and column.
 
-Nothing is refused here: the server or the Rust cutter does that where it must.
+Nothing is refused here; the server or the Rust cutter refuses what cannot be loaded.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from penstock.model.source.dialect import Dialect, Format
 
 _LINE_END_NAMES: Final = {b"\n": "newline", b"\r\n": "carriage return and newline", b"\r": "carriage return"}
-# A quoted field this long in one record of a sample is more likely a quote that never was one.
+# If a quoted field in a sample is this long, the quote is probably data.
 _RUNAWAY_BYTES: Final = 64 * 1024
-# What other programs write for null
+# Words that other programs write for null
 _NULL_WORDS: Final = ("\\N", "NULL", "null")
-# Delimiters of files, some of which are seldom enough to be told of but never guessed
+# Possible delimiters; some are so rare that they are mentioned in a notice, but never guessed
 _DELIMITERS: Final = (b":", b"^", b"\x01", b"\x1f", b"~", b"#", b"&", b" ", b";", b"|", b"\t", b",")
-# So many records agree by chance hardly ever
+# This many records rarely agree by chance
 _ALIKE: Final = 3
 _COMPARED_RECORDS: Final = 100
 
@@ -71,7 +71,7 @@ class Sample:
 
 
 def find_mangling(sample: Sample, dialect: Dialect, *, bom: str | None) -> tuple[Notice, ...]:
-    """Return a notice for each kind of harm, at its first place."""
+    """Return a notice for each kind of change, at its first line and column."""
     found = [_byte_order_mark(sample, bom)]
     found += [find(sample) for find in _FINDERS[dialect.format]]
     found.append(_literal_null(sample, dialect.nulls))
@@ -106,7 +106,7 @@ def _carriage_returns_only(sample: Sample) -> Notice | None:
 
 
 def _no_line_end(sample: Sample) -> Notice | None:
-    """Find a first record that does not end within the sample, quotes aside."""
+    """Find a first record that does not end within the sample, other than by an open quote."""
     if sample.is_whole or sample.records.whole or sample.records.open_quote is not None:
         return None
     message = f"the first record does not end within {format_bytes(len(sample.head))}"
@@ -134,7 +134,7 @@ def _zero_byte(sample: Sample) -> Notice | None:
 
 
 def _open_quote(sample: Sample) -> Notice | None:
-    """Find a quoted field that runs out of a whole sample, or through much of one."""
+    """Find a quoted field that does not end in a whole file, or is longer than 64 KiB in the sample."""
     opened, rest = sample.records.open_quote, sample.records.rest
     if opened is None or rest is None:
         return None
@@ -163,7 +163,7 @@ def _stray_quote(sample: Sample) -> Notice | None:
 
 
 def _literal_null(sample: Sample, nulls: Sequence[str]) -> Notice | None:
-    r"""Find a field that is \N or the word NULL where the dialect will take it as text."""
+    r"""Find a field that is \N or the word NULL, if the dialect reads it as text."""
     words = find_null_words(nulls, sample.form.format)
     found = [match for word in words if (match := _find_field(sample, re.escape(word.encode()))) is not None]
     if not found:
@@ -174,12 +174,12 @@ def _literal_null(sample: Sample, nulls: Sequence[str]) -> Notice | None:
 
 
 def find_null_words(nulls: Sequence[str], format_name: Format) -> list[str]:
-    """Return the words for null of other programs that a dialect takes for text."""
+    """Return the words that other programs write for null and that a dialect reads as text."""
     return [word for word in _NULL_WORDS if word not in nulls and (word != "\\N" or format_name == "csv")]
 
 
 def _quoted_null(sample: Sample) -> Notice | None:
-    """Find the word NULL in quotes in a file that quotes every field: it was null before it was quoted."""
+    """Find the word NULL in quotes in a file that quotes every field, where it probably means null."""
     quote = sample.form.quote
     if quote is None or not all(text.startswith(quote) and text.endswith(quote) for text in sample.texts):
         return None
@@ -192,7 +192,7 @@ def _quoted_null(sample: Sample) -> Notice | None:
 
 
 def _kept_blanks(sample: Sample) -> Notice | None:
-    """Find a blank behind every delimiter, which some programs write for the eye."""
+    """Find blanks after every delimiter, which some programs write for readability."""
     if not has_blanks(sample):
         return None
     message, hint = "blanks behind the delimiter are kept as data", "Remove them from the file if they are none."
@@ -200,14 +200,14 @@ def _kept_blanks(sample: Sample) -> Notice | None:
 
 
 def has_blanks(sample: Sample) -> bool:
-    """Return whether all fields but the first of all records begin with a blank, empty ones too."""
+    """Return whether all fields, except the first of each record, begin with a blank, including empty fields."""
     delimiter = sample.form.delimiter
     parts = [part for text in sample.texts for part in text.split(delimiter)[1:]]
     return delimiter != b" " and len(parts) >= _ALIKE and all(part.startswith(b" ") for part in parts)
 
 
 def _find_field(sample: Sample, content: bytes) -> re.Match[bytes] | None:
-    """Return the first field of the whole records that is as a pattern says, quotes included."""
+    """Return the first field of the whole records that matches a pattern, including its quotes."""
     if not sample.records.whole:
         return None
     edge = rb"[\r\n" + re.escape(sample.form.delimiter) + rb"]"
@@ -216,7 +216,7 @@ def _find_field(sample: Sample, content: bytes) -> re.Match[bytes] | None:
 
 
 def _kept_quotes(sample: Sample) -> Notice | None:
-    """Find a field in quotes where the format has none: Excel writes such in tab-separated files."""
+    """Find a field in quotes in a format without quoting; Excel quotes fields in tab-separated files."""
     return _find_quoted(sample, '"', "quotes around a field are kept as data", "Use --format=csv if they are quoting.")
 
 
@@ -236,10 +236,10 @@ def _find_quoted(sample: Sample, quote: str, message: str, hint: str) -> Notice 
 
 
 def find_rival(sample: Sample, *, is_new: bool) -> Notice | None:
-    """Return a notice of another character that could be the delimiter of all records, where nothing is quoted.
+    """Return a notice of another character that could be the delimiter of all records, if nothing is quoted.
 
-    For a table yet to be made, one that divides what would be a single column; else one that divides alike and stands
-    in several fields of each record, as a time does not.
+    For a new table, this is a character that divides what would be a single column. Else it is one that gives the same
+    number of fields, and occurs in several fields of each record; the colons of a single time do not.
     """
     texts = sample.texts
     delimiter = sample.form.delimiter
@@ -269,7 +269,7 @@ def _rival_notice(sample: Sample, other: bytes, taken: str) -> Notice:
 
 
 def _lost_backslash(sample: Sample) -> Notice | None:
-    r"""Find a backslash that COPY would decode though COPY TO never wrote it."""
+    r"""Find a backslash that COPY would decode although COPY TO never writes it."""
     allowed = COPY_ESCAPES + sample.form.delimiter
     for offset, escaped in find_escapes(sample.head, sample.form.delimiter):
         if escaped not in allowed:
@@ -279,12 +279,12 @@ def _lost_backslash(sample: Sample) -> Notice | None:
 
 
 def _kept_escape(sample: Sample) -> Notice | None:
-    """Find COPY's own escapes, or escaped delimiters, in a file whose format has none."""
+    """Find escapes of COPY, or escaped delimiters, in a file whose format has no escapes."""
     wanted = COPY_ESCAPES if follows_copy_escapes(sample.head, sample.form.delimiter) else b"".join(_DELIMITERS)
     escapes = find_escapes(sample.head, sample.form.delimiter)
     offset = next((offset for offset, escaped in escapes if escaped in wanted), None)
     if offset is None and (match := _find_field(sample, rb'\\"[^\r\n' + re.escape(sample.form.delimiter) + rb"]*")):
-        # Within a field it may be JSON's.
+        # Inside a field, the escape may be part of JSON.
         offset = match.start()
     if offset is None:
         return None

@@ -1,4 +1,4 @@
-"""What the user may ask of a dialect: the checks of PostgreSQL's ProcessCopyOptions, in its words.
+"""Checks the dialect options of the user, as PostgreSQL's ProcessCopyOptions does, with the same messages.
 
 Source: src/backend/commands/copy.c
 """
@@ -18,15 +18,15 @@ DEFAULT_ENCODING: Final = "UTF8"
 DEFAULT_QUOTE: Final = '"'
 DEFAULT_NULLS: Final = {"csv": ("",), "text": ("\\N",), "tsv": ("\\N",)}
 DEFAULT_DELIMITER: Final = {"csv": ",", "text": "\t", "tsv": "\t"}
-# COPY refuses these as delimiters of text, in which a backslash gives them a meaning.
+# COPY refuses these as delimiters of format text, because they have a meaning after a backslash.
 _TEXT_FORBIDDEN: Final = "\\.abcdefghijklmnopqrstuvwxyz0123456789"
 _LINE_ENDS: Final = "\r\n"
 
 
 def complete_options(options: DialectOptions, *, format_name: Format, delimiter: str) -> Dialect:
-    """Return the dialect that the options give, with COPY's defaults where they are open.
+    """Return the dialect that the options give, with COPY's defaults for options that are not given.
 
-    Raises UsageError where what was given does not go with the format and delimiter that were found.
+    Raises UsageError if an option cannot be used with the format and the delimiter that were found.
     """
     quote, escape = options.quote, options.escape
     if format_name == "csv":
@@ -47,7 +47,7 @@ def complete_options(options: DialectOptions, *, format_name: Format, delimiter:
 
 
 def validate_options(options: DialectOptions) -> None:
-    """Raise UsageError for what COPY refuses, as far as the options that are given tell."""
+    """Raise UsageError for given options that COPY would refuse."""
     _check_character(options.delimiter, "delimiter")
     if options.delimiter is not None and options.delimiter in _LINE_ENDS:
         msg = "COPY delimiter cannot be newline or carriage return"
@@ -65,7 +65,7 @@ def validate_options(options: DialectOptions) -> None:
 
 
 def _check_character(character: str | None, name: str) -> None:
-    """Refuse what is not one ASCII character: others have several bytes in UTF-8."""
+    """Raise UsageError if a character is not one ASCII character; other characters have several bytes in UTF-8."""
     if character is not None and (len(character) != 1 or not "\0" < character < "\x80"):
         msg = f"COPY {name} must be a single one-byte character"
         hint = f"Give one ASCII character; a tab is --{name}='\\t'."
@@ -82,10 +82,10 @@ def _check_null(null: str) -> None:
 
 
 def _check_quoting(options: DialectOptions) -> None:
-    """Check what only csv has; the format is csv or, for want of one, taken to be."""
+    """Check options that only csv has; the format is csv, or not given."""
     for character, name in ((options.quote, "quote"), (options.escape, "escape")):
         _check_character(character, name)
-        # COPY lets this pass, and no record would ever end.
+        # COPY accepts this, but then no record would ever end.
         if character is not None and character in _LINE_ENDS:
             msg = f"COPY {name} cannot be newline or carriage return"
             raise UsageError(msg, hint=f"Use --{name} with another character.")
@@ -99,7 +99,7 @@ def _check_quoting(options: DialectOptions) -> None:
 
 
 def _check_unquoted(options: DialectOptions, format_name: str) -> None:
-    """Check what text and tsv cannot have."""
+    """Raise UsageError for options that formats text and tsv do not have."""
     given = ((options.quote, "QUOTE"), (options.escape, "ESCAPE"), (options.force_null or None, "FORCE_NULL"))
     for value, name in given:
         if value is not None:

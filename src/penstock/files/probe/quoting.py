@@ -1,4 +1,4 @@
-"""How a sample uses quotes: around whole fields, as csv does, or anywhere, as data."""
+"""Finds how a sample uses quotes: around whole fields, as csv does, or anywhere, as data."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ if TYPE_CHECKING:
 
     from penstock.files.probe.records import Form, Record
 
-# One record in ten may break the rules of csv and the file still be csv.
+# A file is still taken as csv if at most one record in ten violates the rules of csv.
 _STRAY_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quoting:
-    """What a sample's quotes look like under csv.
+    """How a sample's quotes look if it is read as csv.
 
-    `quoted_records` hold a quote; `stray_records` of them hold one where csv has none: inside an unquoted field
-    or behind a quoted one. `needs_quotes`: some quoted field holds a delimiter, a line end or a doubled quote.
-    `has_quoted_column`: some column is quoted in every record that has a value there. `has_quoted_header`: every field
-    of the first record is, and other records follow.
+    `quoted_records` contain a quote; `stray_records` of these have a quote where csv does not allow one: inside an
+    unquoted field or after a quoted one. `needs_quotes`: some quoted field contains a delimiter, a line end or a
+    doubled quote. `has_quoted_column`: some column is quoted in every record that has a value there.
+    `has_quoted_header`: every field of the first record is quoted, and other records follow.
     """
 
     quoted_records: int
@@ -34,7 +34,7 @@ class Quoting:
 
     @property
     def is_csv(self) -> bool:
-        """Whether the quotes are csv's own rather than data."""
+        """Whether the quotes are quoting, not data."""
         if self.stray_records > _STRAY_SHARE * self.quoted_records:
             return False
         return self.needs_quotes or self.has_quoted_column or self.has_quoted_header
@@ -60,7 +60,7 @@ def survey_quotes(head: bytes, records: Sequence[Record], form: Form) -> Quoting
         for column, match in enumerate(fields):
             is_quoted = match[1] is not None
             needs_quotes |= is_quoted and needed.search(match[1], 1, len(match[1]) - 1) is not None
-            # A header may be quoted unlike the rest.
+            # Skip the first record if there are others: a header may be quoted differently.
             if match[0] not in (b"", b"\\N") and (index or len(records) == 1):
                 kinds[column].add(is_quoted)
     return Quoting(
@@ -73,13 +73,13 @@ def survey_quotes(head: bytes, records: Sequence[Record], form: Form) -> Quoting
 
 
 def find_stray_quote(record: bytes, form: Form) -> int | None:
-    """Return the column, from 1, of the first field that has a quote where csv has none, or None."""
+    """Return the column, from 1, of the first field with a quote where csv does not allow one, or None."""
     fields = list(_regular_fields(record, field_pattern(form)))
     return None if _reaches_end(fields, record) else len(fields) + 1
 
 
 def field_pattern(form: Form) -> re.Pattern[bytes]:
-    """Return the pattern of one regular field up to its end; group 1 is set for a quoted one."""
+    """Return the pattern of one field that follows the rules of csv; group 1 is set for a quoted field."""
     quote, delimiter = re.escape(form.quote or b""), re.escape(form.delimiter)
     if form.escape == form.quote:
         inside = b"(?:[^" + quote + b"]|" + quote + quote + b")*+"
@@ -92,7 +92,7 @@ def field_pattern(form: Form) -> re.Pattern[bytes]:
 
 
 def _regular_fields(record: bytes, field: re.Pattern[bytes]) -> Iterator[re.Match[bytes]]:
-    """Yield each field's match up to the first field that is not regular."""
+    """Yield each field's match, up to the first field that violates the rules of csv."""
     position = 0
     while position <= len(record) and (match := field.match(record, position)):
         yield match

@@ -1,6 +1,6 @@
-"""Records and fields by the rules of PostgreSQL's copyfromparse.c, for the few of a sample.
+"""Splits a sample into records and fields by the rules of PostgreSQL's copyfromparse.c.
 
-Source: CopyReadLineText, CopyReadAttributesCSV, CopyReadAttributesText. Whole files are the Rust module's.
+Source: CopyReadLineText, CopyReadAttributesCSV, CopyReadAttributesText. The Rust module splits whole files.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from penstock.model.source.dialect import Dialect, Format
 
 _UNESCAPED: Final = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
-# What belongs to an escape is no delimiter, be that one of A to F.
+# The characters of an escape are not delimiters, even if the delimiter is a letter from A to F.
 _ESCAPE: Final = re.compile(rb"\\(?:x[0-9A-Fa-f]{1,2}|.)?", re.DOTALL)
 _TEXT_ESCAPE: Final = re.compile(rb"\\(?:([0-7]{1,3})|x([0-9A-Fa-f]{1,2})|(.?))", re.DOTALL)
 
 
-# What ends the data of a COPY, in csv only before PostgreSQL 18; nothing behind it is judged here.
+# The end-of-data mark of COPY, in csv only before PostgreSQL 18; records after it are not checked here.
 _END_OF_COPY: Final = b"\\."
 
 
 class Record(NamedTuple):
     """Bytes [start, end) of the sample, without the line end; `line` counts the file's lines from 1.
 
-    A tuple, as a sample has thousands of them and a frozen dataclass takes a microsecond to make.
+    A tuple, because a sample has thousands of records, and creating a frozen dataclass takes a microsecond.
     """
 
     start: int
@@ -41,8 +41,9 @@ class Record(NamedTuple):
 class Records:
     """A sample cut into records.
 
-    `whole` are those that end within it. `rest` is what is left over: cut by the sample's end, or in a quoted
-    field that began at `open_quote` and never ends. `odd_line` is the first line that ends unlike the first.
+    `whole` are the records that end within the sample. `rest` is what is left: a record cut by the sample's end, or
+    with a quoted field that begins at `open_quote` and never ends. `odd_line` is the first line with another line end
+    than the first line's.
     """
 
     whole: tuple[Record, ...]
@@ -54,7 +55,7 @@ class Records:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """What decides where records and fields end: bytes of one character each, quotes only for csv."""
+    """The characters that decide where records and fields end, one byte each; only csv has quotes."""
 
     format: Format
     delimiter: bytes
@@ -138,7 +139,7 @@ class _Cutter:
             self._open_quote = at if self._open_quote is None else None
         elif self._open_quote is not None:
             self._escaped_at = at + 1
-        # A quote that is its own escape needs no more: doubled, it closes and opens again.
+        # If the quote is its own escape, a doubled quote closes the field and opens it again, which is right here.
 
     def _take_line_end(self, token: bytes, at: int) -> None:
         if self._open_quote is not None:
@@ -147,7 +148,7 @@ class _Cutter:
         self._line_end = self._line_end or token
         if token != self._line_end and self._odd_line is None:
             self._odd_line = self._line
-        # A lone carriage return or newline in a file of the other kind is an error to COPY, no end.
+        # A lone carriage return or newline in a file with other line ends does not end a record: COPY refuses it.
         is_end = token == self._line_end or len(token) == 2 or (token == b"\n" and self._line_end == b"\r\n")
         self._line += is_end or token == b"\n"
         if is_end:
@@ -190,7 +191,7 @@ def _quoted_part(quote: bytes, escape: bytes) -> bytes:
 def split_record(record: bytes, dialect: Dialect) -> list[str | None]:
     """Return one record's fields, unquoted and unescaped; null is None. `record` has no line end.
 
-    Raises DataError for a quoted field that does not end and for bytes that the encoding does not have.
+    Raises DataError for a quoted field that does not end, and for bytes that are invalid in the encoding.
     """
     form = _form_of(dialect)
     if dialect.format == "csv":
@@ -215,18 +216,21 @@ def split_header(record: bytes, dialect: Dialect, *, uri: str, line: int = 1) ->
     try:
         return [name or "" for name in split_record(record, replace(dialect, nulls=()))]
     except DataError as exc:
-        place = FilePlace(file=uri, line=line)
-        raise DataError(exc.message, detail=f"{place}, the header.", hint=exc.hint, place=place) from exc
+        position = FilePlace(file=uri, line=line)
+        raise DataError(exc.message, detail=f"{position}, the header.", hint=exc.hint, place=position) from exc
 
 
 def find_header(head: bytes, dialect: Dialect, *, is_whole: bool, uri: str, line: int = 1) -> list[str] | None:
-    """Return the names of a sample's first record, None if the sample does not hold all of it. Raises DataError."""
+    """Return the names in a sample's first record, or None if the sample does not contain all of it.
+
+    Raises DataError.
+    """
     records = cut_records(head, _form_of(dialect), is_whole=is_whole).whole
     return split_header(head[records[0].start : records[0].end], dialect, uri=uri, line=line) if records else None
 
 
 def find_misfit(head: bytes, dialect: Dialect, *, is_whole: bool, field_count: int) -> tuple[Record, int] | None:
-    """Return a sample's first record of another number of fields, with that number; None if all fit."""
+    """Return a sample's first record with another number of fields, and that number, or None if all records fit."""
     form = _form_of(dialect)
     for record in cut_records(head, form, is_whole=is_whole).whole[int(dialect.has_header) :]:
         raw = head[record.start : record.end]
@@ -238,7 +242,7 @@ def find_misfit(head: bytes, dialect: Dialect, *, is_whole: bool, field_count: i
 
 
 def _split_csv(record: bytes, dialect: Dialect, form: Form) -> list[str | None]:
-    """Split as CopyReadAttributesCSV: quotes may begin and end anywhere in a field."""
+    """Split a record as CopyReadAttributesCSV does: quotes may begin and end anywhere in a field."""
     quote = form.quote or b""
     special = re.compile(b"[" + re.escape(form.delimiter + quote) + b"]")
     fields: list[str | None] = []
@@ -263,7 +267,7 @@ def _split_csv(record: bytes, dialect: Dialect, form: Form) -> list[str | None]:
 
 
 def _read_quoted(record: bytes, position: int, form: Form) -> tuple[bytes, int]:
-    """Return the quoted part that begins at `position`, and where it ends, behind its quote."""
+    """Return the quoted part that begins at `position`, and the offset after its closing quote."""
     quote, escape = form.quote or b"", form.escape or b""
     special = re.compile(b"[" + re.escape(quote + escape) + b"]")
     parts = []
@@ -308,9 +312,9 @@ def _unescape(match: re.Match[bytes]) -> bytes:
 
 
 def decode(value: bytes, encoding: str) -> str:
-    """Return a field's text; `encoding` is the file's (those that are not ASCII-safe arrive as UTF-8).
+    """Return a field's text; `encoding` is the file's (files in encodings that are not ASCII-safe arrive as UTF-8).
 
-    Raises DataError for bytes that the encoding does not have.
+    Raises DataError for bytes that are invalid in the encoding.
     """
     name = client_encoding(encoding)
     codec, errors = _CODECS.get(name, (name.replace("WIN", "cp"), "strict"))
@@ -323,8 +327,8 @@ def decode(value: bytes, encoding: str) -> str:
         ) from exc
 
 
-# Python's names of PostgreSQL's encodings where they differ by more than WIN and cp. The last three it cannot
-# read: their ASCII part will do for names.
+# Python's names of PostgreSQL's encodings, if they differ by more than WIN and cp. Python cannot decode the last three;
+# for names of columns their ASCII part is enough.
 _CODECS: Final = {
     "KOI8R": ("koi8_r", "strict"),
     "KOI8U": ("koi8_u", "strict"),
@@ -335,5 +339,5 @@ _CODECS: Final = {
 
 
 def show_bytes(value: bytes) -> str:
-    """Return bytes as PostgreSQL's messages show them: 0xe9 0x20."""
+    """Return bytes as PostgreSQL's messages show them, for example 0xe9 0x20."""
     return " ".join(f"0x{byte:02x}" for byte in value)
