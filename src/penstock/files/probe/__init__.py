@@ -2,7 +2,7 @@
 
 `options` checks what the user asked for, `records` cuts and splits as COPY does, `form` finds format and
 delimiter, `quoting` looks at quotes, `header` at names and encoding, `mangling` at what a dialect would spoil,
-`agreement` at further files, `json_text` at what is no delimited text.
+`agreement` at further files, `json_text` recognizes JSON.
 The rest of package files reads the block, and the caller gives the table's columns.
 """
 

@@ -130,7 +130,7 @@ def _find_backslashes(sample: bytes, delimiter: bytes) -> Iterator[re.Match[byte
 
 
 def proves_copy_escapes(sample: bytes, delimiter: bytes) -> bool:
-    r"""Return whether the sample has a field that is \N or \., or \\ inside a field (a UNC path has it at the start)."""
+    r"""Return whether the sample has a field that is \N or \., or \\ inside a field; a UNC path begins with it."""
     edges = (b"", b"\r", b"\n", delimiter)
     return any(
         match[1] is None or (match[1] == b"\\" and sample[max(0, match.start() - 1) : match.start()] not in edges)
