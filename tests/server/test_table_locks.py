@@ -13,6 +13,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from penstock.errors import ServerError
+from penstock.server.table.table_locks import TableLocks
 from support.files import write_to
 from support.loads import AGAIN, Loads, target
 
@@ -103,3 +104,18 @@ def test_autovacuum_gives_way_to_a_load_of_several_tables(
     rules = replace(AGAIN, atomic=True, retry_for=60.0)
     assert loads.run(*_jobs(tmp_path, "truncate"), rules=rules).rows == 4
     assert (loads.count("a"), loads.count("b")) == (2, 2)
+
+
+def test_single_table_is_locked_by_the_statement_that_needs_it(database18: str) -> None:
+    """A load of one table asks for its lock by name only if that statement did not get it."""
+    Loads(database18, setup=TABLES)
+    held = "SELECT count(*) FROM pg_locks WHERE relation = 'a'::regclass AND mode = 'AccessExclusiveLock'"
+    with psycopg.connect(database18, autocommit=True) as connection, connection.transaction():
+        row = connection.execute("SELECT 'a'::regclass::oid").fetchone()
+        assert row is not None
+        locks = TableLocks(connection, {row[0]: "ACCESS EXCLUSIVE"})
+        found = []
+        for _ in range(2):
+            locks.take()
+            found.append(connection.execute(held).fetchone())
+    assert found == [(0,), (1,)]

@@ -107,10 +107,11 @@ def finish_replacement(
     kept. Raises DataError if the rows violate a constraint, TargetError, ServerError.
     """
     replacement = capture_table(connection, oid)
-    with translate_errors(f"finishing table {replacement.name}"), in_transaction(connection):
-        _make_indexes(connection, definition, replacement)
-    if with_foreign_keys:
-        add_foreign_keys(connection, definition, oid, with_locks=with_locks)
+    with translate_errors(f"finishing table {replacement.name}"):
+        with in_transaction(connection):
+            _make_indexes(connection, definition, replacement)
+        if with_foreign_keys:
+            _add_foreign_keys(connection, definition, replacement, with_locks)
     _log.info("finished table %s", replacement.name)
 
 

@@ -63,20 +63,16 @@ class LockableRow:
 class TableLocks:
     """The locks that one transaction needs: the oid of each table with its mode.
 
-    Tables that the role may not lock are locked by the statements that need them. Methods raise ServerError,
-    TargetError.
+    Tables that the role may not lock are locked by the statements that need them. So is a single table, at the first
+    attempt. Methods raise ServerError, TargetError.
     """
 
     def __init__(self, connection: Connection, wanted: Mapping[int, LockMode]) -> None:
         self._connection = connection
+        self._wanted = wanted
         self._attempts = 0
-        with translate_errors("looking up the tables to lock"):
-            rows = fetch_rows(connection, "lockable", LockableRow, relations=sorted(wanted)) if wanted else []
-            self._deadlock_timeout_s = _read_deadlock_timeout(connection) if rows else 0.0
+        self._deadlock_timeout_s = 0.0
         self._rows: dict[LockMode, list[LockableRow]] = defaultdict(list)
-        for row in rows:
-            if row.allows(wanted[row.oid]):
-                self._rows[wanted[row.oid]].append(row)
 
     def take(self) -> None:
         """Take all locks until the end of the caller's transaction or savepoint. Call it through with_lock_retries.
@@ -84,7 +80,11 @@ class TableLocks:
         If that takes long, it raises ServerError (55P03) and holds none of the locks.
         """
         self._attempts += 1
+        if self._attempts == 1 and len(self._wanted) < 2:
+            return
         with translate_errors("locking tables"):
+            if not self._rows:
+                self._look_up()
             if self._attempts > 1:
                 self._wait_for_vacuum()
             try:
@@ -92,6 +92,13 @@ class TableLocks:
             except psycopg.errors.InsufficientPrivilege:
                 # The owner of a view may lack the right to lock its tables, which an INSTEAD OF trigger may have.
                 self._lock({mode: [row for row in rows if row.kind != "v"] for mode, rows in self._rows.items()})
+
+    def _look_up(self) -> None:
+        rows = fetch_rows(self._connection, "lockable", LockableRow, relations=sorted(self._wanted))
+        self._deadlock_timeout_s = _read_deadlock_timeout(self._connection)
+        for row in rows:
+            if row.allows(self._wanted[row.oid]):
+                self._rows[self._wanted[row.oid]].append(row)
 
     def _lock(self, rows: Mapping[LockMode, Sequence[LockableRow]]) -> None:
         statements = [_compose(rows[mode], mode) for mode in _MODES if rows.get(mode)]
