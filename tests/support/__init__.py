@@ -1,1 +1,1 @@
-"""What the fixtures of conftest.py are made of."""
+"""Helpers for the fixtures of conftest.py and for tests."""

@@ -1,4 +1,4 @@
-"""Loads as tests make them: in blocks and COPY commands of any size, with the rest as the library does it."""
+"""Runs loads for tests: with blocks and COPY commands of any size, and otherwise as the library does."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ class Loads:
             loader.foresee(loader.plan(LoadJob(targets=targets, rules=rules)))
 
     def refuse(self, *targets: TargetJob, sessions: int | None = 2, on_progress: Any = None) -> PenstockError:
-        """Load what cannot be loaded; return the error, after a look that no target's table has a row."""
+        """Run a load that must fail, check that no target's table has rows, and return the error."""
         with pytest.raises(PenstockError) as caught:
             self.run(*targets, sessions=sessions, on_progress=on_progress)
         for table in {str(job.into) for job in targets}:
@@ -224,7 +224,7 @@ def await_end_of_backends(loads: Loads) -> None:
 
 
 def share_ledger(admin: Loads, role: str, schema: str = "penstock") -> None:
-    """Make the ledger as whoever `admin` is, and let a role use it as the documentation says."""
+    """Create the ledger as role `admin`, and grant its use to a role as the documentation says."""
     with ConnectionFactory(admin.conninfo).connect() as connection:
         Ledger(schema).ensure(connection)
     admin.execute(f"GRANT USAGE ON SCHEMA {schema} TO {role}")

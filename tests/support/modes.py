@@ -1,4 +1,4 @@
-"""Loads that land in some way, and loaders that die at a chosen statement."""
+"""Targets of each mode, and loaders that die at a chosen statement."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def mode_target(path: Path | Sequence[Path], mode: str, **options: Any) -> Targe
 
 
 def landing_tables(loads: Loads) -> list[Any]:
-    """Return the tables that loads have made for records to land in and not dropped."""
+    """Return the landing tables that loads have created and not dropped."""
     return loads.execute(
         "SELECT oid::regclass::text FROM pg_class WHERE relkind = 'r'"
         " AND (relname LIKE 'staging\\_%' OR relname LIKE 'penstock\\_%')"

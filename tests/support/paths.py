@@ -1,4 +1,4 @@
-"""A test's own session for what penstock runs with a search_path of its own."""
+"""Lets a test call functions that penstock runs with its own search_path."""
 
 from __future__ import annotations
 

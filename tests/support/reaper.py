@@ -1,4 +1,4 @@
-"""Outlives the test run, however that ends, and leaves no server and no file of it behind.
+"""Stops the servers and removes the files of a test run after its end, however it ends.
 
 Run as `reaper.py DIRECTORY ...` with a pipe as standard input: when its other end closes (the run has ended, or
 was killed), every server process that works below a DIRECTORY is stopped, and each DIRECTORY is removed.

@@ -1,4 +1,4 @@
-"""The screens in docs/doctor.md, held against what is really shown; PENSTOCK_WRITE_DOCS=1 writes them anew."""
+"""Compares the screens in docs/doctor.md with the real output; PENSTOCK_WRITE_DOCS=1 writes them again."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _DIALLED = re.compile(r"(host=\S+\.rds\.amazonaws\.com) hostaddr=\S+ port=\d+")
 
 
 def mask(screen: str) -> str:
-    """Return a screen without what differs, on one line: where lines break depends on it too.
+    """Return a screen without the parts that differ, on one line, because line breaks depend on these parts too.
 
     Disks are one or several, and nearly full or not; windows are near or not.
     """

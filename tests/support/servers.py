@@ -1,4 +1,4 @@
-"""The real servers of a test run: which there are, started when first asked for, databases by the test."""
+"""The real servers of a test run: finds installations, starts each server at its first use, and creates databases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files in which quotes stray, and what is rejected of them: the rules as users are told them, byte by byte."""
+"""Files with stray quotes, and a model of what is rejected of them, by the documented rules, byte by byte."""
 
 from __future__ import annotations
 

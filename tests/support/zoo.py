@@ -1,4 +1,4 @@
-"""A zoo of tables with every kind of index, key and constraint, and what tells whether one has changed.
+"""A zoo of tables with every kind of index, key and constraint, and a description that shows if one has changed.
 
 All have columns id, a and b, which are loaded; what other columns hold is made from them.
 """

@@ -1,4 +1,4 @@
-"""The seeded fault campaign: real loads, hit at random moments until they are in, then held against their files.
+"""The seeded fault campaign: real loads suffer faults at random moments; at the end, tables and files are compared.
 
     files      what a load loads, from the seed
     loader     the loader's process, forked off by one that has everything imported

@@ -32,10 +32,10 @@ _OTHER_TABLES = """
 
 
 def check_load(run: Run) -> int | None:
-    """Hold a load that has ended against its files and the ledger; return how many rows were sent in vain.
+    """Compare an ended load with its files and the ledger; return how many rows were sent more than once.
 
-    Raises AssertionError where anything is lost, repeated, or otherwise than it must be. Rows sent in vain are known
-    where the server was not lost, and only COPY wrote to the table.
+    Raises AssertionError if any row is lost, repeated or wrong. The number of rows sent more than once is known only if
+    the server was not lost and only COPY wrote to the table.
     """
     view = run.look()
     assert view is not None, "the ledger knows of no load"
@@ -59,7 +59,7 @@ def check_load(run: Run) -> int | None:
 
 
 def _check_redone(run: Run, load_id: str, total: int) -> int:
-    """Check that each fault cost at most one batch of each session; return the rows that were sent in vain."""
+    """Check that each fault cost at most one batch of each session; return how many rows were sent more than once."""
     while run.observer.backends(f"loader {run.scenario.seed}."):
         # They count what they did when they end.
         time.sleep(0.01)

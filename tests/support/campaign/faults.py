@@ -1,6 +1,6 @@
-"""The kinds of fault: each strikes a load that is under way and tells what it hit, or None where it hit nothing.
+"""The kinds of fault: each strikes a running load, and returns what it hit, or None if it hit nothing.
 
-A fault counts only where the ledger shows the load incomplete before it and after it, and its loader at work.
+A fault counts only if the ledger shows the load as incomplete before and after it, and its loader was running.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _kill_in_commit(run: Run, before: LedgerView) -> Hit | None:
             return None
         time.sleep(run.rng.uniform(0, 0.03))
         killed.kill()
-        # The session that has the load's lock may go first: then its fence alone tells the next loader to wait.
+        # The session with the load's lock may end first: then only the fence makes the next loader wait.
         is_lock_free = run.rng.random() < 0.7
         if is_lock_free:
             run.observer.execute(
@@ -131,7 +131,7 @@ def _promote(run: Run, before: LedgerView) -> Hit | None:
 
 
 def _note_lost(run: Run, kind: str, before: LedgerView) -> Hit | None:
-    """Return a hit that a server's loss was, with the acknowledged rows that went with it."""
+    """Return the hit for a lost server, with the acknowledged rows that it lost."""
     after = run.observer.view()
     if after is not None and not after.is_incomplete:
         return None
@@ -151,7 +151,7 @@ def _turn_clock_back(run: Run, before: LedgerView) -> Hit | None:
 
 
 def _grow(run: Run, before: LedgerView) -> Hit | None:
-    """Kill the loader, let an object grow, and see the next loader refuse that; the one after takes it as it is now."""
+    """Kill the loader and append to an object; the next loader must refuse that, and the one after it loads all."""
     run.loader.kill()
     _wait_for_end(run, run.loader)
     hit = _hit(run, "grow", before)
@@ -167,7 +167,7 @@ def _grow(run: Run, before: LedgerView) -> Hit | None:
 
 
 def _replace_beside(run: Run, before: LedgerView) -> Hit | None:
-    """Replace the table though a load has rows there, whose loader is at work or was killed: that is refused."""
+    """Try to replace the table while a running or killed load has rows there: this must be refused."""
     if not before.rows:
         return None
     is_killed = run.rng.random() < 0.7

@@ -1,4 +1,4 @@
-"""What the ledger and pg_stat_activity say of one table's load, on a session of its own."""
+"""Reads the ledger and pg_stat_activity about one table's load, in its own session."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class LedgerView:
 
 
 class Observer:
-    """Looks at one table's load; connects anew after the server was away."""
+    """Observes one table's load; reconnects if the server was stopped."""
 
     def __init__(self, conninfo: str, table: str) -> None:
         self._conninfo = conninfo

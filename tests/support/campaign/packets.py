@@ -1,7 +1,7 @@
 """One load, cut at each of its packets in turn: it parks, holds a lease, switches triggers off, and merges.
 
-`python -m support.campaign.packets` cuts all of them, and tests some. A cut connection is waited out: the load ends
-with 0, with the files' rows, and with everything as it was. No fault lasts, so no other end is right.
+`python -m support.campaign.packets` cuts at all packets, the tests at some. The load must reconnect and end with exit
+status 0, with the rows of the files, and with everything restored. No fault lasts, so no other result is right.
 """
 
 from __future__ import annotations

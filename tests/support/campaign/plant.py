@@ -116,7 +116,7 @@ class Pair:
         self.rebuild()
 
     def rebuild(self) -> None:
-        """Make the other server a standby of the primary anew, and wait until commits wait for it."""
+        """Make the other server a standby of the primary again, and wait until commits wait for it."""
         copy_primary(self._standby, self._primary)
         self._standby.ensure_running()
         with psycopg.connect(self._primary.conninfo(), autocommit=True) as connection:

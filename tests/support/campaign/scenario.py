@@ -1,4 +1,4 @@
-"""One table, one load, many faults: drawn from a seed, played, and held against the files in the end."""
+"""One table, one load, many faults: drawn from a seed, run, and compared with the files at the end."""
 
 from __future__ import annotations
 
