@@ -312,15 +312,13 @@ def test_superuser_runs_nothing_of_who_owns_leases_and_placements(
     penstock: Run, changed: ChangedServer, tmp_path: Path, kind: str
 ) -> None:
     """Settings and the place for temporary work are left as they are."""
-    store = changed.store()
-    with store.connection:
-        take(store, request_for(lasts_s=3600.0))
-    changed.execute("CREATE TABLE penstock.placements (tablespace name PRIMARY KEY, placement jsonb NOT NULL)")
-    for name in ("SCHEMA penstock", *(f"TABLE penstock.{each}" for each in ("leases", "lease_values", "placements"))):
+    with changed.connect() as connection:
+        take(connection, request_for(lasts_s=3600.0))
+    for name in ("SCHEMA penstock", "TABLE penstock.changes", "TABLE penstock.holds"):
         changed.execute(f"ALTER {name} OWNER TO lease_tenant")
     with psycopg.connect(changed.conninfo, user="lease_tenant", autocommit=True) as connection:
         connection.execute(_SPY.encode())
-        for table in ("leases", "placements"):
+        for table in ("changes", "holds"):
             connection.execute(_LEASE_PLANTS[kind].format(table).encode())
     before = changed.snapshot()
     directory = tmp_path / "place"
