@@ -206,3 +206,14 @@ def test_server_that_does_not_tell_its_identifier_is_loaded_into(loads: Loads, p
         there.execute(f"DROP OWNED BY {role}")
     finally:
         loads.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+
+
+def test_tables_that_inherit_from_a_ledgers_keep_their_rows(loads: Loads, tmp_path: Path) -> None:
+    """The oids of a load from elsewhere are replaced in the ledger's own tables only."""
+    fail(loads, tmp_path / "rows.csv")
+    loads.execute("UPDATE penstock.objects SET origin = 'elsewhere'")
+    loads.execute("CREATE TABLE child () INHERITS (penstock.objects); INSERT INTO child SELECT * FROM penstock.objects")
+    loads.run(target(tmp_path / "rows.csv"), rules=CHANGED)
+    assert numbers(loads) == list(range(ROWS))
+    assert loads.execute("SELECT count(*) FROM penstock.loads") == [(1,)]
+    assert loads.execute("SELECT DISTINCT origin FROM child") == [("elsewhere",)]
