@@ -240,7 +240,7 @@ class Ledger:
                    ) AS w (is_unshared, oid, uri)
               JOIN ONLY {objects} AS o
                 ON o.uri = w.uri
-               AND {oid} = w.oid
+               AND {oid} IS NOT DISTINCT FROM w.oid
              WHERE w.is_unshared
                AND o.load <> ALL (%(seen)s::uuid[])
             """

@@ -35,6 +35,7 @@ _RUNNING = """
 """
 
 # A table that a load has replaced has, like a truncated one, no rows of earlier loads.
+# IS NOT DISTINCT FROM keeps the planner from hashing the whole table by the oid's expression, here and below.
 _KNOWN = """
       WITH emptied AS MATERIALIZED (
                SELECT {target} AS oid,
@@ -74,7 +75,7 @@ _KNOWN = """
       FROM ROWS FROM (unnest(%(oids)s::oid[]), unnest(%(uris)s::text[])) AS w (oid, uri)
       JOIN ONLY {schema}.objects AS o
         ON o.uri = w.uri
-       AND {object} = w.oid
+       AND {object} IS NOT DISTINCT FROM w.oid
       JOIN ONLY {schema}.loads AS l
         ON l.id = o.load
      ORDER BY l.changed_at
@@ -91,7 +92,7 @@ _RENAMED = """
       JOIN ONLY {schema}.objects AS o
         ON o.version = w.version
        AND o.size_bytes = w.size_bytes
-       AND {object} = w.oid
+       AND {object} IS NOT DISTINCT FROM w.oid
        AND o.uri <> w.uri
       JOIN ONLY {schema}.loads AS l
         ON l.id = o.load
