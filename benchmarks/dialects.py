@@ -133,7 +133,7 @@ def dialects() -> dict[str, Callable[[list[Row]], bytes | None]]:
     ways["csv with row names"] = _csv(quoting=csv.QUOTE_NONNUMERIC, row_names=True)
     ways["csv not numbers quoted"] = _csv(quoting=csv.QUOTE_NONNUMERIC)
     ways["csv blank behind comma"] = _spaced
-    ways["csv comma behind the last field"] = lambda rows: _csv()(rows).replace(b"\n", b",\n")
+    ways["csv comma behind the last field"] = _csv(lineterminator=",\n")
     ways["csv all quoted NULL"] = _csv(quoting=csv.QUOTE_ALL, null="NULL")
     ways["csv with a title"] = _csv(before="Report of November\n\n")
     ways["csv with comments"] = _csv(before="# made by hand\n# twice\n")
