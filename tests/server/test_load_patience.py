@@ -62,15 +62,21 @@ def test_a_connection_lost_while_planning_is_waited_out(relay: Relay, database18
 
 def test_a_ledger_costs_the_plan_of_one_file_one_round_trip(relay: Relay, database18: str, job: LoadJob) -> None:
     """A packet to the server and one back, which read what loads have changed."""
-    packets = []
-    for has_loaded in (False, True):
-        with Loader(through(relay, database18)) as loader:
-            relay.cut_at(None)
-            plan = loader.plan(job)
-            packets.append(relay.cut_at(None))
-            if not has_loaded:
-                loader.run(plan)
-    assert packets[1] <= packets[0] + 2
+
+    def count_packets() -> int:
+        # The kernel may divide a message on a busy machine: the least of several plans counts.
+        counts = []
+        for _ in range(8):
+            with Loader(through(relay, database18)) as loader:
+                relay.cut_at(None)
+                loader.plan(job)
+                counts.append(relay.cut_at(None))
+        return min(counts)
+
+    before = count_packets()
+    with Loader(through(relay, database18)) as loader:
+        loader.run(loader.plan(job))
+    assert count_packets() <= before + 2
 
 
 @pytest.mark.parametrize("step", ["space", "lease"])
