@@ -121,6 +121,23 @@ def die_while_loading(loads: Loads, *jobs: TargetJob) -> None:
     assert parked(loads)
 
 
+def test_a_hold_that_a_forgotten_load_left_keeps_nothing_dropped(loads: Loads, path: Path) -> None:
+    """The same files load again under the same lock, by which the old hold would seem to be wanted."""
+    loads.execute("CREATE TABLE t (id int PRIMARY KEY, a int, b text)")
+    job = target(path, into="t")
+    loads.run(job, rules=REBUILD)
+    loads.execute(
+        "INSERT INTO penstock.holds (holder, origin, target_oid, lock_key, names, client, reason)"
+        " SELECT l.id, o.origin, o.target_oid, l.lock_key, '{}', '', '' FROM penstock.loads AS l"
+        " JOIN penstock.objects AS o ON o.load = l.id; DELETE FROM penstock.loads; TRUNCATE t"
+    )
+    loads.run(job, rules=REBUILD)
+    assert loads.count("t") == ROWS
+    assert parked(loads) == []
+    assert loads.execute("SELECT count(*) FROM penstock.holds") == [(0,)]
+    assert index_names(loads, "t") == ["t_pkey"]
+
+
 def test_a_killed_process_is_repaired_by_another(pg18: PgServer, database18: str, path: Path) -> None:
     """By kill -9 while its rows are under way; --plan says what would be done, and nothing is done twice."""
     make_zoo(pg18, database18)

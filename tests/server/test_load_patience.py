@@ -61,7 +61,7 @@ def test_a_connection_lost_while_planning_is_waited_out(relay: Relay, database18
 
 
 def test_a_ledger_costs_the_plan_of_one_file_one_round_trip(relay: Relay, database18: str, job: LoadJob) -> None:
-    """A packet to the server and one back, which read what loads have changed."""
+    """A packet to the server and one back, which may come in two; a second round trip makes four."""
 
     def count_packets() -> int:
         # The kernel may divide a message on a busy machine: the least of several plans counts.
@@ -76,7 +76,7 @@ def test_a_ledger_costs_the_plan_of_one_file_one_round_trip(relay: Relay, databa
     before = count_packets()
     with Loader(through(relay, database18)) as loader:
         loader.run(loader.plan(job))
-    assert count_packets() <= before + 2
+    assert count_packets() <= before + 3
 
 
 @pytest.mark.parametrize("step", ["space", "lease"])

@@ -82,7 +82,11 @@ class Ledger:
         `lock` is the argument of locks.try_lock; `meaning` and `job` are JSON. Returns None, and records nothing, if a
         load that is not in `seen` has one of the objects whose numbers are `unshared`: that load has begun after the
         ledger was read.
+
+        Holds of earlier loads with the same lock are removed: these loads are over, and their holds would count again
+        now that the lock is held.
         """
+        remove_holds = sql.SQL("DELETE FROM ONLY {} WHERE lock_key = %(lock)s").format(self._table("holds"))
         query = sql.SQL(
             """
             INSERT INTO {loads} (id, identity, lock_key, client, tables, meaning, job)
@@ -111,6 +115,7 @@ class Ledger:
                 lock_objects(connection, _oids(objects, unshared))
                 # Durable, so that a load which is missing in the ledger was removed, and not lost in a crash.
                 connection.execute(BE_DURABLE)
+                connection.execute(remove_holds, values)
                 begun = connection.execute(query, values)
                 connection.execute(add, values)
             if begun.fetchone() is None:
@@ -125,7 +130,10 @@ class Ledger:
         What these sessions are committing counts; their later transactions fail. `job` replaces the recorded job, since
         options that are not part of the identity may differ now. `is_own_job`: this login chose the job, it was not
         read from the ledger. Raises TargetError if the load does not exist, has ended, or belongs to another role.
+
+        The holds of the earlier loader are removed: this one holds only the tables that it restores.
         """
+        remove_holds = sql.SQL("DELETE FROM ONLY {} WHERE holder = %s").format(self._table("holds"))
         query = sql.SQL(
             "UPDATE ONLY {} SET epoch = epoch + 1, client = %s, job = coalesce(%s::jsonb, job),"
             " login = CASE WHEN %s OR login = SESSION_USER THEN SESSION_USER END,"
@@ -138,6 +146,8 @@ class Ledger:
                 # new one.
                 connection.execute("SET LOCAL synchronous_commit = 'local'")
                 row = connection.execute(query, [client, job, is_own_job, load_id]).fetchone()
+                if row is not None:
+                    connection.execute(remove_holds, [load_id])
         except ServerError as error:
             if error.sqlstate == "55P03":
                 return None
