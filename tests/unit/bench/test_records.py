@@ -33,9 +33,6 @@ FORMER = frozenset(
         "2026-11-22-sampler_cost",
         "2026-11-22-single_file",
         "2026-11-23-dialects",
-        "2026-11-23-optimized_reads",
-        "2026-11-23-optimized_reads_multi_az",
-        "2026-11-23-optimized_reads_three_rounds",
         "2026-11-23-pollock",
     )
 )
