@@ -21,7 +21,7 @@ from penstock.model.load.job import LoadRules
 from penstock.server.changes.drop import drop_parts
 from penstock.server.connect.connection import ConnectionFactory
 from support.files import write_to
-from support.loads import Loads, share_ledger, target
+from support.loads import Loads, indexes_of, share_ledger, target
 from support.modes import Killed
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ def test_a_load_of_a_partition_leaves_what_is_attached(loads: Loads, path: Path,
     loads.at_piece = lambda _: seen.append([name for table, name, *_ in shape(loads) if table == "t1"])
     before = shape(loads)
     outcome = loads.run(target(small, into="t1"), rules=REBUILD)
-    assert [each.name for each in outcome.rebuilt] == ["own"]
+    assert [each.name for each in indexes_of(outcome).rebuilt] == ["own"]
     assert "t1_pkey" in seen[0]
     assert "own" not in seen[0]
     assert shape(loads) == before
@@ -234,7 +234,7 @@ def test_an_ordinary_owner_parks_partitions_and_a_superuser_repairs(loads: Loads
         assert shape(loads) == before
         loads.execute("CREATE INDEX own ON t2a (a); ALTER TABLE t1 OWNER TO postgres; DELETE FROM penstock.loads")
         before = shape(loads)
-        assert [each.name for each in owner.run(target(path), rules=REBUILD).rebuilt] == ["own"]
+        assert [each.name for each in indexes_of(owner.run(target(path), rules=REBUILD)).rebuilt] == ["own"]
         assert shape(loads) == before
     finally:
         loads.execute(f"DROP OWNED BY {role} CASCADE; DROP ROLE {role}")
@@ -246,7 +246,7 @@ def test_a_foreign_key_to_a_partitioned_table_stays_with_the_key(loads: Loads, p
     loads.execute("DROP TABLE other")
     before = shape(loads)
     outcome = loads.run(target(path), rules=REBUILD)
-    assert {each.name for each in outcome.rebuilt} == {"t_b_idx", "t_a_fkey"}
+    assert {each.name for each in indexes_of(outcome).rebuilt} == {"t_b_idx", "t_a_fkey"}
     assert shape(loads) == before
 
 
@@ -257,7 +257,7 @@ def test_a_partitioned_child_is_parked_with_the_key_that_it_refers_to(loads: Loa
     seen: list[int] = []
     loads.at_piece = lambda _: seen.append(len([row for row in shape(loads) if row[4].startswith("FOREIGN")]))
     outcome = loads.run(target(path, into="parent"), rules=REBUILD)
-    assert {each.name for each in outcome.rebuilt} == {"parent_pkey", "t_a_fkey"}
+    assert {each.name for each in indexes_of(outcome).rebuilt} == {"parent_pkey", "t_a_fkey"}
     assert seen[0] == 0
     assert shape(loads) == before
 
@@ -286,16 +286,16 @@ def test_an_empty_partitioned_table_parks_where_it_pays(
     """Every index of a partition asks for its share of bytes; a table with rows in any partition keeps all."""
     monkeypatch.setattr(parking, "SMALL_BYTES", 0)
     auto = LoadRules(retry_for=0.0, again=True)
-    assert loads.run(target(path), rules=auto).rebuilt == ()
+    assert indexes_of(loads.run(target(path), rules=auto)).rebuilt == ()
     monkeypatch.setattr(parking, "SMALL_PART_BYTES", 1)
     loads.execute("DELETE FROM t WHERE id < 19")
     more = path.with_name("more.csv")
     more.write_text("id,a,b\n50,1,x\n")
-    assert loads.run(target(more), rules=auto).rebuilt == ()
+    assert indexes_of(loads.run(target(more), rules=auto)).rebuilt == ()
     loads.execute("TRUNCATE t")
-    assert {each.name for each in loads.run(target(path), rules=auto).rebuilt} == {"t_b_idx", "t_a_fkey"}
+    assert {each.name for each in indexes_of(loads.run(target(path), rules=auto)).rebuilt} == {"t_b_idx", "t_a_fkey"}
     loads.execute("TRUNCATE t")
-    rebuilt = loads.run(target(path), rules=replace(auto, indexes="rebuild")).rebuilt
+    rebuilt = indexes_of(loads.run(target(path), rules=replace(auto, indexes="rebuild"))).rebuilt
     assert {each.name for each in rebuilt} == {"t_pkey", "t_b_idx", "t_a_fkey"}
 
 

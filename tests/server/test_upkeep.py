@@ -19,7 +19,7 @@ from penstock.loading.steps import upkeep as upkeep_step
 from penstock.model.load.job import LoadJob
 from penstock.server.connect.connection import ConnectionFactory
 from penstock.server.table import vacuum
-from support.loads import IMPATIENT, Loads, share_ledger, target
+from support.loads import IMPATIENT, Loads, share_ledger, target, upkeep_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,8 +85,8 @@ def test_load_is_followed_by_vacuum_and_analyze(database: str, people: Path) -> 
     outcome = loads.run(target(people))
     assert vacuums(loads, expected=1) == 1
     assert has_statistics(loads, "t")
-    assert (outcome.vacuumed, outcome.analyzed) == (("public.t",), ("public.t",))
-    assert outcome.vacuum_s > 0
+    assert (upkeep_of(outcome).vacuumed, upkeep_of(outcome).analyzed) == (("public.t",), ("public.t",))
+    assert upkeep_of(outcome).vacuum_s > 0
     assert loads.notices == []
 
 
@@ -106,7 +106,7 @@ def test_load_can_do_without_vacuum(database18: str, people: Path) -> None:
     make_table(loads)
     outcome = loads.run(target(people), rules=NEVER)
     assert (vacuums(loads), has_statistics(loads, "t")) == (0, False)
-    assert (outcome.vacuumed, outcome.vacuum_s) == ((), 0.0)
+    assert (upkeep_of(outcome).vacuumed, upkeep_of(outcome).vacuum_s) == ((), 0.0)
 
 
 def test_partitions_that_got_rows_are_vacuumed_one_by_one(database: str, people: Path) -> None:
@@ -120,8 +120,8 @@ def test_partitions_that_got_rows_are_vacuumed_one_by_one(database: str, people:
     # Reported later, the partition would seem to have got rows of the load.
     assert await_statistic(loads, "tuples_inserted", "old", expected=3000) == 3000
     outcome = loads.run(target(people))
-    assert outcome.vacuumed == ("public.a", "public.b")
-    assert "public.t" in outcome.analyzed
+    assert upkeep_of(outcome).vacuumed == ("public.a", "public.b")
+    assert "public.t" in upkeep_of(outcome).analyzed
     assert vacuums(loads, "a", expected=1) == vacuums(loads, "b", expected=1) == 1
     assert vacuums(loads, "old") == 0
     assert has_statistics(loads, "t", inherited=True)
@@ -135,7 +135,7 @@ def test_sub_partitions_are_vacuumed(database18: str, people: Path) -> None:
     loads.execute(
         "CREATE TABLE even PARTITION OF m FOR VALUES IN (0); CREATE TABLE odd PARTITION OF m FOR VALUES IN (1)"
     )
-    assert loads.run(target(people)).vacuumed == ("public.even", "public.odd")
+    assert upkeep_of(loads.run(target(people))).vacuumed == ("public.even", "public.odd")
 
 
 def test_merge_vacuums_the_table_and_not_its_staging_table(database18: str, people: Path) -> None:
@@ -144,7 +144,7 @@ def test_merge_vacuums_the_table_and_not_its_staging_table(database18: str, peop
     make_table(loads, more=", PRIMARY KEY (id)")
     loads.execute("INSERT INTO t SELECT i, 'before' FROM generate_series(1, 2000) AS i")
     job = replace(target(people), mode="upsert", key=("id",))
-    assert loads.run(job).vacuumed == ("public.t",)
+    assert upkeep_of(loads.run(job)).vacuumed == ("public.t",)
     counts = "n_dead_tup, n_mod_since_analyze, n_ins_since_vacuum"
     # Statistics of the load that came in later would have autovacuum do the same again.
     assert loads.execute(f"SELECT {counts} FROM pg_stat_user_tables WHERE relname = 't'") == [(0, 0, 0)]
@@ -163,7 +163,7 @@ def test_table_whose_functions_need_the_users_search_path_is_vacuumed_and_not_an
     )
     outcome = loads.run(target(people))
     assert vacuums(loads, expected=1) >= 1
-    assert (outcome.vacuumed, outcome.analyzed) == (("public.t",), ())
+    assert (upkeep_of(outcome).vacuumed, upkeep_of(outcome).analyzed) == (("public.t",), ())
     assert loads.notices == ['not analyzed: "public.t"; function inner_one(integer) does not exist']
 
 
@@ -172,7 +172,7 @@ def test_replacement_is_vacuumed(database18: str, people: Path) -> None:
     loads = Loads(database18)
     make_table(loads)
     outcome = loads.run(replace(target(people), mode="replace"))
-    assert (outcome.vacuumed, outcome.analyzed) == (("public.t",), ())
+    assert (upkeep_of(outcome).vacuumed, upkeep_of(outcome).analyzed) == (("public.t",), ())
     assert has_statistics(loads, "t")
 
 
@@ -181,7 +181,7 @@ def test_nothing_to_load_vacuums_nothing(database18: str, people: Path) -> None:
     loads = Loads(database18)
     make_table(loads)
     loads.run(target(people))
-    assert loads.run(target(people)).vacuumed == ()
+    assert upkeep_of(loads.run(target(people))).vacuumed == ()
 
 
 def test_role_without_the_right_is_told(database: str, people: Path) -> None:
@@ -191,7 +191,7 @@ def test_role_without_the_right_is_told(database: str, people: Path) -> None:
     role = make_role(loads, "upkeep_clerk")
     clerk = Loads(database, role=role)
     outcome = clerk.run(target(people))
-    assert (outcome.rows, outcome.vacuumed) == (3000, ())
+    assert (outcome.rows, upkeep_of(outcome).vacuumed) == (3000, ())
     assert [notice.split(";")[0] for notice in clerk.notices] == ['not vacuumed: "public.t"']
     assert (vacuums(loads), has_statistics(loads, "t")) == (0, False)
     loads.execute(f'DROP OWNED BY "{role}"; DROP ROLE "{role}"')
@@ -205,7 +205,7 @@ def test_maintain_is_right_enough(database: str, people: Path) -> None:
     role = make_role(loads, "upkeep_keeper")
     loads.execute(f'GRANT MAINTAIN ON t TO "{role}"')
     keeper = Loads(database, role=role)
-    assert keeper.run(target(people)).vacuumed == ("public.t",)
+    assert upkeep_of(keeper.run(target(people))).vacuumed == ("public.t",)
     assert keeper.notices == []
     loads.execute(f'DROP OWNED BY "{role}"; DROP ROLE "{role}"')
 
@@ -219,7 +219,7 @@ def test_table_of_more_than_ten_times_what_was_loaded_is_only_analyzed(
     make_table(loads)
     loads.execute("INSERT INTO t SELECT i, repeat('x', 500) FROM generate_series(1, 5000) AS i")
     outcome = loads.run(target(people))
-    assert (outcome.vacuumed, outcome.analyzed) == ((), ("public.t",))
+    assert (upkeep_of(outcome).vacuumed, upkeep_of(outcome).analyzed) == ((), ("public.t",))
     assert loads.notices == []
     assert vacuums(loads) == 0
 
@@ -232,7 +232,7 @@ def test_locked_table_is_told_with_its_holder(database18: str, people: Path, mon
     with psycopg.connect(database18) as other:
         other.execute("LOCK TABLE t IN SHARE UPDATE EXCLUSIVE MODE")
         outcome = loads.run(target(people))
-        assert (outcome.rows, outcome.vacuumed) == (3000, ())
+        assert (outcome.rows, upkeep_of(outcome).vacuumed) == (3000, ())
         assert f"pid {other.info.backend_pid}" in loads.notices[0]
 
 
@@ -272,7 +272,7 @@ def test_fault_of_vacuum_is_no_failed_load(
     loads = Loads(database18)
     make_table(loads)
     outcome = loads.run(target(people))
-    assert (outcome.state, outcome.rows, outcome.vacuumed) == ("complete", 3000, ())
+    assert (outcome.state, outcome.rows, upkeep_of(outcome).vacuumed) == ("complete", 3000, ())
     assert len(loads.notices) == 1
     assert loads.execute("SELECT state FROM penstock.loads") == [("complete",)]
 
@@ -300,7 +300,7 @@ def test_checkpoint_follows_where_it_is_asked_for(database: str, people: Path) -
     loads = Loads(database)
     make_table(loads)
     before = last_checkpoint(loads)
-    assert loads.run(target(people), rules=replace(IMPATIENT, checkpoint=True)).checkpoint_s > 0
+    assert upkeep_of(loads.run(target(people), rules=replace(IMPATIENT, checkpoint=True))).checkpoint_s > 0
     assert last_checkpoint(loads) != before
 
 
@@ -354,7 +354,7 @@ def test_checkpoint_follows_a_load_for_which_settings_were_changed(
     with loads._loader() as loader:
         plan = loader.plan(LoadJob(targets=(target(people),), rules=NEVER))
         outcome = run_load(plan, replace(loader._tools(None, None), lease=TakenLease()))
-    assert outcome.checkpoint_s > 0
+    assert upkeep_of(outcome).checkpoint_s > 0
     assert last_checkpoint(loads) != before
 
 
@@ -397,5 +397,5 @@ def test_view_with_a_trigger_is_loaded_and_not_vacuumed(database18: str, people:
         " 'BEGIN INSERT INTO below VALUES (new.id, new.name); RETURN new; END'"
     )
     loads.execute("CREATE TRIGGER g INSTEAD OF INSERT ON t FOR EACH ROW EXECUTE FUNCTION f()")
-    assert loads.run(target(people)).vacuumed == ()
+    assert upkeep_of(loads.run(target(people))).vacuumed == ()
     assert loads.notices == []

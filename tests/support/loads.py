@@ -14,6 +14,8 @@ from penstock.api import Loader
 from penstock.api.repair import Repairer, RepairOutcome
 from penstock.errors import PenstockError
 from penstock.files import ObjectStream, SourceReader
+from penstock.loading.steps.changes import RebuiltIndexes
+from penstock.loading.steps.upkeep import UpkeepDone
 from penstock.loading.stream import session as loading_session
 from penstock.model.load.job import LoadJob, LoadRules, TargetJob
 from penstock.model.load.plan import BatchPlan
@@ -214,6 +216,20 @@ class Loads:
                 break
             time.sleep(0.1)
         return count
+
+
+def indexes_of(outcome: LoadOutcome) -> RebuiltIndexes:
+    """Return what a load rebuilt."""
+    part = outcome.steps.get("indexes", RebuiltIndexes())
+    assert isinstance(part, RebuiltIndexes)
+    return part
+
+
+def upkeep_of(outcome: LoadOutcome) -> UpkeepDone:
+    """Return what followed a load."""
+    part = outcome.steps.get("upkeep", UpkeepDone(vacuumed=(), analyzed=(), vacuum_s=0.0, checkpoint_s=0.0))
+    assert isinstance(part, UpkeepDone)
+    return part
 
 
 def await_end_of_backends(loads: Loads) -> None:

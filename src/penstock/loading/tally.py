@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from penstock.loading.attempt import LoadAttempt
     from penstock.model.load.ledger import FinishedLoad
     from penstock.model.load.outcome import StatementOutcome
-    from penstock.model.load.shape import Rebuilt
 
 
 class Tally:
@@ -23,8 +22,6 @@ class Tally:
         self.began_s = began_s
         self.attempts = 0
         self.rejected = 0
-        self.rebuilt: tuple[Rebuilt, ...] = ()
-        self.rebuild_s = 0.0
         self._skipped = 0
         self._rows_before = 0
         self._rows_committed = 0
@@ -95,6 +92,4 @@ class Tally:
             duplicates=finished.duplicates,
             existing=finished.existing,
             statements=statements,
-            rebuilt=self.rebuilt,
-            rebuild_seconds=self.rebuild_s,
         )

@@ -6,8 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from penstock.cli.terminal.columns import line_up
-from penstock.cli.views.parking_view import describe_rebuilt
-from penstock.cli.views.upkeep_view import describe_upkeep
+from penstock.model.load.part import Rows
 from penstock.units import MB, format_count, format_duration
 
 if TYPE_CHECKING:
@@ -52,15 +51,13 @@ def describe_outcome(outcome: LoadOutcome) -> list[str]:
     if outcome.suppressed:
         lines.append(f"row triggers skipped {_rows(outcome.suppressed)}")
     lines += describe_rejected(outcome)
-    lines += [*describe_rebuilt(outcome), *outcome.gains]
-    if outcome.settings:
-        from penstock.cli.views.settings_view import describe_leased
-
-        lines += describe_leased(outcome.settings)
     if len(outcome.files) > 1:
         is_merged = _is_merged(outcome) or bool(outcome.statements)
         lines += _describe_files(outcome.files, transformed, counted="records" if is_merged else "rows")
-    return lines + describe_upkeep(outcome)
+    for part in outcome.steps.values():
+        for line in part.describe():
+            lines += line_up(line.rows, align=line.align, indent="  ") if isinstance(line, Rows) else [line]
+    return lines
 
 
 def describe_rejected(outcome: LoadOutcome) -> list[str]:

@@ -1,4 +1,4 @@
-"""The parked indexes and keys of a table, and those rebuilt, as text and as objects for --json. Pure."""
+"""The parked indexes and keys of a table, as text and as objects for --json. Pure."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from penstock.cli.terminal.columns import line_up
-from penstock.units import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.model.load.outcome import LoadOutcome
     from penstock.model.load.shape import ParkingPlan, Part, RepairStep
 
 # If partitions have more equal indexes of their own than this, they share one row.
@@ -56,17 +54,6 @@ def parking_object(parking: ParkingPlan | None) -> dict[str, object] | None:
         "kept": [_part_object(part) for part in parking.kept],
         "gain": parking.gain,
     }
-
-
-def describe_rebuilt(outcome: LoadOutcome) -> list[str]:
-    """Return a line for each index and key rebuilt after a load, with its seconds."""
-    if not outcome.rebuilt:
-        return []
-    count = len(outcome.rebuilt)
-    what = "1 index or key" if count == 1 else f"{count} indexes and keys"
-    lines = [f"rebuilt {what} in {format_duration(outcome.rebuild_seconds)}, which is part of that time"]
-    rows = [(each.table, each.name, format_duration(each.seconds)) for each in outcome.rebuilt]
-    return lines + line_up(rows, align="<<>", indent="  ")
 
 
 def _part_object(part: Part) -> dict[str, object]:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from penstock.model.load.shape import Hold
     from penstock.model.refusals import Refusal
     from penstock.model.server.settings import (
-        LeasedSetting,
         LeaseReport,
         LoadSettings,
         Profile,
@@ -201,15 +200,6 @@ def describe_results(results: Sequence[SettingResult]) -> list[str]:
 
 def _result_row(result: SettingResult) -> tuple[str, ...]:
     return (result.name, result.before, "->", result.after, "" if result.note is None else f"({result.note})")
-
-
-def describe_leased(settings: Sequence[LeasedSetting]) -> list[str]:
-    """Return the settings that were others during a load, line by line."""
-    if not settings:
-        return []
-    heads = ("setting", "before", "during", "after", "")
-    rows = [(one.name, one.before, one.during, one.after, one.note or "") for one in settings]
-    return line_up([heads, *rows], align="<<<<<", indent="  ")
 
 
 def _wrapped(text: str, *, indent: str) -> list[str]:

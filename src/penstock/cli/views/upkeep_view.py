@@ -1,40 +1,15 @@
-"""Vacuum, checkpoint, triggers and autovacuum, as lines of a plan and of an outcome. Pure."""
+"""Vacuum, checkpoint, triggers and autovacuum, as lines of a plan. Pure."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.units import format_count, format_duration
+from penstock.units import format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.model.load.job import LoadRules
-    from penstock.model.load.outcome import LoadOutcome
     from penstock.model.load.plan import LoadPlan, TargetPlan
     from penstock.model.server.server import ServerFacts
-
-
-def describe_upkeep(outcome: LoadOutcome) -> list[str]:
-    """Return a line for the VACUUM and the CHECKPOINT that followed a load, none if nothing did."""
-    lines = []
-    both = [name for name in outcome.vacuumed if name in outcome.analyzed]
-    vacuumed = [name for name in outcome.vacuumed if name not in both]
-    analyzed = [name for name in outcome.analyzed if name not in both]
-    parts = [
-        f"{what} {_name(names)}"
-        for what, names in (("vacuumed and analyzed", both), ("vacuumed", vacuumed), ("analyzed", analyzed))
-        if names
-    ]
-    if parts:
-        lines.append(f"{', '.join(parts)} in {format_duration(outcome.vacuum_s)}")
-    if outcome.checkpoint_s:
-        lines.append(f"wrote a checkpoint in {format_duration(outcome.checkpoint_s)}")
-    return lines
-
-
-def _name(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{format_count(len(names))} tables"
 
 
 def describe_after(plan: LoadPlan, server: ServerFacts, *, is_leased: bool = False) -> list[tuple[str, str]]:

@@ -2,28 +2,59 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from penstock.loading.steps.step import Step
+from penstock.model.load.part import Rows
+from penstock.units import format_duration
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from penstock.loading.claim.prepared import NothingToDo
     from penstock.loading.context import LoadTools
     from penstock.loading.steps.step import RunningLoad
     from penstock.loading.table_changes import TableChanges
     from penstock.model.load.outcome import LoadOutcome
     from penstock.model.load.plan import LoadPlan
+    from penstock.model.load.shape import Rebuilt
     from penstock.server.connect.connection import Connection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RebuiltIndexes:
+    """The indexes and keys that were dropped and rebuilt, each with its own time; together they took `seconds`.
+
+    The load's time includes `seconds`. `gains` say which options would have made the load faster.
+    """
+
+    rebuilt: tuple[Rebuilt, ...] = ()
+    seconds: float = 0.0
+    gains: tuple[str, ...] = ()
+
+    def describe(self) -> Sequence[str | Rows]:
+        """Return a line for each index and key, with its seconds, and what would be gained."""
+        if not self.rebuilt:
+            return self.gains
+        count = len(self.rebuilt)
+        what = "1 index or key" if count == 1 else f"{count} indexes and keys"
+        rows = [(each.table, each.name, format_duration(each.seconds)) for each in self.rebuilt]
+        head = f"rebuilt {what} in {format_duration(self.seconds)}, which is part of that time"
+        return [head, Rows(rows, align="<<>"), *self.gains]
 
 
 class Changes(Step):
     """Changes the load's tables, and restores what killed loads have left changed there."""
 
+    name = "indexes"
+
     def __init__(self, plan: LoadPlan, tools: LoadTools) -> None:
         self._plan = plan
         self._tools = tools
         self._changes: TableChanges | None = None
+        self._rebuilt: tuple[Rebuilt, ...] = ()
+        self._rebuild_s = 0.0
 
     @property
     def needs_all_rows(self) -> bool:
@@ -42,23 +73,21 @@ class Changes(Step):
             return
         began_s = self._tools.clock()
         try:
-            load.tally.rebuilt += changes.after(load.load_id, connection, report=load.report)
+            self._rebuilt += changes.after(load.load_id, connection, report=load.report)
         finally:
-            load.tally.rebuild_s += self._tools.clock() - began_s
+            self._rebuild_s += self._tools.clock() - began_s
             load.has_all_rows = changes.has_failed
 
     def conclude(self, load: RunningLoad, outcome: LoadOutcome) -> LoadOutcome:
         """Restore, if an error has prevented that after the load's end."""
         if self._changes is not None and self._changes.is_holding:
             load.at_end(lambda connection: self.after(load, connection))
-            outcome = replace(
-                outcome,
-                rebuilt=load.tally.rebuilt,
-                rebuild_seconds=load.tally.rebuild_s,
-                seconds=self._tools.clock() - load.tally.began_s,
-            )
+            outcome = replace(outcome, seconds=self._tools.clock() - load.tally.began_s)
         gains = [target.parking.gain for target in self._plan.targets if target.parking and target.parking.gain]
-        return replace(outcome, gains=tuple(dict.fromkeys(gains))) if gains else outcome
+        if not self._rebuilt and not gains:
+            return outcome
+        part = RebuiltIndexes(rebuilt=self._rebuilt, seconds=self._rebuild_s, gains=tuple(dict.fromkeys(gains)))
+        return outcome.with_part(self.name, part)
 
     def on_failure(self, load: RunningLoad, connection: Connection | None, why: str) -> None:
         """Restore what the load has changed; without a connection, warn that it is not restored."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
 from penstock.loading.steps.step import Step
+from penstock.model.load.part import Rows
 from penstock.model.load.shape import SERVER
 from penstock.server.changes.holds import delete_holds, read_holds
 
@@ -17,11 +18,29 @@ if TYPE_CHECKING:
     from penstock.loading.context import LoadTools
     from penstock.loading.steps.step import RunningLoad
     from penstock.model.load.outcome import LoadOutcome
+    from penstock.model.server.settings import LeasedSetting
     from penstock.server.connect.connection import Connection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedSettings:
+    """The server's settings that were changed during the load."""
+
+    settings: tuple[LeasedSetting, ...]
+
+    def describe(self) -> Sequence[str | Rows]:
+        """Return a row for each setting: its value before, during and after the load."""
+        if not self.settings:
+            return []
+        heads = ("setting", "before", "during", "after", "")
+        rows = [(one.name, one.before, one.during, one.after, one.note or "") for one in self.settings]
+        return [Rows([heads, *rows], align="<<<<<")]
 
 
 class Settings(Step):
     """Holds the load's lease from before its first row until everything else is done."""
+
+    name = "settings"
 
     def __init__(self, tools: LoadTools) -> None:
         self._tools = tools
@@ -49,7 +68,7 @@ class Settings(Step):
         if self._lease is None:
             return outcome
         self._lease.release(is_patient=True)
-        return replace(outcome, settings=self._lease.settings)
+        return outcome.with_part(self.name, ChangedSettings(settings=self._lease.settings))
 
     def on_failure(self, load: RunningLoad, connection: Connection | None, why: str) -> None:  # noqa: ARG002 (a step's)
         """Restore the settings; do not wait for the server again if the load has waited in vain."""

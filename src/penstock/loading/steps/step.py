@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,6 +74,8 @@ class Step:
     the attempt; `conclude` when the load is complete; `on_failure` if it failed.
     """
 
+    # The name of the step's part of the outcome.
+    name: ClassVar[str] = ""
     when: When = "stored"
 
     @property

@@ -5,7 +5,7 @@ Errors and interrupts here are warnings, because the load is complete.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
@@ -14,13 +14,15 @@ from penstock.loading.steps.step import Step
 from penstock.model.load.outcome import LoadProgress
 from penstock.server.table.locking import describe_blocker, find_blockers
 from penstock.server.table.vacuum import find_filled, limited_lock_wait, read_relations, run_checkpoint, run_vacuum
+from penstock.units import format_count, format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from penstock.loading.context import LoadTools
     from penstock.loading.steps.step import RunningLoad
     from penstock.model.load.outcome import LoadOutcome
+    from penstock.model.load.part import Rows
     from penstock.model.load.plan import LoadPlan
     from penstock.model.load.upkeep import Relation, VacuumPlan, VacuumStep
     from penstock.server.connect.connection import Connection
@@ -32,8 +34,41 @@ _QUERY_CANCELED = "57014"
 _PAGES_SHOWN = 8192
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpkeepDone:
+    """The tables that were vacuumed and analyzed in `vacuum_s`, and the seconds that the checkpoint took, 0 if none."""
+
+    vacuumed: tuple[str, ...]
+    analyzed: tuple[str, ...]
+    vacuum_s: float
+    checkpoint_s: float
+
+    def describe(self) -> Sequence[str | Rows]:
+        """Return a line for the VACUUM and one for the checkpoint."""
+        lines = []
+        both = [name for name in self.vacuumed if name in self.analyzed]
+        vacuumed = [name for name in self.vacuumed if name not in both]
+        analyzed = [name for name in self.analyzed if name not in both]
+        parts = [
+            f"{what} {_name(names)}"
+            for what, names in (("vacuumed and analyzed", both), ("vacuumed", vacuumed), ("analyzed", analyzed))
+            if names
+        ]
+        if parts:
+            lines.append(f"{', '.join(parts)} in {format_duration(self.vacuum_s)}")
+        if self.checkpoint_s:
+            lines.append(f"wrote a checkpoint in {format_duration(self.checkpoint_s)}")
+        return lines
+
+
+def _name(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{format_count(len(names))} tables"
+
+
 class Upkeep(Step):
     """Vacuums and analyzes what the load filled, and writes a checkpoint if one is due, when the load is complete."""
+
+    name = "upkeep"
 
     def __init__(self, plan: LoadPlan, tools: LoadTools) -> None:
         self._plan = plan
@@ -52,7 +87,7 @@ class Upkeep(Step):
         rules = self._plan.job.rules
         if not rules.vacuum and not (rules.checkpoint or load.lease_id):
             return outcome
-        return _Upkeep(load, outcome, self._partitions).run()
+        return outcome.with_part(self.name, _Upkeep(load, outcome, self._partitions).run())
 
 
 def _read_partitions(plan: LoadPlan, connection: Connection) -> dict[int, Relation]:
@@ -81,7 +116,7 @@ class _Upkeep:
         self._analyzed: list[str] = []
         self._began_s = load.tools.clock()
 
-    def run(self) -> LoadOutcome:
+    def run(self) -> UpkeepDone:
         rules = self._plan.job.rules
         vacuum_s = checkpoint_s = 0.0
         if rules.vacuum:
@@ -89,11 +124,10 @@ class _Upkeep:
         # The checkpoint is last: a VACUUM after it would write every page in full to the WAL (docs/decisions/0015).
         if self._is_checkpoint_due():
             checkpoint_s = self._measure(self._checkpoint, "the checkpoint")
-        return replace(
-            self._outcome,
-            vacuum_s=vacuum_s,
+        return UpkeepDone(
             vacuumed=tuple(self._vacuumed),
             analyzed=tuple(self._analyzed),
+            vacuum_s=vacuum_s,
             checkpoint_s=checkpoint_s,
         )
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from penstock.model.load.ledger import LeftRejects
-    from penstock.model.load.shape import Rebuilt
-    from penstock.model.server.settings import LeasedSetting
+    from penstock.model.load.part import StepPart
     from penstock.model.source.dialect import Notice
 
 
@@ -98,17 +97,14 @@ class LoadOutcome:
     counts records that were not stored because another record with their key was, `existing` records that were skipped
     because the table had a row with their key. `is_local_only`: the wait for a synchronous standby was cancelled, so
     only the primary is known to have the commit. `busy_seconds` is the time that
-    sessions spent sending or waiting for the server, summed over the sessions. `rebuilt` are the indexes and keys that
-    were parked, each with its own time; together they took `rebuild_seconds`, which `seconds` includes. `settings` are
-    the server's settings that were changed during the load. `warnings` are those of the plan and of the load.
+    sessions spent sending or waiting for the server, summed over the sessions. `warnings` are those of the plan and of
+    the load.
 
     `rejected` is None if the load is complete but its rejected records could not be counted afterwards. `rejects_left`
     are records of skipped objects that earlier loads rejected and that have been neither loaded nor discarded.
 
-    `gains` say which options would have made the load faster.
-
-    `seconds` does not include what followed the load: `vacuum_s` for the tables in `vacuumed` and `analyzed`, and
-    `checkpoint_s`.
+    `steps` has what the steps before and after the rows did, by the name of the step. `seconds` does not include the
+    steps that followed the load's end, such as VACUUM.
     """
 
     load_id: str | None
@@ -130,18 +126,15 @@ class LoadOutcome:
     duplicates: int = 0
     existing: int = 0
     statements: tuple[StatementOutcome, ...] = ()
-    rebuilt: tuple[Rebuilt, ...] = ()
-    rebuild_seconds: float = 0.0
-    vacuum_s: float = 0.0
-    vacuumed: tuple[str, ...] = ()
-    analyzed: tuple[str, ...] = ()
-    checkpoint_s: float = 0.0
-    gains: tuple[str, ...] = ()
-    settings: tuple[LeasedSetting, ...] = ()
+    steps: dict[str, StepPart] = field(default_factory=dict)
     server: str = ""
     database: str = ""
     rejects_left: tuple[LeftRejects, ...] = ()
     warnings: tuple[Notice, ...] = ()
+
+    def with_part(self, step: str, part: StepPart) -> LoadOutcome:
+        """Return the outcome with a step's part."""
+        return replace(self, steps=self.steps | {step: part})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
