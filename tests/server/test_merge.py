@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.model.load.job import Keep
+    from penstock.model.load.mode import MergeMode
     from penstock.server.connect.connection import Connection
-    from penstock.server.merge.merge_key import MergeMode
 
 STAGING = TableName(schema="land", name="s 1")
 

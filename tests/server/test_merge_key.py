@@ -9,12 +9,13 @@ import pytest
 from psycopg import sql
 
 from penstock.errors import TargetError, UsageError
-from penstock.server.merge.merge_key import MergeMode, check_key, find_key
+from penstock.server.merge.merge_key import check_key, find_key
 from support.ddl import facts_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from penstock.model.load.mode import MergeMode
     from penstock.server.connect.connection import Connection
 
 

@@ -19,7 +19,7 @@ from penstock.loading.claim.prepared import NothingToDo, PreparedLoad, tables_ma
 from penstock.loading.failure import fills_tables
 from penstock.loading.plan.dialects import refuse_other_dialects
 from penstock.loading.plan.identity import describe_changes, describe_meaning, digest, job_to_json
-from penstock.loading.plan.modes import is_fresh, needs_more_than_copy
+from penstock.loading.plan.modes import needs_more_than_copy
 from penstock.loading.plan.notices import unpublished_notice
 from penstock.loading.plan.plan import table_after_creation
 from penstock.loading.plan.work import ObjectWork, all_objects, ledger_object
@@ -315,7 +315,7 @@ class _Preparation:
         facts = []
         for target, oid in zip(self._plan.targets, self._target_oids(created), strict=True):
             found = target.facts
-            if found is None and (not target.fills_table or target.job.mode == "truncate"):
+            if found is None and (not target.fills_table or target.job.traits.truncates):
                 made = next(table.name for table in created if table.oid == oid)
                 found = find_table(self._connection, made)
             facts.append(found or replace(table_after_creation(target), oid=oid))
@@ -586,4 +586,4 @@ def _refuse_unknown(works: list[ObjectWork], items: list[LedgerObject], known: S
 
 def _is_fresh(work: ObjectWork) -> bool:
     """Whether an object is loaded whatever was loaded before: a pipe has no version by which it could be recognized."""
-    return is_fresh(work.target.job) or work.source.is_pipe
+    return work.target.job.traits.is_fresh or work.source.is_pipe

@@ -182,7 +182,7 @@ def _target_object(target: TargetPlan, rules: LoadRules, actions: Sequence[str])
         "create_columns": target.create_columns,
         "mode": target.job.mode,
         "key": target.job.key,
-        "keep": target.job.keep if target.job.mode == "upsert" else None,
+        "keep": target.job.keep if target.job.traits.updates else None,
         "transform": None if target.job.transform is None else target.job.transform.name,
         "landing": target.landing,
         "follows": [str(table) for table in target.follows],
@@ -206,13 +206,13 @@ def _describe_way(target: TargetPlan, *, is_atomic: bool) -> str:
     what: str = job.mode
     if job.key:
         what += f" by {', '.join(job.key)}"
-    if job.mode == "upsert":
+    if job.traits.updates:
         what += ", duplicates are an error" if job.keep == "error" else f", the {job.keep} record of each key is used"
     if job.transform is not None:
         what = f"transform by {job.transform.name}"
     if target.follows:
         what += ", after table " + ", ".join(f'"{table}"' for table in target.follows)
-    if target.is_staged and job.mode == "truncate":
+    if target.is_staged and job.traits.truncates:
         return (
             f"{what}; through a staging table, readers see all or nothing, and wait from the TRUNCATE at the end until "
             "all rows are moved; with mode replace they hardly wait"
@@ -223,7 +223,7 @@ def _describe_way(target: TargetPlan, *, is_atomic: bool) -> str:
         return f"{what}; a new table takes the old one's place, readers see all or nothing"
     if is_atomic:
         return f"{what}; readers see all or nothing"
-    if job.mode == "truncate":
+    if job.traits.truncates:
         return f"{what}; readers see an empty table, then rows as they are committed"
     return f"{what}; readers see rows as they are committed"
 

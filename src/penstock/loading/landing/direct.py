@@ -28,7 +28,7 @@ def truncate_targets(
     due = [
         landing
         for landing in landings
-        if landing.target.job.mode == "truncate" and landing.table is None and not landing.record.is_truncated
+        if landing.target.job.traits.truncates and landing.table is None and not landing.record.is_truncated
     ]
     truncate_due(due, plan=plan, tools=tools, connection=connection, claim=claim)
 

@@ -41,14 +41,14 @@ def check_landings(plan: LoadPlan, connection: Connection, *, ledger_schema: str
     truncated = [
         (each.fills_table, each.facts.oid)
         for each in plan.targets
-        if each.facts is not None and each.job.mode == "truncate"
+        if each.facts is not None and each.job.traits.truncates
     ]
     for target in plan.targets:
         if target.is_staged:
             check_landing_columns(target.column_map.columns, target.table)
         if target.facts is None or target.refusal is not None:
             continue
-        if target.job.mode == "truncate":
+        if target.job.traits.truncates:
             # Tables that COPY fills are truncated before the rows, those of staged targets after them, so these two
             # groups are not truncated by one statement.
             together = [oid for fills_table, oid in truncated if fills_table == target.fills_table]
@@ -84,7 +84,7 @@ def open_landings(
                 ),
             )
             for number, target in enumerate(context.plan.targets)
-            if objects.get(number) and (not target.fills_table or target.job.mode == "truncate")
+            if objects.get(number) and (not target.fills_table or target.job.traits.truncates)
         )
 
 
@@ -144,7 +144,7 @@ def finish_load(
 def _lock_tables(landed: Sequence[TargetLanding], *, plan: LoadPlan, tools: LoadTools, connection: Connection) -> None:
     """Take all locks of the last transaction first, if it truncates a table, since readers then wait for its end."""
     staged = [landing for landing in landed if landing.target.is_staged]
-    truncated = [landing.facts.oid for landing in staged if landing.target.job.mode == "truncate"]
+    truncated = [landing.facts.oid for landing in staged if landing.target.job.traits.truncates]
     if not truncated:
         return
     replaced = [landing for landing in landed if landing.target.is_replaced]

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
 from penstock.loading.landing.locate import RecordFinder, make_finder
-from penstock.loading.plan.modes import merge_mode
 from penstock.loading.rejects.limit import too_many_rejects
 from penstock.loading.rejects.reasons import RECORD_CODES
 from penstock.model.load.reject import Correction
@@ -104,11 +103,11 @@ class RejectingMerges:
             staging=landing.table,
             target=facts,
             columns=landing.target.column_map.columns,
-            mode=merge_mode(job),
+            mode=job.traits.merge,
             key=job.key,
             keep=job.keep,
         )
-        if job.mode == "upsert" and job.keep == "error":
+        if job.traits.updates and job.keep == "error":
             assert parts.key is not None
             refuse_duplicates(self._connection, landing.table, parts.key, name_record=name_record)
         sorter = MergeSorter(

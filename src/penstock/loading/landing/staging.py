@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from penstock.errors import TargetError
 from penstock.loading.landing.context import with_locks
 from penstock.loading.landing.direct import truncate_due
-from penstock.loading.plan.modes import merge_mode
 from penstock.model.load.landing import POSITION_COLUMNS
 from penstock.model.load.outcome import StatementOutcome
 from penstock.model.server.table import TableName
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
 
 def check_staging(target: TargetPlan, facts: TableFacts, connection: Connection, *, ledger_schema: str) -> None:
     """Raise TargetError if the table lacks the key that a merge needs; changes nothing."""
-    if (mode := merge_mode(target.job)) is None:
+    if (mode := target.job.traits.merge) is None:
         return
     try:
         check_key(connection, facts, target.job.key, columns=target.column_map.columns, mode=mode)
@@ -123,7 +122,7 @@ class StagingMaker:
             staging=staging,
             target=landing.facts,
             columns=landing.target.column_map.columns,
-            mode=merge_mode(job),
+            mode=job.traits.merge,
             key=job.key,
         )
 
@@ -162,7 +161,7 @@ class StagedRows:
         for landing in self._landings:
             self._lock(landing)
         truncate_due(
-            [landing for landing in self._landings if landing.target.job.mode == "truncate"],
+            [landing for landing in self._landings if landing.target.job.traits.truncates],
             plan=self._plan,
             tools=self._tools,
             connection=self._connection,
@@ -230,7 +229,7 @@ class StagedRows:
             )
             self._note_statement(landing.record.number, said)
             return MergeCounts(staged=staged, inserted=done.rows)
-        if job.mode == "upsert":
+        if job.traits.updates:
             return merge_upsert(
                 connection,
                 staging=staging,
@@ -240,7 +239,7 @@ class StagedRows:
                 keep=job.keep,
                 name_record=name,
             )
-        if job.mode == "insert-new":
+        if job.traits.is_keyed:
             return merge_insert_new(
                 connection, staging=staging, target=facts, columns=columns, key=job.key, name_record=name
             )

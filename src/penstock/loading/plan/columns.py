@@ -6,7 +6,6 @@ import difflib
 from typing import TYPE_CHECKING
 
 from penstock.errors import TargetError, UsageError
-from penstock.loading.plan.modes import allows_missing_columns
 from penstock.model.load.plan import ROW_NAME, name_fields
 from penstock.model.server.names import MOST_COLUMNS, NAME_LIMIT_BYTES, SYSTEM_COLUMNS, fold_name, name_columns
 from penstock.model.server.table import Column, ColumnMap, TableFacts
@@ -268,7 +267,7 @@ def _refuse_unfit(columns: Sequence[str], *, job: TargetJob, table: TableFacts, 
         if column.name not in columns
         and column.name not in job.set
         and not (column.is_generated or column.has_default or column.identity)
-        and (column.is_not_null or not (allows_missing_columns(job) or job.missing == "default"))
+        and (column.is_not_null or not (job.traits.is_keyed or job.missing == "default"))
     ]
     if missing:
         listed = ", ".join(f'"{name}"' for name in missing)

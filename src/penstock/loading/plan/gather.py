@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.errors import SourceError, TargetError
-from penstock.loading.plan.modes import is_fresh
 from penstock.loading.plan.plan import TargetInput
 from penstock.loading.plan.work import ledger_object
 from penstock.model.source.dialect import Notice
@@ -87,7 +86,7 @@ def _gather_target(
             foreign_partitions=find_foreign_partitions(connection, facts),
         )
     unknown, may_be_loaded = objects, False
-    if facts is not None and ledger_schema is not None and not is_fresh(target) and has_ledger():
+    if facts is not None and ledger_schema is not None and not target.traits.is_fresh and has_ledger():
         # One object is the sample in any case: whether it is loaded is looked up when the load begins.
         if len(objects) > 1:
             unknown = _find_unknown(objects, facts, connection, ledger_schema)

@@ -10,55 +10,31 @@ from penstock.model.source.dialect import Notice
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from penstock.model.load.job import Mode, TargetJob
+    from penstock.model.load.job import TargetJob
     from penstock.model.load.plan import Landing, TargetPlan
     from penstock.model.server.table import TableFacts
-    from penstock.server.merge.merge_key import MergeMode
-
-# Modes that find existing rows by a key.
-_KEYED: tuple[Mode, ...] = ("upsert", "insert-new")
-
-# Modes that begin with an empty table, so that it does not matter what was loaded before.
-_FRESH: tuple[Mode, ...] = ("truncate", "replace")
-
-
-def is_fresh(job: TargetJob) -> bool:
-    """Whether a load removes all former rows of the table, and so loads every object each time it is run."""
-    return job.mode in _FRESH
-
-
-def allows_missing_columns(job: TargetJob) -> bool:
-    """Whether the files may lack columns that are then null in new rows: an update does not touch these columns."""
-    return job.mode in _KEYED
-
-
-def merge_mode(job: TargetJob) -> MergeMode | None:
-    """Return the mode of a job that finds existing rows by a key, or None for another mode."""
-    if job.mode == "upsert":
-        return "upsert"
-    return "insert-new" if job.mode == "insert-new" else None
 
 
 def check_mode(job: TargetJob, facts: TableFacts | None) -> None:
     """Raise UsageError or TargetError if the mode cannot be used with the other options, or with the table."""
-    if job.mode in _KEYED and not job.key:
+    if job.traits.is_keyed and not job.key:
         raise UsageError(f"--mode {job.mode} needs --key", hint="Name the columns of a unique index: --key a,b.")
-    if job.mode not in _KEYED and job.key:
+    if not job.traits.is_keyed and job.key:
         raise UsageError(f"--key cannot be used with --mode {job.mode}", hint="It is for upsert and insert-new.")
-    if job.keep != "error" and job.mode != "upsert":
+    if job.keep != "error" and not job.traits.updates:
         raise UsageError(
             f"--keep cannot be used with --mode {job.mode}",
             hint="It is for --mode upsert; insert-new keeps the first record.",
         )
-    if job.transform is not None and job.mode != "append":
+    if job.transform is not None and not job.traits.adds:
         raise UsageError(
             f"--transform cannot be used with --mode {job.mode}",
             hint="Let the statement do it: INSERT ... ON CONFLICT, or MERGE.",
         )
-    if facts is None and (job.mode in _KEYED or job.transform is not None):
+    if facts is None and (job.traits.is_keyed or job.transform is not None):
         what = "--transform" if job.transform is not None else f"--mode {job.mode}"
         raise UsageError(f"--create cannot be used with {what}", hint=f'Create table "{job.into}" first.')
-    if facts is not None and job.mode == "replace" and facts.row_security_applies:
+    if facts is not None and job.traits.replaces and facts.row_security_applies:
         raise TargetError(
             f'cannot replace table "{facts.name}": row-level security applies to the role',
             detail="Rows of the new table would not be checked against the policies.",
@@ -72,10 +48,10 @@ def choose_landing(job: TargetJob, facts: TableFacts | None, *, is_atomic: bool)
     COPY refuses a table whose row-level security applies to the role, so such a table needs a staging table. So does an
     atomic load that truncates: its TRUNCATE would block readers during the whole load.
     """
-    if job.mode == "replace":
+    if job.traits.replaces:
         return "replacement"
     has_policies = facts is not None and facts.row_security_applies
-    if job.mode in _KEYED or job.transform is not None or has_policies or (is_atomic and job.mode == "truncate"):
+    if job.traits.is_keyed or job.transform is not None or has_policies or (is_atomic and job.traits.truncates):
         return "staging"
     return "table"
 
@@ -89,7 +65,7 @@ def refuse_shared_tables(targets: Sequence[TargetPlan]) -> None:
         if other is target:
             continue
         modes = {other.job.mode, target.job.mode}
-        if len(modes) > 1 or (target.job.mode != "append" and not target.fills_table):
+        if len(modes) > 1 or (not target.job.traits.adds and not target.fills_table):
             raise UsageError(
                 f'table "{name}" is the target of two sets of sources',
                 detail=f"Modes: {', '.join(sorted(modes))}.",
@@ -99,7 +75,7 @@ def refuse_shared_tables(targets: Sequence[TargetPlan]) -> None:
 
 def describe_notices(job: TargetJob, facts: TableFacts) -> list[Notice]:
     """Return warnings about a mode's effects that the user may not expect."""
-    if job.mode == "replace" and facts.suppressing_triggers:
+    if job.traits.replaces and facts.suppressing_triggers:
         return [
             Notice(
                 code="triggers",
@@ -112,4 +88,4 @@ def describe_notices(job: TargetJob, facts: TableFacts) -> list[Notice]:
 
 def needs_more_than_copy(targets: Iterable[TargetPlan]) -> bool:
     """Whether some table is not filled by COPY alone."""
-    return any(not target.fills_table or target.job.mode == "truncate" for target in targets)
+    return any(not target.fills_table or target.job.traits.truncates for target in targets)

@@ -91,4 +91,4 @@ def decide(
 
 def is_truncated(target: TargetPlan) -> bool:
     """Whether the table is truncated before its first row; a staged target truncates its table at the load's end."""
-    return target.job.mode == "truncate" and target.fills_table
+    return target.job.traits.truncates and target.fills_table

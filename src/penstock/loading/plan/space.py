@@ -42,7 +42,7 @@ def estimate_needs(
         written_bytes += needed_bytes or 0
         if place.path is not None and needed_bytes:
             needs.append(SpaceNeed(path=place.path, what=_describe_kind(target, place), needed_bytes=needed_bytes))
-            if target.job.mode == "truncate" and place.stored_bytes:
+            if target.job.traits.truncates and place.stored_bytes:
                 what = f"rows of {target.table} that are truncated"
                 needs.append(SpaceNeed(path=place.path, what=what, needed_bytes=-place.stored_bytes))
     if not places or places[0].wal_path is None or wal_bytes is None:

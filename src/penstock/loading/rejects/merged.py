@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from penstock.errors import TargetError
 from penstock.files.probe import split_header
 from penstock.loading.plan.columns import FILENAME_PLACEHOLDER
-from penstock.loading.plan.modes import merge_mode
 from penstock.loading.rejects.record_format import form_from_json
 from penstock.model.load.plan import name_fields
 from penstock.server.ledger.rejects import RejectStore
@@ -41,7 +40,7 @@ def find_merged_target(load_id: str, job: LoadJob, connection: Connection, *, sc
     forms = [form_from_json(each.form) for each in stored.values()]
     is_one = all((form.header, form.dialect) == (forms[0].header, forms[0].dialect) for form in forms)
     has_file_name = any(FILENAME_PLACEHOLDER in value for value in target.set.values())
-    if not is_one or has_file_name or (merge_mode(target) is None and target.transform is None):
+    if not is_one or has_file_name or (target.traits.merge is None and target.transform is None):
         return None
     return replace(
         target,

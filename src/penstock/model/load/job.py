@@ -7,6 +7,7 @@ from dataclasses import MISSING, dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from penstock.errors import UsageError
+from penstock.model.load.mode import TRAITS, Mode, ModeTraits
 from penstock.model.load.shape import Indexes
 from penstock.model.options import (
     COUNT,
@@ -33,8 +34,7 @@ if TYPE_CHECKING:
 
     from penstock.model.server.table import TableName
 
-# How rows get into a table, and which of several records with the same key, in file order, an upsert stores.
-Mode = Literal["append", "truncate", "replace", "upsert", "insert-new"]
+# Which of several records with the same key, in file order, an upsert stores.
 Keep = Literal["first", "last", "error"]
 # What to do with an object that was loaded in another version.
 OnChanged = Literal["error", "load", "skip"]
@@ -145,6 +145,11 @@ class TargetJob:
         if not self.sources:
             raise UsageError("no source to load", hint="Name files or URLs, or - for standard input.")
         read_options(self)
+
+    @property
+    def traits(self) -> ModeTraits:
+        """Return what the mode does to the table."""
+        return TRAITS[self.mode]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,9 +33,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from penstock.model.load.job import Keep
+    from penstock.model.load.mode import MergeMode
     from penstock.model.server.table import TableFacts, TableName
     from penstock.server.connect.connection import Connection
-    from penstock.server.merge.merge_key import Key, MergeMode
+    from penstock.server.merge.merge_key import Key
 
 _COMMA = sql.SQL(", ")
 

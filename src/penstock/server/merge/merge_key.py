@@ -7,7 +7,7 @@ nulls are equal. merge.py merges by it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from psycopg import sql
 
@@ -19,10 +19,10 @@ from penstock.server.sql.queries import fetch_rows
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from penstock.model.load.mode import MergeMode
     from penstock.model.server.table import TableFacts
     from penstock.server.connect.connection import Connection
 
-MergeMode = Literal["upsert", "insert-new"]
 
 _COMMA = sql.SQL(", ")
 
