@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from penstock.api.repair import RepairOutcome
     from penstock.model.load.shape import Change
-    from penstock.server.changes.kind import Want
+    from penstock.server.changes.kind import TableRequest
     from penstock.server.changes.look import State
     from penstock.server.connect.connection import Connection
 
@@ -48,12 +48,12 @@ def _read(connection: Connection, oid: int) -> str | None:
     return options.get("fillfactor")
 
 
-def _find(connection: Connection, want: Want) -> Sequence[Change]:
+def _find(connection: Connection, request: TableRequest) -> Sequence[Change]:
     """Fill pages to the brim while autovacuum is paused, if the table leaves room in them."""
-    value = _read(connection, want.table.oid)
-    if want.rules.autovacuum != "pause" or value in (None, "100"):
+    value = _read(connection, request.table.oid)
+    if request.rules.autovacuum != "pause" or value in (None, "100"):
         return []
-    return [want.change("fillfactor", "fillfactor", {"value": value}, relation_oid=want.table.oid)]
+    return [request.change("fillfactor", "fillfactor", {"value": value}, relation_oid=request.table.oid)]
 
 
 def _look(connection: Connection, change: Change) -> State:

@@ -1,4 +1,4 @@
-"""Servers whose settings tests change, and everything that must be as it was afterwards."""
+"""Servers whose settings tests change, and all that must be unchanged afterwards."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Settings:
 
 
 class ChangedServer:
-    """A server whose settings a test changes; `reset` brings it back to where it began."""
+    """A server whose settings a test changes; `reset` restores its first state."""
 
     def __init__(self, conninfo: str, data_dir: Path, major: int) -> None:
         self.conninfo = conninfo
@@ -53,7 +53,7 @@ class ChangedServer:
             return cursor.fetchall() if has_rows(cursor) else []
 
     def snapshot(self) -> Settings:
-        """Return everything that must be as it was; of a new session, which has read what the postmaster has."""
+        """Return everything that must be unchanged afterwards, as a new session sees it."""
         return Settings(
             settings=self.execute(
                 "SELECT name, setting, unit, source, sourcefile, boot_val, reset_val, pending_restart FROM pg_settings"
@@ -121,6 +121,6 @@ def restore(connection: Connection, *, forgets: bool = False) -> LeaseReport:
 
 
 def records(connection: Connection) -> list[object]:
-    """Return the changes that are written down, and the leases on them."""
+    """Return the recorded changes, and the leases on them."""
     store = TableStore(connection=connection)
     return [*store.read_changes(), *store.read_holds()]

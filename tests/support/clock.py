@@ -23,7 +23,7 @@ _VARIABLES = (*programs._INHERITED_VARIABLES, "LD_PRELOAD", "FAKETIME")
 
 @contextmanager
 def faking_time(shift: str) -> Iterator[None]:
-    """Let servers that are started meanwhile have a clock that is wrong by `shift`, as in "-1h"."""
+    """Give servers that are started within the block a clock that is wrong by `shift`, as in "-1h"."""
     values = {"LD_PRELOAD": str(_LIBRARY), "FAKETIME": shift}
     with patch.object(programs, "_INHERITED_VARIABLES", _VARIABLES), patch.dict(os.environ, values):
         yield

@@ -37,7 +37,7 @@ def dump_and_restore(pg: PgServer, conninfo: str, into: str) -> str:
 
 
 def restore_in_place(pg: PgServer, conninfo: str) -> str:
-    """Dump a database, empty it, and restore it where it was."""
+    """Dump a database, empty it, and restore the dump into it."""
     text = dump(pg, conninfo)
     with psycopg.connect(conninfo, autocommit=True) as connection:
         connection.execute("DROP SCHEMA penstock CASCADE; DROP SCHEMA public CASCADE; CREATE SCHEMA public")
@@ -46,7 +46,7 @@ def restore_in_place(pg: PgServer, conninfo: str) -> str:
 
 
 def copy_as_template(pg: PgServer, conninfo: str, into: str) -> str:
-    """Make an empty database anew as a copy of another, which keeps all oids of tables; return it."""
+    """Drop an empty database and create it as a copy of another, with the same OIDs of tables; return it."""
     names = [psycopg.sql.Identifier(str(conninfo_to_dict(each)["dbname"])) for each in (into, conninfo)]
     with psycopg.connect(pg.conninfo, autocommit=True) as connection:
         connection.execute(psycopg.sql.SQL("DROP DATABASE {}").format(names[0]))

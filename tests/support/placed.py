@@ -1,4 +1,4 @@
-"""Servers whose temporary work tests place elsewhere, and everything that must be as it was afterwards."""
+"""Servers whose temporary work tests place elsewhere, and all that must be unchanged afterwards."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class PlacedServer:
     directory: Path
 
     def snapshot(self) -> tuple[Any, ...]:
-        """Return everything that must be as it was."""
+        """Return everything that must be unchanged afterwards."""
         return (self.server.snapshot(), *map(self.server.execute, _CATALOGUES))
 
     def request(self, scope: str = "server", **more: Any) -> PlaceRequest:
@@ -73,7 +73,7 @@ class PlacedServer:
         return done.temp_place
 
     def is_placed(self) -> bool | None:
-        """Return whether the place that is written down was completed, None if none is."""
+        """Return whether the recorded temp place was completed, None if there is no record."""
         with self.keeper() as keeper:
             placement = keeper.read()
         return None if placement is None else placement.is_placed

@@ -108,7 +108,7 @@ class PgServer:
         return make_conninfo(self.server.tcp_conninfo(), dbname=conninfo_to_dict(conninfo)["dbname"])
 
     def drop_databases(self) -> None:
-        """Drop what fresh_database created, whoever is still connected."""
+        """Drop the databases of fresh_database, even if sessions are connected to them."""
         while self._databases:
             self._execute(SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(Identifier(self._databases.pop())))
 
@@ -131,7 +131,7 @@ class ServerPool:
         self._numbers = itertools.count(1)
 
     def server(self, major: int) -> EmbeddedServer:
-        """Return the shared server of a version, running. Raises maven.Unavailable where it cannot be had."""
+        """Return the running shared server of a version. Raises maven.Unavailable if it cannot be fetched."""
         if major in self._missing:
             raise maven.Unavailable(self._missing[major])
         if major not in self._servers:
@@ -144,7 +144,7 @@ class ServerPool:
         return self._servers[major]
 
     def installation(self, major: int) -> Installation:
-        """Return the installation of a version. Raises maven.Unavailable where it cannot be had."""
+        """Return the installation of a version. Raises maven.Unavailable if it cannot be fetched."""
         found = installed().get(major)
         if found is not None:
             return found

@@ -29,7 +29,7 @@ def make_file(rng: random.Random, line_end: str) -> bytes:
 
 
 def read_record(data: bytes, start: int, line_end: bytes, escape: bytes) -> int | None:
-    """Return where a record ends; None where it has no end or a stray line end."""
+    """Return where a record ends; None if it has no end or a stray line end."""
     in_quote, at, fields = False, start, 1
     while at < len(data):
         byte = data[at : at + 1]
@@ -54,7 +54,7 @@ def _check(data: bytes, start: int, end: int, fields: int, line_end: bytes) -> i
 
 
 def read_model(data: bytes, line_end: bytes, escape: bytes, *, limit_bytes: int) -> list[Part]:
-    """Return the parts of a file, from its header on, by the rules as they are told to users."""
+    """Return the parts of a file, from its header on, by the rules in the documentation."""
     parts, start, line = [], 0, 1
     while start < len(data):
         end = read_record(data, start, line_end, escape)

@@ -1,6 +1,6 @@
-"""What is changed at tables, or of the whole server, and how it is restored: one journal for all kinds.
+"""Records, makes and restores changes of tables and of the whole server: one journal for all kinds of change.
 
-Each change is recorded and committed before it is made, together with who wants it. A step of a load, or a command,
-decides what is changed; a kind (kinds/) says how one sort of thing is looked at and restored; a store (store/) has the
+Each change is recorded and committed before it is made, with the load or command that needs it. A step of a load, or a
+command, decides what is changed; a kind (kinds/) checks and restores one sort of object; a store (store/) has the
 records.
 """

@@ -1,4 +1,4 @@
-"""What changes are made and restored through, what came of restoring, and what a kind of change can do."""
+"""The context for making and restoring changes, the result of restoring, and the interface of a kind."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from penstock.server.connect.connection import Connection, ConnectionFactory
 
 
-# How long to try for locks by default: a batch of another load lasts ten seconds.
+# How long to try for locks by default; a batch of another load takes about 10 s.
 PATIENCE_S = 300.0
 
 _WAITING = "waiting for another process that drops or rebuilds indexes of the table"
@@ -33,18 +33,18 @@ _WAITING_SERVER = "waiting for another process that changes the server"
 
 
 class Report(Protocol):
-    """Receives what is done after the last row, and the progress of its parts."""
+    """Receives the activity after the last row, and the progress of its parts."""
 
     def __call__(self, activity: str, steps: tuple[StepProgress, ...] = ()) -> None:
-        """Take note of it."""
+        """Show or store the activity."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Restored:
-    """What was restored, what other loads still want changed, and the errors that were met.
+    """What was restored, what other loads still need changed, and the errors that occurred.
 
-    `copied` are those of records that came with a dump: what they tell of is no loss of these tables. `settings` and
-    `temp_place` are of the server.
+    `copied` are errors of records that came with a dump of another database: these tables lack nothing because of them.
+    `settings` and `temp_place` belong to the server.
     """
 
     rebuilt: list[Rebuilt] = field(default_factory=list)
@@ -55,7 +55,7 @@ class Restored:
     copied: list[PenstockError] = field(default_factory=list)
 
     def raise_first(self) -> None:
-        """Raise the first error, which tells how many others there are."""
+        """Raise the first error, with the number of the others in its detail."""
         if self.errors:
             first = self.errors[0]
             if others := len(self.errors) - 1:
@@ -66,48 +66,47 @@ class Restored:
             raise first
 
     def note(self, change: Change, seconds: float, *, name: str | None = None) -> None:
-        """Add what was restored; two steps of one make one, and so does what is attached to another of that `name`."""
+        """Add a restored object. Steps of one object, or of parts attached to an object `name`, are added up."""
         found = Rebuilt(kind=change.kind, name=name or change.name, table=str(change.target), seconds=seconds)
-        for place, other in enumerate(self.rebuilt):
+        for number, other in enumerate(self.rebuilt):
             if replace(other, seconds=seconds) == found:
-                self.rebuilt[place] = replace(other, seconds=other.seconds + seconds)
+                self.rebuilt[number] = replace(other, seconds=other.seconds + seconds)
                 return
         self.rebuilt.append(found)
 
 
 def is_at_table(change: Change) -> bool:
-    """Return whether a change is at a table, and not of the whole server."""
+    """Return whether a change is at a table, not of the whole server."""
     return change.target_oid != SERVER
 
 
 class Kind(Protocol):
-    """A kind of change: how it is restored, and what a repair says of it. Methods raise PenstockError."""
+    """A kind of change: how it is restored, and how a repair describes it. Methods raise PenstockError."""
 
     def handles(self, change: Change) -> bool:
         """Return whether a record is of this kind."""
 
     def restore(self, context: Context, changes: Sequence[Change], done: Restored) -> Sequence[Change]:
-        """Restore changes at one table, or of the server, under its lock; return those whose records are still to go.
+        """Restore changes at one table or of the server, under its lock; return those with records left to remove.
 
-        What is restored in one transaction with the end of its record is not among these.
+        A kind that removes a record in the transaction that restores its change does not return that change.
         """
 
     def restore_rest(self, context: Context, oids: set[int], done: Restored) -> None:
-        """Restore what waits until all tables are restored; it takes their locks itself."""
+        """Restore what must wait until all tables are restored; this method takes the locks of the tables itself."""
 
     def describe(self, context: Context, change: Change) -> tuple[RepairAction, str]:
-        """Return what a repair does about a change that no load at work wants, and why."""
+        """Return what a repair does about a change that no running load needs, and why."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Context:
-    """The store, whose session has the locks, the kinds of change in it, and what is needed to restore them.
+    """The store of changes, whose session has the locks, the kinds of change in it, and what is needed to restore them.
 
     `notice` and `report` receive what is done. `connect` opens further sessions. `retry_for_s` is how long to try for
-    locks when restoring. `is_local` is whether the server runs on this machine. `held` are the tables that a load has
-    to restore. `leaving` are the ids of holders that do not want their changes any more. `concerns` selects the changes
-    of the store to restore, by default those at tables. `server` is the identity of this server, if holds of another
-    server must be left alone.
+    locks when restoring. `is_local` is whether the server runs on this machine. `held` are the tables that a load must
+    restore. `leaving` are the ids of holders that end now. `concerns` selects the changes of the store to restore, by
+    default those at tables. `server` is the identity of this server, if holds of another server must be left alone.
     """
 
     store: Store
@@ -135,7 +134,7 @@ class Context:
         return self.store.schema
 
     def kind_of(self, change: Change) -> Kind:
-        """Return the kind of a record. Raises TargetError for one that this penstock does not know."""
+        """Return the kind of a record. Raises TargetError for a kind that this version does not know."""
         for kind in self.kinds:
             if kind.handles(change):
                 return kind
@@ -146,12 +145,12 @@ class Context:
         )
 
     def is_over(self, hold: Hold) -> bool:
-        """Return whether a hold's changes are to be restored, unless another one wants them."""
+        """Return whether a hold has ended, so that its changes are restored unless another hold wants them."""
         is_here = self.server is None or hold.is_of(self.server)
         return hold.holder_id in self.leaving or (is_here and not hold.is_alive)
 
     def lock(self, oid: int) -> AbstractContextManager[None]:
-        """Hold the lock under which a table, or the server, is changed. Raises ServerError."""
+        """Hold the lock for changing a table or the server while the block runs. Raises ServerError."""
         waiting = _WAITING_SERVER if oid == SERVER else _WAITING
         return shape_lock(self.connection, oid, on_wait=partial(self.notice, waiting), sleep=self.sleep)
 
@@ -176,7 +175,7 @@ class Context:
         )
 
     def is_held(self, oid: int, change: Change, done: Restored) -> bool:
-        """Whether a load at work wants a table changed, which is noted; the caller has the table's lock."""
+        """Whether a running load needs a table changed; if so, add that to `done`. The caller has the table's lock."""
         for hold in self.store.read_holds(oid):
             if not self.is_over(hold):
                 done.held.append(describe_held(change, hold))
@@ -184,13 +183,13 @@ class Context:
         return False
 
     def say(self, text: str, steps: tuple[StepProgress, ...] = ()) -> None:
-        """Report what is done now."""
+        """Report the present activity."""
         if self.report is not None:
             self.report(text, steps)
 
 
 def describe_held(change: Change, hold: Hold) -> str:
-    """Return which load wants the changes at a table to stay."""
+    """Return a message that names the load which needs the changes at a table."""
     return (
         f'table "{change.target}" is being loaded by load {hold.holder_id} (backend {hold.pid}), which rebuilds its '
         "indexes and keys"

@@ -1,7 +1,7 @@
-"""The journal: a change is recorded, committed and made; later it is looked at, restored, and its record removed.
+"""The journal: records, commits and makes changes; later checks and restores them, and removes their records.
 
-Every change goes through `record` and `restore`, whatever its kind and its store, and whichever process restores it:
-the one that made it, the next one, or penstock repair.
+Every change goes through `record` and `restore`, whatever its kind and its store, and whether the process that made it
+restores it, or the next one, or penstock repair.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from penstock.changes.context import Context
     from penstock.changes.kinds.kind import TableKind
     from penstock.model.load.shape import Change
-    from penstock.server.changes.kind import Want
+    from penstock.server.changes.kind import TableRequest
 
 
 class CannotRecord(TargetError):
-    """The records of a table are not such that this role could restore what it would change, and `why`."""
+    """This role could not restore what it would change at a table, because of records of other roles; `why` says so."""
 
     why = ""
 
@@ -35,46 +35,51 @@ class CannotRecord(TargetError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Records:
-    """What is written down of a table, of that by this load, and at all tables."""
+    """The records of one table, those of them by this load, and those of all tables."""
 
     before: Sequence[Change]
     ours: Sequence[Change]
     everything: Sequence[Change]
 
 
-def open_records(context: Context, want: Want) -> Records:
-    """Return what is written down; hold a table that other loads keep changed, or an earlier run of this one.
+def open_records(context: Context, request: TableRequest) -> Records:
+    """Return the records; write a hold on the table if other loads, or an earlier run of this one, have changed it.
 
-    Whoever holds a table last restores all of it. The caller has the table's lock. Raises CannotRecord, ServerError,
-    TargetError.
+    The load that ends last restores all changes of the table. The caller has the table's lock. Raises CannotRecord,
+    ServerError, TargetError.
     """
-    oid = want.table.oid
-    others = [hold for hold in context.store.read_holds(oid) if hold.is_alive and hold.holder_id != want.load_id]
+    oid = request.table.oid
+    others = [hold for hold in context.store.read_holds(oid) if hold.is_alive and hold.holder_id != request.load_id]
     everything = context.store.read_changes()
     before = [each for each in everything if each.target_oid == oid and not each.is_copied]
-    ours = [each for each in before if each.load_id == want.load_id]
+    ours = [each for each in before if each.load_id == request.load_id]
     if before and others and not ours:
-        _refuse_others(context, before, want)
+        _refuse_others(context, before, request)
     if before and (others or ours):
-        record(context, _hold(want))
+        record(context, _hold(request))
     return Records(before=before, ours=ours, everything=everything)
 
 
 def change_table(
-    context: Context, kind: TableKind, records: Records, want: Want, *, check: Callable[[], None] = lambda: None
+    context: Context,
+    kind: TableKind,
+    records: Records,
+    request: TableRequest,
+    *,
+    check: Callable[[], None] = lambda: None,
 ) -> None:
-    """Write down what the kind finds at a table, commit, and make the change; the caller has the table's lock.
+    """Record the changes that a kind finds at a table, commit, and make them; the caller has the table's lock.
 
-    A crash from here on leaves a record. `check` may refuse when the table is locked. Raises CannotRecord, TargetError,
-    ServerError.
+    If the process is killed after the commit, the record remains. `check` runs when the table is locked, and may raise
+    an error. Raises CannotRecord, TargetError, ServerError.
     """
-    table = want.table
-    changes, stale = _settle(kind, kind.find(context.connection, want), records)
+    table = request.table
+    changes, stale = _settle(kind, kind.find(context.connection, request), records)
     if not changes:
         return
     if not (kind.keeps_records and records.ours):
-        _refuse_others(context, [*records.before, *changes], want)
-    record(context, _hold(want), [change for change in changes if not change.number], stale)
+        _refuse_others(context, [*records.before, *changes], request)
+    record(context, _hold(request), [change for change in changes if not change.number], stale)
     if (notice := kind.announce(changes)) is not None:
         context.notice(notice)
 
@@ -83,45 +88,47 @@ def change_table(
         check()
 
     relations = {table.oid, *(oid for change in changes for oid in change.relations)}
-    what = f'{kind.deed} of "{table.name}"'
-    context.with_locks(act, relations=relations, what=what, deadline_s=want.rules.retry_for)
+    what = f'{kind.activity} of "{table.name}"'
+    context.with_locks(act, relations=relations, what=what, deadline_s=request.rules.retry_for)
 
 
 def record(context: Context, hold: Hold, new: Sequence[Change] = (), stale: Sequence[Change] = ()) -> None:
-    """Commit records of changes and the hold that wants them, before the changes are made; the caller has the lock."""
+    """Commit records of changes and the hold that needs them, before the changes are made; the caller has the lock."""
     context.store.write(hold, new, stale)
     context.held.add(hold.target_oid)
 
 
-def _hold(want: Want) -> Hold:
-    return Hold(holder_id=want.load_id, target_oid=want.table.oid)
+def _hold(request: TableRequest) -> Hold:
+    return Hold(holder_id=request.load_id, target_oid=request.table.oid)
 
 
 def _settle(kind: TableKind, found: Sequence[Change], records: Records) -> tuple[list[Change], list[Change]]:
-    """Return the changes, those with a record as it has them, and the records that are to go."""
+    """Return the changes to make, as recorded if they have a record already, and the records to remove."""
     mine = [each for each in records.everything if kind.handles(each) and not each.is_copied]
     if kind.keeps_records:
-        # One whose rebuild was begun has a record, which knows how it was before.
+        # If the rebuild of an object has begun, only its record has the original state.
         known = {(each.relation_oid, each.name): each for each in mine}
         return [known.get((change.relation_oid, change.name), change) for change in found], []
     keys = {(change.target_oid, change.kind, change.relation_oid, change.name) for change in found}
     return list(found), [each for each in mine if (each.target_oid, each.kind, each.relation_oid, each.name) in keys]
 
 
-def _refuse_others(context: Context, changes: Sequence[Change], want: Want) -> None:
-    """Raise CannotRecord where another role has records there: whoever holds a table restores all of it."""
-    if strangers := find_others(context.connection, changes):
-        names = ", ".join(f'"{name}"' for name in sorted(strangers))
+def _refuse_others(context: Context, changes: Sequence[Change], request: TableRequest) -> None:
+    """Raise CannotRecord if this role cannot restore a recorded change: the last load restores all of a table."""
+    if other_roles := find_others(context.connection, changes):
+        names = ", ".join(f'"{name}"' for name in sorted(other_roles))
         raise _cannot_record(
-            want,
+            request,
             f"a load of {names} has changed it already",
             detail="Only that role can restore it.",
             hint=f"Wait for that load, or run penstock repair as {names}, as a member of it, or as a superuser.",
         )
 
 
-def _cannot_record(want: Want, why: str, *, detail: str | None = None, hint: str | None = None) -> CannotRecord:
-    error = CannotRecord(f'nothing is disabled at "{want.table.name}": {why}', detail=detail, hint=hint)
+def _cannot_record(
+    request: TableRequest, why: str, *, detail: str | None = None, hint: str | None = None
+) -> CannotRecord:
+    error = CannotRecord(f'nothing is disabled at "{request.table.name}": {why}', detail=detail, hint=hint)
     error.why = why
     return error
 
@@ -130,10 +137,10 @@ def _cannot_record(want: Want, why: str, *, detail: str | None = None, hint: str
 
 
 def restore(context: Context, oids: Iterable[int]) -> Restored:
-    """Restore what was changed at tables, or of the server, as far as no live hold wants it so.
+    """Restore the changes of tables, or of the server, that no live hold needs.
 
-    What fails is in the result; changes of the same table that come after it are not restored. Raises ServerError if
-    the connection is lost.
+    Errors are in the result; after an error, the remaining changes of that table are not restored. Raises ServerError
+    if the connection is lost.
     """
     wanted = set(oids)
     done = Restored()
@@ -169,7 +176,7 @@ def _restore_at(context: Context, oid: int, done: Restored) -> None:
             left = [change for change in free if change not in ended]
         over = [hold for hold in holds if context.is_over(hold)]
         if oid == SERVER:
-            # A hold of another kind keeps its records. A hold whose changes were not restored tells their server.
+            # Keep holds on changes of other kinds. Keep a hold if its changes were not restored: it names their server.
             over = [hold for hold in over if hold.holder_id in context.leaving or _wants(hold, free)]
             over = [hold for hold in over if not _wants(hold, left)]
         store.forget(oid, ended, [hold.holder_id for hold in over])

@@ -1,6 +1,6 @@
-"""Restores what dead loads have left changed, wherever it is written down: on any host, whoever made the change.
+"""Restores what ended loads and commands have left changed, from any host and in every store.
 
-What a load at work wants changed stays. Each thing is restored as the role that changed it.
+What a running load needs changed stays. Each change is restored as the role that made it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from penstock.model.load.shape import RepairStep
 from penstock.server.changes.look import copied_record
 from penstock.server.changes.missing import group_attached, read_failed
 from penstock.server.changes.parts import check_foreign_key_record, is_foreign_key
-from penstock.server.changes.rebuild import describe_again, drop_records
+from penstock.server.changes.rebuild import compose_rebuild, drop_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,9 +32,9 @@ _GIVEN_UP = "it will not be rebuilt; to create it by hand: "
 
 
 def plan_repair(contexts: Sequence[Context]) -> list[RepairStep]:
-    """Return what `repair` would do, a step for each record; changes nothing. Raises PenstockError.
+    """Return what `repair` would do, a step for each record, and change nothing. Raises PenstockError.
 
-    What is attached to a part of a partitioned table is counted with it.
+    Records of parts attached to a part of a partitioned table are counted in its step.
     """
     steps = []
     for context in contexts:
@@ -56,8 +56,8 @@ def plan_repair(contexts: Sequence[Context]) -> list[RepairStep]:
 
 
 def repair(context: Context, done: Restored) -> None:
-    """Restore what a store has that no load at work wants changed. Raises ServerError if the connection is lost."""
-    context = replace(context, report=_telling_once(context.notice))
+    """Restore the changes of a store that no running load needs. Raises ServerError if the connection is lost."""
+    context = replace(context, report=_reporting_once(context.notice))
     written = list(filter(context.concerns, context.store.read_changes())) if context.store.exists() else []
     found = restore(context, {change.target_oid for change in written}) if written else Restored()
     done.rebuilt += found.rebuilt
@@ -68,10 +68,10 @@ def repair(context: Context, done: Restored) -> None:
 
 
 def forget_missing(context: Context, names: Sequence[str], *, only_planned: bool) -> list[RepairStep]:
-    """Give up for good what tables lack since a rebuild failed: its records go, and nothing of the tables changes.
+    """Remove the records of what tables lack because a rebuild failed; the tables are not changed.
 
-    `names` are their own, with the table's before it where two have one. Raises TargetError for what is not missing, is
-    another role's to restore, or of a table that is being loaded; ServerError.
+    `names` are those of indexes and keys, as TABLE.NAME if two tables lack the same name. Raises TargetError if one is
+    not missing, if only another role may restore it, or if its table is being loaded; ServerError.
     """
     connection, schema = context.connection, context.schema
     chosen = _choose_missing(names, read_failed(connection, schema))
@@ -83,10 +83,10 @@ def forget_missing(context: Context, names: Sequence[str], *, only_planned: bool
                     f"load {holds[0].holder_id} is running (backend {holds[0].pid}), and rebuilds what is missing",
                     hint="Run it again when that load has ended.",
                 )
-        # Under the locks: what was restored by now is not missing.
+        # Read again under the locks: another process may have restored something.
         found = [family for missing in read_failed(connection, schema) for family in group_attached(missing)]
         families = [family for family in found if family[0] in chosen]
-        steps = [_make_step(top, "forget", _GIVEN_UP + describe_again(connection, top)) for top, *_ in families]
+        steps = [_make_step(top, "forget", _GIVEN_UP + compose_rebuild(connection, top)) for top, *_ in families]
         if not only_planned:
             drop_records(connection, schema, [change for family in families for change in family])
     return steps
@@ -107,14 +107,14 @@ def _choose_missing(names: Sequence[str], failed: Sequence[Sequence[Change]]) ->
     return chosen
 
 
-def _telling_once(tell: Callable[[str], None]) -> Report:
-    told = ""
+def _reporting_once(notice: Callable[[str], None]) -> Report:
+    last = ""
 
-    def report(activity: str, steps: tuple[StepProgress, ...] = ()) -> None:  # noqa: ARG001 (a line has no bars)
-        nonlocal told
-        if activity != told:
-            told = activity
-            tell(activity)
+    def report(activity: str, steps: tuple[StepProgress, ...] = ()) -> None:  # noqa: ARG001 (no progress bars)
+        nonlocal last
+        if activity != last:
+            last = activity
+            notice(activity)
 
     return report
 

@@ -1,4 +1,4 @@
-"""A server's settings, changed under a lease: a hold, and a record of each setting, before the first is set.
+"""Changes a server's settings under a lease: a hold, and a record of each setting, committed before the first is set.
 
 The settings are restored when the lease ends, or by the next process if the lease's session is gone. A second lease
 that wants the same values shares them; one that wants other values is refused.
@@ -39,9 +39,7 @@ if TYPE_CHECKING:
 class LeaseRequest:
     """A request for a lease: the client, the reason and the profile.
 
-    `lasts_s` is how long the lease lasts, None for as long as the session.
-
-    `lease_id` will be the lease's.
+    `lasts_s` is how long the lease lasts, None until its session ends. `lease_id` is the id of the new lease.
     """
 
     profile: Profile
@@ -55,7 +53,7 @@ class LeaseRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingsOverview:
-    """The settings of profiles as they are, the leases on them, and what these have changed."""
+    """The present settings of profiles, the leases on them, and the changes of these leases."""
 
     identity: ServerIdentity
     settings: tuple[SettingState, ...]
@@ -64,7 +62,7 @@ class SettingsOverview:
 
 
 class SettingsLeases:
-    """Leases in a store on settings that an applier sets. Methods raise TargetError, ServerError, AwsError."""
+    """The leases in a store; an applier sets the settings. Methods raise TargetError, ServerError, AwsError."""
 
     def __init__(self, store: Store, applier: Applier, *, notice: Callable[[str], None] = lambda _: None) -> None:
         self._store = store
@@ -73,12 +71,12 @@ class SettingsLeases:
         self._context = Context(store=store, kinds=[self._kind], notice=notice, concerns=self._kind.handles)
 
     def context(self) -> Context:
-        """Return what repairs act through: with the server's identity."""
+        """Return the context for repairs, with the server's identity."""
         self._context.server = self._applier.identify()
         return self._context
 
     def look(self, request: LeaseRequest) -> tuple[SettingsDecision, SettingsFacts]:
-        """Return what a lease would change, and the facts: settings as they were before the leases on them now."""
+        """Return what a lease would change, and the facts, with settings as they were before the present leases."""
         facts = self._applier.read_facts()
         free_bytes = facts.wal_free_bytes if request.wal_free_bytes is None else request.wal_free_bytes
         facts = replace(facts, expected_wal_bytes=request.expected_wal_bytes, wal_free_bytes=free_bytes)
@@ -91,15 +89,15 @@ class SettingsLeases:
         return decide(request.profile, facts), facts
 
     def hold(self, lease_id: str) -> None:
-        """Hold a lease that is not there yet for as long as the session lasts."""
+        """Take the lock of a new lease, until the session ends."""
         is_held = try_lock(self._store.connection, lock_of(lease_id))
         assert is_held, "a new lease's id is unique"
 
     def take(self, request: LeaseRequest) -> tuple[LeaseReport, SettingsDecision]:
-        """Change settings under a new lease, which the session holds unless the request says how long it lasts.
+        """Change settings under a new lease, which ends with the session unless the request says how long it lasts.
 
-        Settings of leases whose holder is gone are restored first. If there is nothing to change, nothing is recorded.
-        Raises TargetError if no lease can be taken, with what would allow it.
+        Settings of leases whose holder has ended are restored first. If there is nothing to change, nothing is
+        recorded. Raises TargetError, with a hint, if no lease can be taken.
         """
         with self._context.lock(SERVER):
             decision, _ = self.look(request)
@@ -124,33 +122,33 @@ class SettingsLeases:
         return LeaseReport(results=tuple(results), warnings=cleared.warnings, lease_ids=(hold.holder_id,)), decision
 
     def clear(self) -> LeaseReport:
-        """Restore the settings of leases whose holder is gone, or whose time is up."""
+        """Restore the settings of leases whose holder or time has ended."""
         if not self._store.exists():
             return LeaseReport()
         with self._context.lock(SERVER):
             return self._clear(self.context())
 
     def release(self, lease_id: str) -> LeaseReport:
-        """End a lease of this process: settings are restored that no other lease wants.
+        """End a lease of this process: restore the settings that no other lease wants.
 
-        If the server has failed over since, nothing is changed and a warning names both servers. The lease stays on
-        record, and is not in the report's `lease_ids`.
+        If the server has failed over since the lease was taken, nothing is changed and a warning names both servers.
+        The lease stays recorded, and is not in the report's `lease_ids`.
         """
         with self._context.lock(SERVER):
             mine = [hold for hold in self._store.read_holds(SERVER) if hold.holder_id == lease_id]
             if not mine:
-                told = "the lease on settings was already restored by another penstock"
-                return LeaseReport(warnings=(told,), lease_ids=(lease_id,))
+                warning = "the lease on settings was already restored by another penstock"
+                return LeaseReport(warnings=(warning,), lease_ids=(lease_id,))
             context = self.context()
             if not mine[0].is_of(self._applier.identify()):
                 return LeaseReport(warnings=(self._applier.describe_foreign(mine[0], self._read_changes()),))
             return self._restore(context, mine)
 
     def restore(self, *, beginning: str | None = None, forgets: bool = False) -> LeaseReport:
-        """End leases that no session holds: those whose holder has gone, and those that stand for a time.
+        """End leases that no session holds: those whose session has ended, and those that last for a time.
 
-        `beginning` is of the id of the one that is meant; `forgets` ends those of other servers too, which restores
-        nothing if their settings are not set here.
+        `beginning` is the beginning of the id of one lease, None for all. `forgets` also ends leases of other servers;
+        of these nothing is restored if their settings are not set here.
         """
         if not self._store.exists():
             return LeaseReport()
@@ -176,7 +174,7 @@ class SettingsLeases:
         return replace(report, warnings=tuple(warnings))
 
     def overview(self) -> SettingsOverview:
-        """Return the settings as they are, and the leases on them."""
+        """Return the present settings and the leases on them."""
         exists = self._store.exists()
         return SettingsOverview(
             identity=self._applier.identify(),
@@ -186,7 +184,7 @@ class SettingsLeases:
         )
 
     def find_gone(self, lease_ids: Sequence[str]) -> list[str]:
-        """Return those leases that are neither on record nor just being taken."""
+        """Return those leases that are neither recorded nor just being taken."""
         holds = self._store.read_holds(SERVER) if self._store.exists() else []
         known = {hold.holder_id for hold in holds if hold.names}
         return [
@@ -231,11 +229,13 @@ class SettingsLeases:
 
     def _clear(self, context: Context) -> LeaseReport:
         over = [hold for hold in self._leases() if context.is_over(hold)]
-        told = [f"restored the settings of lease {hold.holder_id} ({hold.reason}), which had ended" for hold in over]
-        return replace(self._restore(context, over), warnings=tuple(told))
+        warnings = [
+            f"restored the settings of lease {hold.holder_id} ({hold.reason}), which had ended" for hold in over
+        ]
+        return replace(self._restore(context, over), warnings=tuple(warnings))
 
     def _write_down(self, context: Context, request: LeaseRequest, decision: SettingsDecision) -> Hold:
-        """Commit a new lease, with records of settings that no other lease has changed."""
+        """Commit a new lease, with records of the settings that no other lease has changed."""
         connection = self._store.connection
         now = read_time(connection)
         hold = Hold(
@@ -258,7 +258,7 @@ class SettingsLeases:
         return hold
 
     def _restore(self, context: Context, leaving: Sequence[Hold]) -> LeaseReport:
-        """Restore the settings that the leases that stay do not want; then remove those that leave."""
+        """Restore the settings that no remaining lease wants, then remove the leases that end."""
         if not leaving:
             return LeaseReport()
         gone = tuple(hold.holder_id for hold in leaving)
@@ -274,7 +274,7 @@ class SettingsLeases:
         return LeaseReport(results=(*done.settings, *kept), lease_ids=gone)
 
     def _forget(self, leaving: Sequence[Hold]) -> list[str]:
-        """Remove the record of leases, and of what no other lease wants; nothing is restored."""
+        """Remove the records of leases and of settings that no other lease wants; restore nothing."""
         gone = [hold.holder_id for hold in leaving]
         staying = [hold for hold in self._store.read_holds(SERVER) if hold.holder_id not in gone]
         free = [change for change in self._read_changes() if not any(hold.wants(change) for hold in staying)]
@@ -283,7 +283,7 @@ class SettingsLeases:
 
 
 def refuse_obstacle(decision: SettingsDecision) -> None:
-    """Raise TargetError if a decision has changes to make, and an obstacle to them."""
+    """Raise TargetError if a decision has changes to make and an obstacle prevents them."""
     if decision.obstacle is not None and decision.leased:
         names = ", ".join(change.name for change in decision.leased)
         raise TargetError(
@@ -294,7 +294,7 @@ def refuse_obstacle(decision: SettingsDecision) -> None:
 
 
 def _shows_lines(facts: SettingsFacts) -> bool:
-    """Return whether the role can read what is set; if it cannot, it has taken no lease."""
+    """Return whether the role can read the texts of settings; a role that cannot has taken no lease."""
     rights = facts.rights
     return facts.group is not None or (rights.reads_files and rights.reads_settings and not facts.is_in_recovery)
 
@@ -307,7 +307,7 @@ def _as_before(state: SettingState, change: Change | None) -> SettingState:
 
 
 def _find_held(changes: Sequence[Change], holds: Sequence[Hold]) -> Mapping[str, tuple[float, str]]:
-    """Return the settings that leases want changed now: the number of each, and for whom."""
+    """Return the settings that leases want changed now: the value of each, and the reason of its lease."""
     return {
         change.name: (parse_value(change.name, change.record["wanted"]), hold.reason)
         for change in changes

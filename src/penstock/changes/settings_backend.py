@@ -1,4 +1,4 @@
-"""How the settings of a server are changed: by ALTER SYSTEM, or in its parameter group of Amazon RDS."""
+"""Changes the settings of a server by ALTER SYSTEM, or in its parameter group of Amazon RDS."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# An account's calls are throttled for seconds. What is not restored at the end of a load waits for somebody to do it.
+# AWS throttles an account's calls for seconds. Settings that are not restored now stay until another command is run.
 _BUSY_TIMEOUT_S = 60.0
 
 
 class SettingsBackend(ABC):
-    """Changes a server's settings; its session in SERVER_DATABASE holds the lease for as long as that lasts.
+    """Changes a server's settings; its session in SERVER_DATABASE holds the lease until the lease or the session ends.
 
-    Methods are those of SettingsLeases, which see, and raise what those raise.
+    Methods do and raise the same as those of SettingsLeases.
     """
 
     def __init__(self, connect: ConnectionFactory) -> None:
@@ -47,7 +47,7 @@ class SettingsBackend(ABC):
 
     @abstractmethod
     def leases(self) -> SettingsLeases:
-        """Return the leases, for one call, by the session that is there or a new one."""
+        """Return the leases for one call, through the open session or a new one."""
 
     def take(self, request: LeaseRequest) -> tuple[LeaseReport, SettingsDecision]:
         """Change settings under a new lease."""
@@ -56,7 +56,7 @@ class SettingsBackend(ABC):
         return leases.take(request)
 
     def release(self, lease_id: str) -> LeaseReport:
-        """End a lease of this process; a session that was lost meanwhile is replaced once."""
+        """End a lease of this process; if its session was lost, try once more with a new one."""
         try:
             return self.leases().release(lease_id)
         except ServerError:
@@ -68,7 +68,7 @@ class SettingsBackend(ABC):
         """Raise TargetError if the server may have leases that this connection cannot see."""
 
     def close(self) -> None:
-        """Let go of sessions; a lease that was held by one is over then."""
+        """Close sessions, which ends a lease that one of them holds."""
         self._close_session()
         self._connect.close()
 
@@ -101,12 +101,12 @@ class SystemSettings(SettingsBackend):
 
 
 def system_leases(connection: Connection) -> SettingsLeases:
-    """Return the leases of a cluster on settings by ALTER SYSTEM, by a session in SERVER_DATABASE."""
+    """Return the leases of a cluster on settings by ALTER SYSTEM, through a session in SERVER_DATABASE."""
     return SettingsLeases(TableStore(connection=connection), AlterSystem(connection))
 
 
 class GroupSettings(SettingsBackend):
-    """Changes settings in the parameter group of a server of Amazon RDS; its tags have the leases."""
+    """Changes settings in the parameter group of a server of Amazon RDS, whose tags record the leases."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class GroupSettings(SettingsBackend):
         self._clock = clock
         self._sleep = sleep
         self._parameters: Parameters | None = None
-        # Of the lease that is held: another may be attached when it ends.
+        # The group of the lease that is held; another group may be attached when the lease ends.
         self._changed: AttachedGroup | None = None
 
     def take(self, request: LeaseRequest) -> tuple[LeaseReport, SettingsDecision]:
@@ -150,19 +150,21 @@ class GroupSettings(SettingsBackend):
         self._changed, used = None, self._parameters
         if used is None or used.is_attached or not report.results:
             return report
-        told = f"parameter group {used.attached.name} is attached now: the lease on {used.group.name} was ended there"
-        return replace(report, warnings=(told,))
+        warning = (
+            f"parameter group {used.attached.name} is attached now: the lease on {used.group.name} was ended there"
+        )
+        return replace(report, warnings=(warning,))
 
     def refuse_blindness(self) -> None:
-        """Refuse nothing: the group that is attached has them."""
+        """Do nothing: the tags of the attached group show all leases."""
 
     def close(self) -> None:
-        """Let go of sessions."""
+        """Close sessions."""
         super().close()
         self._groups.close()
 
     def leases(self) -> SettingsLeases:
-        """Return the leases in the group that is meant."""
+        """Return the leases in the group to use."""
         connection = self._open_session()
         self._parameters = Parameters(
             connection=connection,

@@ -1,7 +1,7 @@
-"""What a load changes at its tables before its first row, and restores after its last: the step, not the how.
+"""Decides what a load changes at its tables before the first row, and restores it after the last row.
 
-It decides what is dropped, disabled or paused where; changes/journal.py writes that down, makes it and restores it. A
-table is touched only under its lock, if it still is what the plan was made for.
+This module decides what is dropped, disabled or paused at which table; changes/journal.py records, makes and restores
+the changes. A table is changed only under its lock, and only if it is still as the plan has found it.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from penstock.loading.claim.prepared import tables_made
 from penstock.loading.plan.shape_plan import decide, is_truncated
 from penstock.server.changes.drop import make_changes
 from penstock.server.changes.holds import read_holds
-from penstock.server.changes.kind import Want
+from penstock.server.changes.kind import TableRequest
 from penstock.server.changes.missing import read_missing, refuse_missing
-from penstock.server.changes.parts import PART_KINDS, capture_tree, place_of
+from penstock.server.changes.parts import PART_KINDS, capture_tree, part_id_of
 from penstock.server.changes.records import find_changed
 from penstock.server.ledger.locks import find_lock_holder, try_lock
 from penstock.server.table.catalog import find_table
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from penstock.server.changes.parts import ForeignKey
     from penstock.server.connect.connection import Connection
 
-# The load's own sessions are ending when it looks whether it may restore things.
+# The load's own sessions can take this long to end before it can restore changes.
 _LOCK_PATIENCE_S = 20.0
 _LOCK_LOOK_S = 0.1
 
@@ -68,7 +68,7 @@ class TableChanges:
         self._schema = tools.ledger.schema
         # The tables that this load has to restore.
         self._held: set[int] = set()
-        # A rebuild, which comes behind the last row.
+        # Whether the rebuild after the last row has failed.
         self.has_failed = False
         rules = plan.job.rules
         self._is_switching = rules.triggers != "keep" or rules.autovacuum == "pause"
@@ -76,7 +76,7 @@ class TableChanges:
     # ---------------------------------------------------------------- before the first row
 
     def before(self, prepared: PreparedLoad, connection: Connection) -> None:
-        """Change the tables that get rows; restore first what another load has left changed.
+        """First restore what other loads have left changed, then change the tables that get rows.
 
         Raises TargetError, ServerError.
         """
@@ -88,9 +88,9 @@ class TableChanges:
             self._change(target, facts, prepared, connection)
 
     def restore_replaced(self, oids: Sequence[int], connection: Connection) -> None:
-        """Restore what loads have left changed at tables that are to be replaced: the new ones get what is there then.
+        """Restore what loads have left changed at tables that will be replaced: the new tables copy their indexes.
 
-        Raises TargetError where a load at work wants it changed, or it cannot be restored, ServerError.
+        Raises TargetError if a running load needs the changes, or if they cannot be restored, ServerError.
         """
         changed = find_changed(connection, self._schema, oids)
         if not changed:
@@ -106,7 +106,7 @@ class TableChanges:
             )
 
     def _tables(self, prepared: PreparedLoad, connection: Connection) -> Iterator[tuple[TargetPlan, TableFacts]]:
-        """Yield the targets whose table may be changed; one that is replaced keeps what it has, for the new one."""
+        """Yield the targets whose table may be changed: not those to be replaced, which the new tables copy."""
         made = tables_made(self._plan, prepared.created) if self._is_switching else {}
         for target in self._plan.targets:
             facts = target.facts
@@ -119,65 +119,65 @@ class TableChanges:
 
     def _change(self, target: TargetPlan, facts: TableFacts, prepared: PreparedLoad, connection: Connection) -> None:
         load_id = prepared.claim.load_id
-        want = Want(table=facts, job=target.job, rules=self._plan.job.rules, load_id=load_id)
+        request = TableRequest(table=facts, job=target.job, rules=self._plan.job.rules, load_id=load_id)
         context = self._context(connection)
         with context.lock(facts.oid):
             try:
-                records = open_records(context, want)
+                records = open_records(context, request)
             except CannotRecord as error:
                 if self._is_switching:
                     raise
                 self._tools.notice(_kept(target, error.why))
                 return
-            # What was rebuilt before a fault stays, if only that is left to do.
+            # If no rows are left to load, do not drop again what was rebuilt before the load was interrupted.
             if prepared.work and (_has_parked(target) or facts.oid in prepared.changed_by):
-                self._drop_parts(context, target, records, want)
-            # What is staged fires triggers at the end alone.
+                self._drop_parts(context, target, records, request)
+            # Staged rows fire triggers only when they are moved into the table.
             if (prepared.work or prepared.landings) and facts.kind in ("r", "p"):
                 for kind in KINDS:
-                    change_table(context, kind, records, want)
+                    change_table(context, kind, records, request)
 
-    def _drop_parts(self, context: Context, target: TargetPlan, records: Records, want: Want) -> None:
-        """Drop the indexes and keys that the plan has dropped, if the table is still as the plan has it."""
-        oid, connection = want.table.oid, context.connection
+    def _drop_parts(self, context: Context, target: TargetPlan, records: Records, request: TableRequest) -> None:
+        """Drop the indexes and keys that the plan drops, if the table is still as the plan has found it."""
+        oid, connection = request.table.oid, context.connection
         parts = capture_tree(connection, oid)
         if parts is None:
             raise TargetError(f'table "{target.table}" does not exist any more')
         is_begun = any(change.kind in PART_KINDS for change in records.ours)
         decision = decide(self._plan, target, parts, connection, is_parked=is_begun)
         self._check_relied_on(target, decision, records)
-        changes = make_changes(parts, want, indexes=decision.indexes, foreign_keys=decision.foreign_keys)
+        changes = make_changes(parts, request, indexes=decision.indexes, foreign_keys=decision.foreign_keys)
 
         def check() -> None:
-            is_any_fine = want.rules.indexes == "rebuild" or is_truncated(target) or is_begun
+            is_any_fine = request.rules.indexes == "rebuild" or is_truncated(target) or is_begun
             if not is_any_fine and not is_empty(connection, oid):
                 raise TargetError(
                     f'table "{target.table}" got rows since the load was planned', hint="Run the load again."
                 )
 
         try:
-            change_table(context, IndexesAndKeys(), records, replace(want, parts=changes), check=check)
+            change_table(context, IndexesAndKeys(), records, replace(request, parts=changes), check=check)
         except CannotRecord as error:
             self._tools.notice(_kept(target, error.why))
         except ServerError as error:
             is_needed = any(self._is_relied_on(target, key) for key in decision.foreign_keys)
-            if error.sqlstate != _LOCK_NOT_AVAILABLE or is_needed or want.rules.indexes != "auto":
+            if error.sqlstate != _LOCK_NOT_AVAILABLE or is_needed or request.rules.indexes != "auto":
                 raise
-            # Nobody has asked for it, and the load does without.
+            # With --indexes auto the user has not asked for it: load with the indexes in place.
             self._tools.notice(_kept(target, error.message))
 
     def _is_relied_on(self, target: TargetPlan, key: ForeignKey) -> bool:
-        """Whether sessions would wait for rows of another, if a foreign key stays that the plan has dropped."""
+        """Whether sessions would wait for each other's rows if a foreign key that the plan drops is kept."""
         loaded = {each.facts.oid for each in self._plan.targets if each.facts is not None}
         parked = () if target.parking is None else target.parking.parked
         planned = {part.name for part in parked if part.what == "foreign key"}
         return key.references_oid in loaded and key.name in planned and self._plan.sessions.maximum > 1
 
     def _check_relied_on(self, target: TargetPlan, decision: Decision, records: Records) -> None:
-        """Raise TargetError if a foreign key that the plan has dropped stays now."""
-        known = {place_of(each) for each in records.everything if each.kind in PART_KINDS and not each.is_copied}
+        """Raise TargetError if a foreign key that must be dropped as planned is kept now."""
+        known = {part_id_of(each) for each in records.everything if each.kind in PART_KINDS and not each.is_copied}
         for key in decision.staying:
-            if self._is_relied_on(target, key) and key.place not in known:
+            if self._is_relied_on(target, key) and key.part_id not in known:
                 raise TargetError(
                     f'foreign key "{key.name}" of "{target.table}" cannot be dropped as planned',
                     detail="The table got rows, or was altered.",
@@ -188,13 +188,13 @@ class TableChanges:
 
     @property
     def is_holding(self) -> bool:
-        """Whether something that this load has changed is to be restored."""
+        """Whether this load has changes that are still to be restored."""
         return bool(self._held) and not self.has_failed
 
     def after(self, load_id: str, connection: Connection, *, report: Report | None = None) -> tuple[Rebuilt, ...]:
-        """Restore what this load has changed, unless another load at work wants it so; return what was rebuilt.
+        """Restore what this load has changed, unless another running load needs it; return what was rebuilt.
 
-        Raises DataError if rows do not fit a key: they stay, and what was not rebuilt is missing. TargetError,
+        Raises DataError if rows violate a key: the rows stay, and the table lacks what was not rebuilt. TargetError,
         ServerError.
         """
         if not self._held:
@@ -202,7 +202,7 @@ class TableChanges:
         try:
             done = self._restore(self._held, connection, load_id=load_id, report=report)
         except KeyboardInterrupt:
-            # Whoever interrupts a rebuild does not want it begun again.
+            # A user who interrupts a rebuild does not want it to begin again.
             self.has_failed = True
             self._tools.warnings.warn("parked-left", "indexes were not rebuilt: run penstock repair")
             raise
@@ -212,9 +212,9 @@ class TableChanges:
         return tuple(each for each in done.rebuilt if each.kind in PART_KINDS)
 
     def on_failure(self, load_id: str, connection: Connection) -> None:
-        """Restore everything after a load that failed; what cannot be is told, and left to penstock repair.
+        """Restore everything after a load that failed; if that fails, warn and leave it to penstock repair.
 
-        If it was the rebuild that failed, it is not tried again.
+        A rebuild that has failed is not tried again.
         """
         if not self.is_holding:
             return
@@ -222,7 +222,7 @@ class TableChanges:
             holds = read_holds(connection, self._schema, holder=load_id)
             for lock in {hold.lock for hold in holds if hold.lock is not None}:
                 if not self._take_lock(lock, connection):
-                    # A session of ours whose connection broke may last until the server notices.
+                    # A backend of this load whose connection broke can run until the server notices.
                     pid = find_lock_holder(connection, lock)
                     self.tell_left(f"backend {pid} holds the load's lock", how=f"{_REPAIR} if it does not resume it")
                     return
@@ -234,13 +234,13 @@ class TableChanges:
             self.tell_left(why)
 
     def tell_left(self, why: str, *, how: str = _REPAIR) -> None:
-        """Say once that what this load has changed is not restored, and why."""
+        """Warn once that the changes of this load are not restored, and why."""
         if self.is_holding:
             self._held.clear()
             self._tools.warnings.warn("parked-left", f"indexes, keys or triggers were not restored ({why}): {how}")
 
     def _take_lock(self, lock: str, connection: Connection) -> bool:
-        """Take the load's lock once more: our lost session may have it a moment longer."""
+        """Take the load's lock again; wait up to 20 s, since a lost session of this load may still have it."""
         until_s = self._tools.clock() + _LOCK_PATIENCE_S
         while not try_lock(connection, lock):
             if self._tools.clock() >= until_s:
@@ -248,14 +248,14 @@ class TableChanges:
             self._tools.sleep(_LOCK_LOOK_S)
         return True
 
-    # ---------------------------------------------------------------- both
+    # ---------------------------------------------------------------- before and after
 
     def restore_left(self, oids: Collection[int], connection: Connection) -> None:
-        """Restore what dead loads have left changed. Raises TargetError if something stays missing, ServerError."""
+        """Restore what ended loads have left changed. Raises TargetError if something stays missing, ServerError."""
         self._refuse_left(self._restore(oids, connection), oids, connection)
 
     def _refuse_left(self, done: Restored, oids: Collection[int], connection: Connection) -> None:
-        """Raise TargetError if what dead loads have left could not be restored; ServerError."""
+        """Raise TargetError if tables lack something that could not be restored; else warn. Raises ServerError."""
         warn = partial(self._tools.warnings.warn, "parked-left")
         for error in done.copied:
             warn(error.message)

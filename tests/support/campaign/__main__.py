@@ -1,4 +1,4 @@
-"""`python -m support.campaign --points N`: plays seeds until a record has so many points; goes on where it ended.
+"""`python -m support.campaign --points N`: plays seeds until a record has N points; resumes an earlier run.
 
 Several workers play at once, each with servers of its own. A scenario that breaks ends the campaign with status 1; its
 seed is played again by the next run.

@@ -79,7 +79,7 @@ class Observer:
                 time.sleep(0.02)
 
     def view(self) -> LedgerView | None:
-        """Return the table's newest load, None where none has begun."""
+        """Return the table's newest load, None if none has begun."""
         rows = self.execute(_QUERY, [self._table])
         if not rows:
             return None

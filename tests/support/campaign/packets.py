@@ -48,7 +48,7 @@ _TABLES = """
     CREATE TRIGGER fire BEFORE INSERT ON plain FOR EACH ROW EXECUTE FUNCTION fire();
 """
 
-# What a load leaves behind where it ended as it should: its rows, and nothing else.
+# What a load leaves if it ends normally: its rows, and nothing else.
 _LOOKS = {
     "plain": "SELECT count(*), count(DISTINCT id), sum(id), bool_or(fired) FROM plain",
     "merged": "SELECT count(*), count(DISTINCT id), sum(id), count(*) FILTER (WHERE note = 'before') FROM merged",

@@ -65,7 +65,7 @@ class LoaderProcess:
         return self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
 
     def await_text(self, text: str, timeout_s: float) -> bool:
-        """Wait until the process has written something; return False where it ends or time runs out before."""
+        """Wait until the process has written something; return False if it ends or time runs out first."""
         until_s = time.monotonic() + timeout_s
         while text not in self.read_log():
             if not self.is_running() or time.monotonic() > until_s:

@@ -83,7 +83,7 @@ def describe_played(played: Played) -> dict[str, Any]:
 
 
 def read_record(path: Path) -> list[dict[str, Any]]:
-    """Return the lines of a record, none where there is no file yet."""
+    """Return the lines of a record, none if the file does not exist."""
     if not path.exists():
         return []
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]

@@ -100,7 +100,7 @@ class Store:
             return self._armed.pop(0) if self._armed else None
 
     def note_hit(self) -> None:
-        """Tell whoever waits that a body was spoilt."""
+        """Wake the threads that wait until a body is spoilt."""
         self._hit.set()
 
     def close(self) -> None:

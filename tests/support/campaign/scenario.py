@@ -212,7 +212,7 @@ class Run:
         return self._launch(f"rival {self.scenario.seed}.{self.strikes}", changes), rows
 
     def drop_rival(self) -> None:
-        """Give up what a rival has left behind."""
+        """Drop the landing tables of a rival and delete its loads from the ledger."""
         of_rival = "SELECT load FROM penstock.objects WHERE target_table = %s AND uri LIKE '%%/rival/%%'"
         query = (
             f"SELECT format('%%I.%%I', landing_schema, landing_table) FROM penstock.targets WHERE load IN ({of_rival})"
@@ -271,7 +271,7 @@ class Run:
         """Return the load as the ledger has it; what was committed must still be, but for a server that was lost."""
         view = self.observer.view()
         if view is not None:
-            # These begin anew where their last transaction got through although its loader was killed.
+            # These begin again if their last transaction was committed although the loader was killed.
             assert view.loads == 1 or self.scenario.mode in ("truncate", "replace"), f"{view.loads} loads of one table"
             if view.load_id != self._load_id:
                 self._load_id, self._seen = view.load_id, set()
@@ -410,7 +410,7 @@ def _strike_once(run: Run) -> bool:
 
 
 def _take_end(run: Run) -> bool:
-    """Look at how a loader ended by itself; start another where it has not loaded everything."""
+    """Check how a loader ended by itself; start another if it has not loaded everything."""
     if run.is_over or run.loader.exit_code == 0:
         return False
     run.check_end(run.loader, set())

@@ -1,6 +1,6 @@
 """Imported at the start of every Python below the folder's name in PYTHONPATH: writes down which programs are started.
 
-Processes are told by Python's audit events, so that none is too short-lived to be seen.
+Python's audit events report processes, so that even short-lived ones are seen.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The kinds of change at a table, in the order in which they are restored: indexes may take hours, and fail."""
+"""The kinds of change at a table in the order of restoring: indexes last, since they can take hours and fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions that make indexes beside each other, each taking the next that is waiting."""
+"""Builds indexes in several sessions at once; each session takes the next index from a queue."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 _CANCEL_INTERVAL_S = 1.0
 
-# How often it is looked how far the indexes are, where somebody wants to know.
+# How often progress is read, if it is reported.
 _LOOK_INTERVAL_S = 0.5
 
 
 class Builders:
-    """Threads with a session each, which take one index after another.
+    """Threads with one session each, which build one index after another.
 
-    `look` is told now and then, by the thread that waits, how many indexes are done and which are being made, by their
-    backends.
+    The waiting thread calls `look` every 0.5 s with the number of finished indexes, and those that are being built by
+    the pid of their backend.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Builders:
         self._connections: list[Connection] = []
 
     def run(self) -> None:
-        """Build all. Raises the first error when all threads have ended."""
+        """Build all indexes. Raises the first error after all threads have ended."""
         with ExitStack() as stack:
             pool = stack.enter_context(ThreadPoolExecutor(self._plan.sessions, thread_name_prefix="penstock-rebuild"))
             futures = {pool.submit(self._work, number) for number in range(self._plan.sessions)}
@@ -69,7 +69,7 @@ class Builders:
             except BaseException:
                 self._stop()
                 while pending:
-                    # More than once: a session may have been between two statements.
+                    # Repeat the cancel: a session may have been between two statements.
                     for connection in list(self._connections):
                         cancel(connection)
                     _, pending = wait(pending, timeout=_CANCEL_INTERVAL_S)
@@ -90,7 +90,7 @@ class Builders:
         try:
             connection = self._context.connect.connect(label=f"rebuild {number + 1}")
         except ServerError as error:
-            # One session does it too.
+            # The rebuild continues with fewer sessions; at least one is needed.
             if number == 0:
                 self._stop()
                 raise

@@ -1,7 +1,7 @@
 """Indexes, keys and foreign keys: dropped before the rows, rebuilt by several sessions after them.
 
-Indexes and keys of a table come first, foreign keys when the keys of both their tables stand. Each step ends in the
-catalogue and takes its record with it, so that it can be interrupted anywhere and resumed from anywhere.
+Indexes and keys of a table are rebuilt first, foreign keys when the keys of both their tables exist. Each step removes
+its record in the transaction that changes the catalogue, so a rebuild can be interrupted and resumed anywhere.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from penstock.server.changes.parts import (
     has_table,
     is_foreign_key,
     measure_tables,
-    parent_of,
-    place_of,
+    parent_id_of,
+    part_id_of,
     read_index_record,
 )
 from penstock.server.changes.rebuild import (
@@ -36,7 +36,7 @@ from penstock.server.changes.rebuild import (
     complete_index,
     drop_records,
     lock_for_build,
-    noting_failure,
+    recording_failure,
     validate_foreign_key,
 )
 
@@ -45,38 +45,38 @@ if TYPE_CHECKING:
 
     from penstock.changes.context import Context, Restored
     from penstock.model.load.shape import Change, RepairAction
-    from penstock.server.changes.kind import Want
+    from penstock.server.changes.kind import TableRequest
     from penstock.server.changes.look import State
-    from penstock.server.changes.parts import Place
+    from penstock.server.changes.parts import PartId
     from penstock.server.connect.connection import Connection
 
 _log = logging.getLogger(__name__)
 
 
 class IndexesAndKeys:
-    """Drops what a load's plan says (loading/plan/parking), and rebuilds it all at once; see TableKind."""
+    """Drops the indexes and keys that a load's plan names (loading/plan/parking), and rebuilds them; see TableKind."""
 
-    deed = "drop indexes"
+    activity = "drop indexes"
     keeps_records = True
 
     def handles(self, change: Change) -> bool:
         return change.kind in PART_KINDS
 
-    def find(self, connection: Connection, want: Want) -> Sequence[Change]:  # noqa: ARG002 (the plan has looked)
-        return want.parts
+    def find(self, connection: Connection, request: TableRequest) -> Sequence[Change]:  # noqa: ARG002 (see TableKind)
+        return request.parts
 
     def announce(self, changes: Sequence[Change]) -> None:
-        """Say nothing: the plan has."""
+        """Return None: the plan has named them already."""
 
     apply = staticmethod(drop_parts)
 
     def restore(self, context: Context, changes: Sequence[Change], done: Restored) -> Sequence[Change]:
-        """Rebuild the indexes and keys of a table and its partitions, each with the end of its record."""
+        """Rebuild the indexes and keys of a table and its partitions; each rebuild also removes its record."""
         _Rebuild(context, done).rebuild_indexes([change for change in changes if not is_foreign_key(change)])
         return ()
 
     def restore_rest(self, context: Context, oids: set[int], done: Restored) -> None:
-        """Rebuild the foreign keys of the tables, and to them, if the keys of both their tables stand."""
+        """Rebuild the foreign keys of the tables, and those that refer to them, if the keys they depend on exist."""
         _Rebuild(context, done).rebuild_keys(oids)
 
     def describe(self, context: Context, change: Change) -> tuple[RepairAction, str]:
@@ -93,20 +93,20 @@ class IndexesAndKeys:
 
 
 class _Rebuild:
-    """Rebuilds the indexes of one table, or foreign keys; the caller, or it, has the lock of their table."""
+    """Rebuilds the indexes of one table, whose lock the caller has, or foreign keys, whose tables it locks itself."""
 
     def __init__(self, context: Context, done: Restored) -> None:
         self._context = context
         self._connection = context.connection
         self._schema = context.schema
         self._done = done
-        # Of each that is to be attached, to which.
-        self._parents: dict[Place, Place | None] = {}
+        # The parent of each index or foreign key, None if it has no parent.
+        self._parents: dict[PartId, PartId | None] = {}
 
     # ---------------------------------------------------------------- indexes and keys
 
     def rebuild_indexes(self, changes: Sequence[Change]) -> None:
-        self._note_parents(changes)
+        self._add_parents(changes)
         found = capture_many(self._connection, {change.relation_oid for change in changes}, what="indexes")
         absent, rest, parents, done_with = [], [], [], []
         for change in changes:
@@ -115,18 +115,18 @@ class _Rebuild:
             if state in ("gone", "there"):
                 done_with.append(change)
             elif state == "made":
-                # The partitioned table's attaches it.
+                # It is attached when the parent is rebuilt.
                 continue
             elif parts is not None and parts.table.kind == "p":
                 parents.append(change)
-            elif state == "absent" and not _is_whole(change):
+            elif state == "absent" and not _locks_table(change):
                 absent.append(change)
             else:
                 rest.append((change, state))
         drop_records(self._connection, self._schema, done_with)
         sizes = measure_tables(self._connection, list(found)) if len(found) > 1 else None
         self._build(order_by_cost(absent, sizes))
-        # Their constraints need the table for themselves for a moment, and so come one after another.
+        # Adding a constraint locks the table exclusively for a moment, so constraints are added one after another.
         rest += [(change, "begun") for change in absent if not _is_done_at_once(change)]
         for change, state in sorted(rest, key=lambda each: each[0].number):
             self._finish_index(change, is_absent=state == "absent")
@@ -144,7 +144,7 @@ class _Rebuild:
         self._note(change, self._context.clock() - began_s)
 
     def _build(self, changes: Sequence[Change]) -> None:
-        """Build indexes by several sessions; the first error stops those that were not begun. Raises PenstockError."""
+        """Build indexes in several sessions; after the first error no further one is begun. Raises PenstockError."""
         if not changes:
             return
         plan = plan_rebuild(len(changes))
@@ -152,7 +152,7 @@ class _Rebuild:
             memory = memory_bytes(self._connection.info.backend_pid)
             plan = plan_rebuild(len(changes), cpu_count=cpu_count(), memory_bytes=memory)
         _log.info("rebuilding %d indexes by %d sessions, %d workers each", len(changes), plan.sessions, plan.workers)
-        look = None if self._context.report is None else partial(self._tell_progress, len(changes))
+        look = None if self._context.report is None else partial(self._report_progress, len(changes))
         Builders(self._context, plan, changes, build=self._build_one, note=self._note, look=look).run()
 
     def _build_one(self, connection: Connection, change: Change) -> float:
@@ -165,7 +165,7 @@ class _Rebuild:
         self._with_locks(act, change, connection=connection)
         return self._context.clock() - began_s
 
-    def _tell_progress(self, count: int, done: int, building: Mapping[int, Change]) -> None:
+    def _report_progress(self, count: int, done: int, building: Mapping[int, Change]) -> None:
         steps = read_build_progress(self._connection, {pid: change.name for pid, change in building.items()})
         self._context.say(f"rebuilding indexes, {done} of {count} done", steps)
 
@@ -173,14 +173,14 @@ class _Rebuild:
 
     def rebuild_keys(self, oids: set[int]) -> None:
         changes = self._read_keys(oids)
-        self._note_parents(changes)
-        failed: set[Place | None] = set()
-        # All are enforced for new rows before the old ones are looked at, which may take hours, and fail.
+        self._add_parents(changes)
+        failed: set[PartId | None] = set()
+        # First add all keys, so that new rows are checked. Then validate the old rows, which can take hours and fail.
         for is_validating in (False, True):
             for found in order_by_depth(changes, self._parents):
-                if place_of(found) in failed:
-                    # Rows of a partition do not fit: they would not fit above it either.
-                    failed.add(parent_of(found))
+                if part_id_of(found) in failed:
+                    # Rows of a partition violate the key, so they also violate that of the parent.
+                    failed.add(parent_id_of(found))
                     continue
                 try:
                     self._rebuild_key(found, is_validating=is_validating)
@@ -188,12 +188,12 @@ class _Rebuild:
                     if error.is_transient:
                         raise
                     self._done.errors.append(error)
-                    failed |= {place_of(found), parent_of(found)}
+                    failed |= {part_id_of(found), parent_id_of(found)}
 
     def _read_keys(self, oids: set[int]) -> list[Change]:
-        """Return the foreign keys of the tables, and to them, of which the key that they rely on stands."""
+        """Return the foreign keys of the tables and those that refer to them, if the key they depend on exists."""
         written = [change for change in self._context.store.read_changes() if not change.is_copied]
-        missing = {place_of(each) for each in written if each.kind in PART_KINDS and not is_foreign_key(each)}
+        dropped = {part_id_of(each) for each in written if each.kind in PART_KINDS and not is_foreign_key(each)}
         changes = []
         for change in filter(is_foreign_key, written):
             try:
@@ -202,12 +202,12 @@ class _Rebuild:
                 self._done.errors += [error] if change.target_oid in oids else []
             else:
                 relied_on = (int(change.record["references_oid"]), change.record["references_index"])
-                if _tables_of(change) & oids and relied_on not in missing:
+                if _tables_of(change) & oids and relied_on not in dropped:
                     changes.append(change)
         return changes
 
     def _rebuild_key(self, found: Change, *, is_validating: bool) -> None:
-        """Add a foreign key that is not there; have the server look at the rows, if it `is_validating`."""
+        """Add a foreign key that does not exist; validate it if `is_validating`."""
         context, connection, schema = self._context, self._connection, self._schema
         with context.lock(found.target_oid):
             now = context.store.read_changes(found.target_oid)
@@ -220,7 +220,7 @@ class _Rebuild:
                 drop_records(connection, schema, [change])
                 return
             if state == "made":
-                # The partitioned table's attaches it.
+                # It is attached when the parent is rebuilt.
                 return
             if parts is not None and parts.table.kind == "p":
                 if is_validating:
@@ -232,15 +232,15 @@ class _Rebuild:
                 self._with_locks(partial(add_foreign_key, connection, schema, change), change)
             is_valid = change.record["is_validated"] and change.record["is_enforced"]
             if is_valid and is_validating:
-                with noting_failure(connection, schema, change):
+                with recording_failure(connection, schema, change):
                     validate_foreign_key(connection, schema, change)
             if is_validating or not is_valid:
                 self._note(change, context.clock() - began_s)
 
-    # ---------------------------------------------------------------- both
+    # ---------------------------------------------------------------- indexes and foreign keys
 
-    def _note_parents(self, changes: Iterable[Change]) -> None:
-        self._parents.update((place_of(change), parent_of(change)) for change in changes)
+    def _add_parents(self, changes: Iterable[Change]) -> None:
+        self._parents.update((part_id_of(change), parent_id_of(change)) for change in changes)
 
     def _make_parent(
         self,
@@ -249,9 +249,9 @@ class _Rebuild:
         *,
         make: Callable[[Connection, str, Change, Sequence[Change]], None],
     ) -> None:
-        """Make what belongs to a partitioned table; its partitions have theirs."""
+        """Create the index or foreign key of a partitioned table; those of its partitions exist."""
         began_s = self._context.clock()
-        children = [each for each in changes if parent_of(each) == place_of(change)]
+        children = [each for each in changes if parent_id_of(each) == part_id_of(change)]
         what = "foreign key" if is_foreign_key(change) else "index"
         self._context.say(f"rebuilding {what} {change.name} of the partitioned table")
         act = partial(make, self._connection, self._schema, change, children)
@@ -266,22 +266,22 @@ class _Rebuild:
         connection: Connection | None = None,
         others: Sequence[int] = (),
     ) -> None:
-        """Run `act` once it gets its locks; write down with the record why it fails. Raises PenstockError."""
+        """Run `act` once it gets its locks; if it fails, add the reason to the record. Raises PenstockError."""
         relations = {*change.relations, *others}
         what = f'rebuild "{change.name}" of "{change.target}"'
-        with noting_failure(connection or self._connection, self._schema, change):
+        with recording_failure(connection or self._connection, self._schema, change):
             self._context.with_locks(act, relations=relations, what=what, connection=connection)
 
     def _note(self, change: Change, seconds: float) -> None:
-        """Add what was rebuilt, under the name of the partitioned table's."""
-        top = place_of(change)
+        """Add what was rebuilt to the result, under the name of its topmost parent."""
+        top = part_id_of(change)
         while (parent := self._parents.get(top)) is not None:
             top = parent
         self._done.note(change, seconds, name=top[1])
 
 
-def _is_whole(change: Change) -> bool:
-    """Whether a constraint is made together with its index, which locks the table."""
+def _locks_table(change: Change) -> bool:
+    """Whether a constraint must be created together with its index, which locks the table during the build."""
     _, constraint = read_index_record(change)
     return constraint is not None and (constraint.kind == "x" or constraint.is_temporal)
 
@@ -292,5 +292,5 @@ def _is_done_at_once(change: Change) -> bool:
 
 
 def _tables_of(reference: Change) -> set[int]:
-    """Return the tables that a foreign key is about, and the one that was loaded."""
+    """Return the two tables of a foreign key and the table that was loaded."""
     return {reference.target_oid, *reference.relations}

@@ -1,4 +1,4 @@
-"""What a kind of change at a table can do beside being restored."""
+"""The interface of a kind of change at tables."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.model.load.shape import Change
-    from penstock.server.changes.kind import Want
+    from penstock.server.changes.kind import TableRequest
     from penstock.server.connect.connection import Connection
 
 
 class TableKind(Kind, Protocol):
     """A kind of change that a load makes at its tables. Methods raise TargetError, ServerError.
 
-    `deed` is what is done, for messages about locks. A kind that `keeps_records` may find a record of its own, whose
-    rebuild was begun: it knows how the thing was before.
+    If a kind `keeps_records`, a record of the same object whose rebuild has begun is kept: only that record has the
+    original state.
     """
 
     @property
-    def deed(self) -> str:
-        """Return what is done to the table."""
+    def activity(self) -> str:
+        """Return the change as a verb and its object, for messages about locks."""
 
     @property
     def keeps_records(self) -> bool:
-        """Return whether an earlier record of the same thing is kept."""
+        """Return whether an earlier record of the same object is kept."""
 
-    def find(self, connection: Connection, want: Want) -> Sequence[Change]:
-        """Return what a load is to change at a table."""
+    def find(self, connection: Connection, request: TableRequest) -> Sequence[Change]:
+        """Return the changes that a load will make at a table."""
 
     def announce(self, changes: Sequence[Change]) -> str | None:
-        """Return what the user is told before changes are made, None for nothing."""
+        """Return the notice to show before changes are made, None for no notice."""
 
     def apply(self, connection: Connection, target_oid: int, changes: Sequence[Change]) -> None:
         """Make the changes, in the caller's transaction."""

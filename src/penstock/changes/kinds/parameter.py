@@ -1,4 +1,4 @@
-"""Parameters of a group of Amazon RDS, changed at once; RDS takes seconds to apply them, which is waited for."""
+"""Changes the parameters of a group of Amazon RDS, and waits the seconds until RDS has applied them."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ APPLY_LOOK_S = 2.0
 
 
 class ParameterGroups(Protocol):
-    """What AWS tells of one server's parameter group, and does to it; methods raise AwsError."""
+    """The AWS API calls on one server's parameter group; methods raise AwsError."""
 
     def describe(self, *, is_brief: bool = False) -> AttachedGroup:
-        """Return the group that is attached now; `is_brief`: with no more than its state."""
+        """Return the group that is attached now; `is_brief`: only its state."""
 
     def read_values(self, group: AttachedGroup) -> dict[str, str]:
-        """Return the parameters that are set in the group, those at their defaults left out."""
+        """Return the parameters that are set in the group, without those that have their defaults."""
 
     def write(self, group: AttachedGroup, values: Mapping[str, str | None]) -> None:
-        """Set dynamic parameters, None to their defaults, at once."""
+        """Set dynamic parameters with immediate effect; None resets one to its default."""
 
     def read_tags(self, group: AttachedGroup) -> dict[str, str]:
         """Return the group's tags."""
 
     def write_tags(self, group: AttachedGroup, tags: Mapping[str, str]) -> None:
-        """Add tags, or give them another value."""
+        """Add tags, or change their values."""
 
     def remove_tags(self, group: AttachedGroup, keys: Sequence[str]) -> None:
         """Remove tags."""
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
 
 
 @dataclass(kw_only=True)
 class Parameters:
-    """One look at a group; see Applier. `changed` is the group that is meant, None for the one that is attached."""
+    """Sets parameters of one group; see Applier. `changed` is the group to use, None for the one that is attached."""
 
     connection: Connection
     groups: ParameterGroups
@@ -68,12 +68,12 @@ class Parameters:
 
     @property
     def group(self) -> AttachedGroup:
-        """Return the group that is meant."""
+        """Return the group to use."""
         return self.changed or self.attached
 
     @property
     def is_attached(self) -> bool:
-        """Return whether that is the one that is attached."""
+        """Return whether the group to use is the one that is attached."""
         return self.group.name == self.attached.name
 
     def identify(self) -> ServerIdentity:
@@ -104,9 +104,9 @@ class Parameters:
         )
 
     def apply(self, texts: Mapping[str, str | None], values: Mapping[str, str]) -> None:
-        """Set parameters; what becomes of a group that is attached no more shows in no server, and is not waited for.
+        """Set parameters, and wait until the server has them if the group is still attached.
 
-        A parameter at its default becomes what it was.
+        A parameter without a text is reset; its expected value is that of `values`.
         """
         if not texts:
             return
@@ -121,7 +121,7 @@ class Parameters:
         while True:
             state = self.groups.describe(is_brief=True).apply_state
             unchanged = find_unchanged(self.connection, wanted)
-            # What waits for a reboot is somebody else's: ours are dynamic.
+            # Only static parameters wait for a reboot, and penstock changes dynamic ones only.
             if state in ("in-sync", "pending-reboot", None) and not unchanged:
                 return
             if self.clock() - began_s > _APPLY_TIMEOUT_S or state == "failed-to-apply":
@@ -134,8 +134,8 @@ class Parameters:
             self.sleep(APPLY_LOOK_S)
 
     def describe_foreign(self, hold: Hold, changes: Sequence[Change]) -> str:  # noqa: ARG002 (see Applier)
-        place = "another instance" if hold.server is None else hold.server.resource_id
+        instance = "another instance" if hold.server is None else hold.server.resource_id
         return (
-            f"lease {hold.holder_id} in group {self.group.name} was taken on {place}, this is "
+            f"lease {hold.holder_id} in group {self.group.name} was taken on {instance}, this is "
             f"{self.group.resource_id}: restore it there, or with --forget here"
         )

@@ -1,4 +1,4 @@
-"""In which order, by how many sessions and with how much memory indexes are rebuilt. Pure."""
+"""Decides the order, the number of sessions and the memory for rebuilding indexes. Pure."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from penstock.model.load.shape import Change
-    from penstock.server.changes.parts import Place
+    from penstock.server.changes.parts import PartId
 
-# One sort uses this well; more gains little (postgresql.org/docs/current/runtime-config-resource.html).
+# Memory for one sort; more makes it little faster (postgresql.org/docs/current/runtime-config-resource.html).
 _WANTED_MEMORY_BYTES = GIB
-# Of a machine's memory, what all rebuilding sessions may take together: the rest is the server's and the cache.
+# All rebuilding sessions together take 1/4 of the machine's memory; the server and the page cache need the rest.
 _MEMORY_SHARE = 4
 _LEAST_MEMORY_BYTES = 64 * MIB
 
-# What a row costs in an index of another kind, a btree's row being 1 (benchmarks/rebuild_schedules.py).
+# The cost of a row in an index of each method, relative to btree (benchmarks/rebuild_schedules.py).
 _METHOD_COSTS = {"btree": 1.0, "hash": 0.8, "gin": 4.0, "gist": 5.0, "spgist": 4.0, "brin": 0.2}
-# Comparing texts by a collation of a language takes longer than comparing numbers.
+# The cost of a text relative to a number: comparing texts by a language's collation takes longer.
 _TEXT_COST = 2.0
 _TEXT_TYPES = ("text", "character varying", "character", "citext", "name")
 
-# Where the server's CPUs cannot be seen, and for a repair, of which nobody waits for the last second.
+# The number of CPUs to assume if the server runs on another machine, and for a repair, which need not be as fast.
 _UNKNOWN_CPUS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuildPlan:
-    """How many sessions rebuild at once; for each, how many parallel workers and how much maintenance_work_mem."""
+    """The number of sessions that rebuild at once, and the parallel workers and maintenance_work_mem of each."""
 
     sessions: int
     workers: int
@@ -41,8 +41,8 @@ class RebuildPlan:
 def plan_rebuild(count: int, *, cpu_count: int | None = None, memory_bytes: int | None = None) -> RebuildPlan:
     """Return how `count` indexes are rebuilt.
 
-    A session for each CPU, each with one index at a time: parallel workers pay where there are fewer indexes than CPUs.
-    `cpu_count` and `memory_bytes` are the server's, None where they are not known.
+    There is one session for each CPU, each building one index at a time. Parallel workers are used only if there are
+    fewer indexes than CPUs. `cpu_count` and `memory_bytes` are the server's, None if they are not known.
     """
     cpus = cpu_count or _UNKNOWN_CPUS
     sessions = max(1, min(count, cpus))
@@ -53,9 +53,9 @@ def plan_rebuild(count: int, *, cpu_count: int | None = None, memory_bytes: int 
 
 
 def order_by_cost(changes: Iterable[Change], sizes: Mapping[int, int] | None = None) -> list[Change]:
-    """Return indexes with the one that takes longest first, so that no session ends with a long one alone.
+    """Return indexes in order of cost, the most expensive first, so that no session builds a long one at the end alone.
 
-    `sizes` are those of the tables at which they are, by oid; without them all are at tables of one size.
+    `sizes` are the bytes of their tables by OID; if it is None, all tables count as equally large.
     """
 
     def cost(change: Change) -> float:
@@ -64,26 +64,26 @@ def order_by_cost(changes: Iterable[Change], sizes: Mapping[int, int] | None = N
     return sorted(changes, key=lambda change: (-cost(change), change.number))
 
 
-def order_by_depth(changes: Iterable[Change], parents: Mapping[Place, Place | None]) -> list[Change]:
-    """Return what is attached to others before these; `parents` are the places of those, by its own place."""
+def order_by_depth(changes: Iterable[Change], parents: Mapping[PartId, PartId | None]) -> list[Change]:
+    """Return each index after all that are attached to it; `parents` has the id of the parent of each id."""
 
     def depth(change: Change) -> int:
-        place: Place | None = (change.relation_oid, change.name)
+        part_id: PartId | None = (change.relation_oid, change.name)
         found = 0
-        while place is not None and found <= len(parents):
-            place, found = parents.get(place), found + 1
+        while part_id is not None and found <= len(parents):
+            part_id, found = parents.get(part_id), found + 1
         return found
 
     return sorted(changes, key=lambda change: -depth(change))
 
 
 def estimate_cost(change: Change) -> float:
-    """Return what an index costs to make for each row, as compared with others."""
+    """Return the relative cost of an index for each row of its table."""
     cost = _METHOD_COSTS.get(change.record.get("method", "btree"), 2.0)
-    # The row's own header and pointer, as an index tuple has them.
+    # 16 bytes for the header and the line pointer of an index tuple.
     cost *= 16 + int(change.record.get("width_bytes", 8))
     types = change.record.get("columns", {}).values()
     if any(type_name.startswith(_TEXT_TYPES) for type_name in types):
         cost *= _TEXT_COST
-    # A condition leaves out rows, nobody knows how many.
+    # A partial index has fewer rows; their number is unknown, so half of them are assumed.
     return cost * 0.5 if " WHERE " in str(change.record.get("index", {}).get("body", "")) else cost

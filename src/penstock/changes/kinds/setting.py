@@ -1,7 +1,7 @@
-"""Settings of the server: what restores them is the text that each had, wherever they are set.
+"""Changes settings of the server, in postgresql.auto.conf or a parameter group, and restores the text of each.
 
-All settings are set before one wait for the server's reload. The texts are what is restored. A text that is neither the
-prior one nor the one that was set was written by somebody else, and stays.
+All settings are set before one wait for the server's reload. If a text is neither the prior one nor the one that was
+set, somebody else has written it, and it stays.
 """
 
 from __future__ import annotations
@@ -48,25 +48,25 @@ class Applier(Protocol):
         """Return which server this is."""
 
     def read_facts(self) -> SettingsFacts:
-        """Return what decides about settings, but for what a load is expected to write."""
+        """Return the facts that decide about settings, except the WAL that a load is expected to write."""
 
     def read_lines(self) -> dict[str, str]:
         """Return the texts that are set there now, by name."""
 
     def to_text(self, name: str, value: float) -> str:
-        """Return a number in pg_settings' unit as it is written there."""
+        """Return the text to set for a number in pg_settings' unit."""
 
     def refuse_line(self, name: str, text: str) -> None:
         """Raise TargetError for a text that could not be restored."""
 
     def apply(self, texts: Mapping[str, str | None], values: Mapping[str, str]) -> None:
-        """Set settings, None to take a line out, and wait until the server has all that is set.
+        """Set settings, and wait until the server has their values; None removes a line.
 
-        `values` are what settings without a line become, in pg_settings' unit.
+        `values` are the expected values of settings without a line, in pg_settings' unit.
         """
 
     def describe_foreign(self, hold: Hold, changes: Sequence[Change]) -> str:
-        """Return what a lease of another server means."""
+        """Return a message about a lease that was taken on another server."""
 
 
 class Settings:
@@ -80,7 +80,7 @@ class Settings:
         return change.kind == SETTING
 
     def plan(self, decision: SettingsDecision, holder_id: str) -> list[Change]:
-        """Return the records of what is to be changed. Raises TargetError for a text that could not be restored."""
+        """Return the records of the changes to make. Raises TargetError for a text that could not be restored."""
         lines = self._applier.read_lines()
         changes = []
         for each in decision.leased:
@@ -100,14 +100,14 @@ class Settings:
         return changes
 
     def apply(self, context: Context, changes: Sequence[Change]) -> list[SettingResult]:
-        """Set what is written down, if it has the prior text still. Raises TargetError, ServerError, AwsError."""
+        """Set the recorded settings that still have their prior text. Raises TargetError, ServerError, AwsError."""
         lines = self._applier.read_lines()
         notes = {change.name: _refuse_apply(change, lines.get(change.name)) for change in changes}
         texts = {change.name: change.record["wanted"] for change in changes if notes[change.name] is None}
         return self._set(context.connection, texts, changes, {name: note for name, note in notes.items() if note})
 
     def restore(self, context: Context, changes: Sequence[Change], done: Restored) -> Sequence[Change]:
-        """Set the texts that were; return the changes, whose records can go. Raises as `apply`."""
+        """Set the prior texts; return the changes, whose records can be removed. Raises as `apply`."""
         self._refuse_rights(changes)
         lines = self._applier.read_lines()
         notes = {change.name: refuse_restore(change, lines.get(change.name)) for change in changes}
@@ -123,7 +123,7 @@ class Settings:
 
     def _refuse_rights(self, changes: Sequence[Change]) -> None:
         facts = self._applier.read_facts()
-        # What is wanted in a parameter group AWS allows or denies.
+        # AWS checks the rights on a parameter group.
         names = [] if facts.group else sorted(change.name for change in changes if change.name in LEASABLE)
         if names and (missing := missing_grants(facts, names)):
             raise TargetError("the role lacks privileges to restore settings", hint=" ".join(missing))
@@ -138,7 +138,7 @@ class Settings:
         before = read_settings(connection)
         for name, text in texts.items():
             _log.info("changing %s to %s", name, text or "no line")
-        # Also if there is no text to set: a killed process may have set one without waiting for the reload.
+        # Apply even if there is no text to set: a killed process may have set one without waiting for the reload.
         self._applier.apply(texts, {change.name: change.record["value"] for change in changes})
         after = read_settings(connection)
         return [
@@ -154,9 +154,9 @@ class Settings:
 
 
 def refuse_restore(change: Change, line: str | None) -> str | None:
-    """Return why a setting stays as it is, None if it is to have its prior text again; `line` is what it has now.
+    """Return why a setting is not restored, None if its prior text should be set; `line` is its present text.
 
-    Only numbers are restored, since other roles may have written the record.
+    Only numbers are restored, since another role may have written the record.
     """
     prior = change.record.get("prior")
     if line == prior:
@@ -169,7 +169,7 @@ def refuse_restore(change: Change, line: str | None) -> str | None:
 
 
 def _refuse_apply(change: Change, line: str | None) -> str | None:
-    """Return why a setting is not set, None if it is, "" if it was already."""
+    """Return why a setting is not set: None if it should be set, "" if it has the wanted text already."""
     if line == change.record["wanted"]:
         return ""
     return None if line == change.record["prior"] else _found(line)
@@ -210,7 +210,7 @@ class AlterSystem:
         for name, text in texts.items():
             alter_system(self._connection, name, text)
         reload(self._connection)
-        # A line that was removed leaves the value to the server's other files.
+        # If a line was removed, the server's other files decide the value: it is not checked.
         wanted = {name: parse_value(name, text) for name, text in texts.items() if text is not None}
         unchanged = find_unchanged(self._connection, wanted)
         if unchanged:
@@ -224,7 +224,7 @@ class AlterSystem:
         texts = {change.name: change.record.get("prior") for change in changes}
         undo = [
             f"ALTER SYSTEM RESET {name};" if text is None else f"ALTER SYSTEM SET {name} = '{text}';"
-            # The user may run these statements: they do no more than restoring would.
+            # The user may copy these statements, so they contain only what restoring would set.
             for name, text in ((name, texts.get(name)) for name in hold.names if name in LEASABLE)
             if text is None or is_sound(name, text)
         ]

@@ -1,4 +1,4 @@
-"""What one ALTER TABLE changes and another one restores, one by one."""
+"""The kinds of change that one ALTER TABLE makes and another one restores, each in its own transaction."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from penstock.changes.context import Context, Restored
     from penstock.model.load.shape import Change, RepairAction
-    from penstock.server.changes.kind import TableSwitch, Want
+    from penstock.server.changes.kind import TableRequest, TableSwitch
     from penstock.server.connect.connection import Connection
 
 
@@ -20,24 +20,25 @@ class Switch:
     """The kind of change of a TableSwitch; see TableKind."""
 
     switch: TableSwitch
-    # If a thing is as its record has it, its load was killed before the change, and it may have been set since.
+    # If the object is unchanged, the load that wrote the record was killed before it made the change. Somebody may have
+    # changed the object since then, so the record is replaced.
     keeps_records: ClassVar[bool] = False
 
     @property
-    def deed(self) -> str:
+    def activity(self) -> str:
         return f"disable {self.switch.name}"
 
     def handles(self, change: Change) -> bool:
         return change.kind == self.switch.name
 
-    def find(self, connection: Connection, want: Want) -> Sequence[Change]:
-        return self.switch.find(connection, want)
+    def find(self, connection: Connection, request: TableRequest) -> Sequence[Change]:
+        return self.switch.find(connection, request)
 
     def announce(self, changes: Sequence[Change]) -> str:
         words = ", ".join(dict.fromkeys(map(self.switch.words, changes)))
         return f'disabling at "{changes[0].target}", to be restored after the load: {words}'
 
-    def apply(self, connection: Connection, target_oid: int, changes: Sequence[Change]) -> None:  # noqa: ARG002 (others' whole table)
+    def apply(self, connection: Connection, target_oid: int, changes: Sequence[Change]) -> None:  # noqa: ARG002 (see TableKind)
         self.switch.apply(connection, changes)
 
     def restore(self, context: Context, changes: Sequence[Change], done: Restored) -> Sequence[Change]:

@@ -1,4 +1,4 @@
-"""A place for temporary work: a tablespace, and the setting that names it, until somebody removes it."""
+"""The temp place: a tablespace for temporary work and the setting that names it, until a user removes them."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ if TYPE_CHECKING:
 
 TEMP_PLACE = "temp place"
 
-# Of what lies in a tablespace that is to be dropped.
+# The most objects to list that are in a tablespace that should be dropped.
 _LISTED = 10
 _WANTED = (TABLESPACE,)
 _RELOAD = "SELECT pg_catalog.pg_reload_conf()"
 
 
 class TempPlace:
-    """The place of a server; see Kind. Which statements were run is not recorded: the catalogue shows it."""
+    """The temp place of a server; see Kind. The catalogue shows which statements were run, so no record says it."""
 
     def handles(self, change: Change) -> bool:
         return change.kind == TEMP_PLACE
 
     def plan(self, connection: Connection, placement: Placement) -> list[str]:
-        """Return what is still to be run. Raises TargetError if somebody else has changed the setting."""
+        """Return the statements still to be run. Raises TargetError if somebody else has changed the setting."""
         statements = [grant_statement(placement.granted)]
         if find_tablespace(connection) is None:
             statements.insert(0, create_statement(placement.location))
@@ -62,7 +62,7 @@ class TempPlace:
         return [*statements, *([_RELOAD] if placement.scope.kind == "server" else [])]
 
     def apply(self, context: Context, placement: Placement) -> PlaceReport:
-        """Run what is missing, and prove that temporary work goes there. Raises TargetError, ServerError."""
+        """Run the missing statements, and check that temporary work goes there. Raises TargetError, ServerError."""
         connection = context.connection
         statements = self.plan(connection, placement)
         for statement in statements:
@@ -79,7 +79,7 @@ class TempPlace:
         return PlaceReport(placement=placement, statements=tuple(statements))
 
     def refuse_permanent(self, context: Context) -> None:
-        """Raise TargetError if tables or indexes lie in the tablespace, which dropping it would need moved."""
+        """Raise TargetError if tables or indexes are in the tablespace: they must be moved before it can be dropped."""
         found = find_tablespace(context.connection)
         if found is not None:
             occupants = find_occupants(_connect(context), context.connection, found.oid)
@@ -99,14 +99,14 @@ class TempPlace:
 
 
 def make_change(placement: Placement, holder_id: str) -> Change:
-    """Return the record of a place."""
+    """Return the record of a temp place."""
     record = asdict(placement)
     del record["owner"], record["is_placed"]
     return server_change(TEMP_PLACE, TABLESPACE, record, holder_id)
 
 
 def read_placement(connection: Connection, change: Change, *, is_placed: bool = False) -> Placement:
-    """Return what a record says. Raises TargetError for one that no superuser wrote: it names what will be run."""
+    """Return the placement of a record. Raises TargetError if no superuser wrote it: its values go into statements."""
     if not is_superuser(connection, change.owner):
         raise TargetError(
             f'the record of the place for temporary work was written by role "{change.owner}", which is no superuser',
@@ -142,13 +142,13 @@ def _undo(kind: TempPlace, context: Context, placement: Placement) -> PlaceRepor
         run.append(_run(context, setting_statement(placement.scope, placement.prior)))
     elif current != placement.prior:
         left.append(f"{SETTING} of {placement.scope} is {spell_setting(current)} now")
-    # Of a role that has another name by now, say.
+    # Another role or database may name the tablespace, for example a role that was renamed.
     left += [f"{SETTING} of {whose} names it still" for whose in find_naming(connection, TABLESPACE)]
     if placement.scope.kind == "server":
-        # Also if nothing was set: a killed process may not have waited for the reload.
+        # Reload even if nothing was set: a killed process may not have waited for the reload.
         run.append(_run(context, _RELOAD))
     if found is not None:
-        # Checked after the setting is restored: sessions that spill all the time then stop using the tablespace.
+        # Check after the setting is restored: sessions that write temporary files all the time then stop using it.
         _refuse_temporary(context, found, placement)
         run.append(_run(context, DROP))
     return PlaceReport(placement=placement, statements=tuple(run), left=tuple(left))

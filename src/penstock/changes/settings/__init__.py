@@ -1,4 +1,4 @@
-"""What settings help for the length of a load: profiles as data, and what is decided about them. Pure.
+"""Decides which settings to change during a load. Pure.
 
-profiles.py says what is changed (model/refusals.py what never is); values.py and decide.py decide.
+profiles.py lists the settings (model/refusals.py those that are never changed); values.py and decide.py decide.
 """

@@ -1,4 +1,4 @@
-"""Profile and facts → what would be changed, what is left out, and why. Pure."""
+"""Decides from a profile and the server's facts what to change, what to skip, and why. Pure."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ if TYPE_CHECKING:
 
     from penstock.model.server.settings import Backend, Profile, ProfileValue, SettingsFacts
 
-# Values that no file changes: given when the server was started, or computed by it.
+# Sources that override the server's files, so ALTER SYSTEM has no effect.
 _FIXED_SOURCES = {
     "command line": "it is set on the server's command line, which ALTER SYSTEM does not change",
     "environment variable": "it is set in the server's environment, which ALTER SYSTEM does not change",
     "override": "the server computes it",
 }
 
-# Of less than this, a load writes no more WAL than a default server's max_wal_size leaves room for.
+# A load of fewer bytes writes less WAL than the default max_wal_size leaves room for.
 _LEAST_LOAD_BYTES = 256 * 1024 * 1024
 
 
 def is_too_small(size_bytes: int | None) -> bool:
-    """Whether a load gains nothing from fewer checkpoints, by the size of its objects as stored; None is unknown."""
+    """Whether a load is too small to gain from fewer checkpoints; the size is that of its stored objects, or None."""
     return size_bytes is not None and size_bytes < _LEAST_LOAD_BYTES
 
 
 def choose_auto(decision: SettingsDecision, facts: SettingsFacts) -> str | None:
-    """Return why `--settings auto` changes nothing, None where it does."""
+    """Return why `--settings auto` changes nothing, None if it changes settings."""
     if not decision.leased:
         return "there is nothing to change"
     if decision.obstacle is not None:
@@ -49,7 +49,7 @@ def choose_auto(decision: SettingsDecision, facts: SettingsFacts) -> str | None:
 
 
 def pays(decision: SettingsDecision, facts: SettingsFacts) -> bool:
-    """Whether WAL alone would trigger a checkpoint during a load that nobody changes settings for."""
+    """Whether the WAL of the load would trigger a checkpoint if settings were not changed."""
     change = next((change for change in decision.leased if change.name == "max_wal_size"), None)
     if change is None or facts.expected_wal_bytes is None:
         return False
@@ -57,7 +57,7 @@ def pays(decision: SettingsDecision, facts: SettingsFacts) -> bool:
 
 
 def decide(profile: Profile, facts: SettingsFacts) -> SettingsDecision:
-    """Return what a profile comes to on a server. Nothing is ever lowered."""
+    """Return which settings of a profile to change on a server. No setting is lowered."""
     changes: list[SettingChange] = []
     skips: list[SettingSkip] = []
     for value in profile.values:
@@ -109,7 +109,7 @@ def _decide_value(value: ProfileValue, facts: SettingsFacts) -> SettingChange | 
 
 
 def _find_held(changes: Sequence[SettingChange], facts: SettingsFacts) -> str | None:
-    """Return who has given one of the settings another value; several may want the same one."""
+    """Return which lease has given one of the settings another value; leases may share equal values."""
     for change in changes:
         value, who = facts.held.get(change.name, (change.value, ""))
         if abs(value - change.value) > 1e-9:
@@ -121,7 +121,7 @@ def _find_held(changes: Sequence[SettingChange], facts: SettingsFacts) -> str | 
 def _max_wal_size(facts: SettingsFacts) -> tuple[float, str]:
     """Return max_wal_size in MB, and what decided it."""
     if facts.wal_free_bytes is None:
-        # Without a look at the volume no more than the least that helps.
+        # The free space is not known, so choose the smallest value that helps.
         return LEAST_WAL_MB, "4GB, as the free space on the WAL's volume is not known"
     room_mb = int(facts.wal_free_bytes * WAL_SHARE_OF_FREE / WAL_UNIT_BYTES)
     free = format_bytes(facts.wal_free_bytes)
@@ -140,7 +140,7 @@ def _max_wal_size(facts: SettingsFacts) -> tuple[float, str]:
 
 
 def _notes(changes: list[SettingChange], facts: SettingsFacts) -> list[str]:
-    """Return what whoever raises max_wal_size should know."""
+    """Return what the user should know before max_wal_size is raised."""
     change = next((change for change in changes if change.name == "max_wal_size"), None)
     if change is None:
         return []
@@ -161,7 +161,7 @@ def _notes(changes: list[SettingChange], facts: SettingsFacts) -> list[str]:
 
 
 def find_obstacle(facts: SettingsFacts, names: list[str]) -> tuple[Backend, str | None, str | None]:
-    """Return by what settings are changed, and why they cannot be, with the remedy."""
+    """Return how settings are changed on the server, why they cannot be changed if so, and the remedy."""
     if has_parameter_group(facts):
         obstacle, remedy = _find_group_obstacle(facts)
         return "parameter-group", obstacle, remedy
@@ -208,7 +208,7 @@ def _find_group_obstacle(facts: SettingsFacts) -> tuple[str | None, str | None]:
 
 
 def _find_manager(facts: SettingsFacts) -> tuple[str, str] | None:
-    """Return who else changes the server's settings, and how they are changed there."""
+    """Return what else manages the server's settings, and how to change them there."""
     if facts.flavour.kind not in ("postgresql", "citus"):
         return f"{facts.flavour.name} does not allow ALTER SYSTEM", "Change settings with the service's own tools."
     if facts.managers:
@@ -220,13 +220,13 @@ def _find_manager(facts: SettingsFacts) -> tuple[str, str] | None:
 
 
 def missing_grants(facts: SettingsFacts, names: list[str]) -> list[str]:
-    """Return the statements that give the role what it lacks for a lease on settings."""
+    """Return the statements that grant the role what it lacks to change settings."""
     rights = facts.rights
     user = _quote(rights.user)
     refused = [name for name in names if (state := facts.setting(name)) is None or not state.may_alter_system]
     grants = []
     if refused and facts.version_num < 150_000:
-        # ALTER SYSTEM is the superusers' alone.
+        # Only superusers may use ALTER SYSTEM.
         return [
             f"Before PostgreSQL 15 only a superuser may use ALTER SYSTEM: run ALTER ROLE {user} SUPERUSER, or as one."
         ]
@@ -245,5 +245,5 @@ def missing_grants(facts: SettingsFacts, names: list[str]) -> list[str]:
 
 
 def _quote(name: str) -> str:
-    """Return an identifier as SQL has it, always quoted."""
+    """Return an identifier in double quotes, as in SQL."""
     return '"' + name.replace('"', '""') + '"'

@@ -1,4 +1,4 @@
-"""Profiles: settings that help a kind of work, each with its reason and its source. Data. Pure."""
+"""Profiles: the settings that help a kind of work, with the reason and source of each. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from penstock.model.server.inspection import FlavourKind
 
-# Aurora's storage applies WAL itself: its instances write no pages at checkpoints.
+# Aurora is not in this list: its storage applies WAL, and its instances write no pages at checkpoints.
 _WITH_CHECKPOINTS: frozenset[FlavourKind] = frozenset(
     ("postgresql", "rds", "rds-cluster", "cloud-sql", "alloydb", "azure", "neon", "supabase", "citus")
 )
@@ -23,7 +23,8 @@ _ALL: frozenset[FlavourKind] = _WITH_CHECKPOINTS | {"aurora"}
 WAL_UNIT_BYTES = 1024 * 1024
 
 # WAL triggers a checkpoint after max_wal_size / (1 + checkpoint_completion_target): CalculateCheckpointSegments in
-# src/backend/access/transam/xlog.c. With a target of 0.9, this much makes room for a load without one.
+# src/backend/access/transam/xlog.c. With a target of 0.9,
+# the expected WAL times this leaves room for a load without a checkpoint.
 WAL_FACTOR = 1.9
 
 LEAST_WAL_MB = 4 * 1024
@@ -82,8 +83,8 @@ BULK_LOAD = Profile(
 
 PROFILES: Mapping[str, Profile] = MappingProxyType({BULK_LOAD.name: BULK_LOAD})
 
-# What `penstock settings apply NAME=VALUE` takes: numbers, changed by a reload. No text is
-# among them that a server would run, so that a lease can do no more than these.
+# The settings that `penstock settings apply NAME=VALUE` takes: numbers that a reload changes. None of them is a command
+# that the server would run, so that a forged record can do no more than set these.
 LEASABLE: Mapping[str, str] = MappingProxyType(
     {
         "max_wal_size": "MB",
@@ -102,7 +103,7 @@ def find_profile(name: str) -> Profile:
 
 
 def make_profile(wanted: Mapping[str, float]) -> Profile:
-    """Return a profile of values that were asked for by name, in pg_settings' units."""
+    """Return a profile of the values given by name, in pg_settings' units."""
     return Profile(
         name="as requested",
         summary="settings given by name",

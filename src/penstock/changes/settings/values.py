@@ -1,4 +1,4 @@
-"""Values of the settings that leases change: as users write them, as numbers, as ALTER SYSTEM has them. Pure."""
+"""Converts values of settings between users' text, numbers, and the text of ALTER SYSTEM or RDS. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.model.refusals import refuse_value
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# How many of a setting's units a written unit is: those of PostgreSQL (memory_unit_conversion_table and
+# The factor from each unit that a user may write to the setting's unit; PostgreSQL's (memory_unit_conversion_table and
 # time_unit_conversion_table in src/backend/utils/misc/guc.c).
 _FACTORS = {
     "MB": {"": 1.0, "B": 1 / 1024**2, "kB": 1 / 1024, "MB": 1.0, "GB": 1024.0, "TB": 1024.0 * 1024},
@@ -20,7 +20,7 @@ _FACTORS = {
     "": {"": 1.0},
 }
 
-# What the server allows of each.
+# The least and greatest value that the server allows.
 _RANGES = {
     "max_wal_size": (2, 2_147_483_647),
     "min_wal_size": (2, 2_147_483_647),
@@ -34,7 +34,7 @@ _NUMBER = re.compile(r"(\d+(?:\.\d*)?|\.\d+) *([A-Za-z]*)")
 def parse_assignments(texts: Iterable[str]) -> dict[str, float]:
     """Return the settings of NAME=VALUE words as numbers in pg_settings' units.
 
-    Raises UsageError, for what is never set with the reason.
+    Raises UsageError; for a setting that penstock never changes it gives the reason.
 
     >>> parse_assignments(["max_wal_size=8GB", "checkpoint_timeout=30min"])
     {'max_wal_size': 8192.0, 'checkpoint_timeout': 1800.0}
@@ -66,7 +66,7 @@ def parse_value(name: str, text: str) -> float:
             f'invalid value "{text}" for {name}', hint=f"Write a number{f' and a unit: {units}' if units else ''}."
         )
     value = float(match[1]) * factors[match[2]]
-    # As the server rounds it.
+    # Round as the server does.
     value = float(round(value)) if LEASABLE[name] else value
     low, high = _RANGES[name]
     if not low <= value <= high:
@@ -75,7 +75,7 @@ def parse_value(name: str, text: str) -> float:
 
 
 def to_text(name: str, value: float) -> str:
-    """Return a number in pg_settings' unit as ALTER SYSTEM has it.
+    """Return the text for ALTER SYSTEM of a number in pg_settings' unit.
 
     >>> to_text("max_wal_size", 8192), to_text("checkpoint_completion_target", 0.9)
     ('8192MB', '0.9')
@@ -85,7 +85,7 @@ def to_text(name: str, value: float) -> str:
 
 
 def write_number(_: str, value: float) -> str:
-    """Return a setting as a parameter group has it: a number in pg_settings' unit.
+    """Return the text for a parameter group of a number in pg_settings' unit: the number alone.
 
     >>> write_number("checkpoint_timeout", 1800.0)
     '1800'
@@ -94,7 +94,7 @@ def write_number(_: str, value: float) -> str:
 
 
 def show(value: str, unit: str | None) -> str:
-    """Return pg_settings' value and unit as SHOW has them, more or less.
+    """Return a value and unit of pg_settings in the largest unit without a fraction, much as SHOW does.
 
     >>> show("8192", "MB"), show("1800", "s"), show("16384", "8kB"), show("0.9", None)
     ('8GB', '30min', '128MB', '0.9')
@@ -120,7 +120,7 @@ _MEMORY: tuple[tuple[str, int | None], ...] = (("kB", 1024), ("MB", 1024), ("GB"
 
 
 def is_sound(name: str, text: str) -> bool:
-    """Whether a stored text may be given to ALTER SYSTEM: leases hold numbers only, whoever wrote them.
+    """Whether a recorded text may be given to ALTER SYSTEM: only a number of a leasable setting may.
 
     >>> is_sound("max_wal_size", "8GB"), is_sound("archive_command", "/bin/sh"), is_sound("max_wal_size", "x")
     (True, False, False)

@@ -1,4 +1,4 @@
-"""What a store of changes and holds can do."""
+"""The interface of a store of changes and holds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Store(Protocol):
-    """Changes and holds, by the session that has their locks. Each write is durable when it returns.
+    """Changes and holds, read and written by the session that has their locks. A write is durable when it returns.
 
     `oid` is a table, or SERVER. Methods raise ServerError, TargetError, AwsError.
     """
@@ -23,13 +23,13 @@ class Store(Protocol):
 
     @property
     def schema(self) -> str:
-        """Return the schema of the ledger; what restores a table's parts removes their records itself."""
+        """Return the schema of the ledger, for kinds that remove their records themselves."""
 
     def exists(self) -> bool:
-        """Return whether anything can have been written down; refuse a store that cannot be trusted."""
+        """Return whether the store exists; raise TargetError if it cannot be trusted."""
 
     def ensure(self) -> None:
-        """Create what changes are written into."""
+        """Create the store if it does not exist."""
 
     def read_changes(self, oid: int | None = None) -> list[Change]:
         """Return the changes at a table or the server, or all."""
@@ -38,7 +38,7 @@ class Store(Protocol):
         """Return the holds on a table or the server, or all, the oldest first."""
 
     def write(self, hold: Hold, changes: Sequence[Change], stale: Sequence[Change] = ()) -> None:
-        """Write a hold and changes, and remove those that are stale; all or nothing."""
+        """Write a hold and changes, and remove the `stale` changes; all or nothing."""
 
     def forget(self, oid: int, changes: Sequence[Change], holders: Sequence[str]) -> None:
         """Remove changes that were restored, and holds."""

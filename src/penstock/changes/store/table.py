@@ -1,6 +1,7 @@
 """Changes and holds in the tables of a ledger: that of the database that is loaded, or of database "postgres".
 
-What belongs to the whole server is in one database, whichever is loaded. Both are made and trusted as ledgers.
+Changes of the whole server are always in database "postgres", whichever database is loaded. Both ledgers are created
+and checked in the same way.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from penstock.model.load.shape import Change, Hold
     from penstock.server.connect.connection import Connection
 
-# Every cluster has it unless somebody dropped it.
+# Every cluster has this database unless somebody dropped it.
 SERVER_DATABASE = "postgres"
 
 
@@ -65,6 +66,6 @@ class TableStore:
     def _writing(self, oid: int) -> Iterator[None]:
         with in_transaction(self.connection, "recording changes"):
             if oid == SERVER:
-                # Off would let a crash lose the record and keep the change; a standby's answer is not waited for.
+                # With off, a crash could lose the record and keep the change. Do not wait for standbys.
                 self.connection.execute("SET LOCAL synchronous_commit = 'local'")
             yield

@@ -1,7 +1,8 @@
 """Changes and holds as tags of a parameter group of Amazon RDS, which may serve several instances and outlive them.
 
-RDS has tags of letters, digits, blanks and _ . : / = + - @, of 128 characters the key and 256 the value. A holder is
-alive while its session has an advisory lock at its instance: each sees the others' tags, and not their locks.
+In RDS, tags consist of letters, digits, blanks and _ . : / = + - @; a key has at most 128 characters and a value 256. A
+holder is alive while its session has an advisory lock at its instance. Instances that share a group see each other's
+tags, but not each other's locks.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ if TYPE_CHECKING:
 
 _HOLD = "penstock:lease:"
 _NAMES = "penstock:names:"
-# The kind of the change, its name, and its record.
+# The kind and the name of the change follow in the key; its record is the value.
 _CHANGE = "penstock:change:"
 
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 
-# So that all words of a hold fit.
+# The most characters of a word, so that all words of a hold fit into a value.
 _WORD_LENGTH = 56
 
 _FORBIDDEN = re.compile(r"[^A-Za-z0-9_.:/@-]")
@@ -39,13 +40,13 @@ class Tags(Protocol):
     """The tags of one resource; methods raise AwsError."""
 
     def exists(self) -> bool:
-        """Return whether the resource can have any."""
+        """Return whether the resource can have tags."""
 
     def read(self) -> dict[str, str]:
-        """Return them."""
+        """Return the tags."""
 
     def write(self, tags: Mapping[str, str]) -> None:
-        """Add tags, or give them another value."""
+        """Add tags, or change their values."""
 
     def remove(self, keys: Sequence[str]) -> None:
         """Remove tags."""
@@ -53,7 +54,7 @@ class Tags(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TagStore:
-    """The tags of a resource; see Store. `connection` has the holders' locks."""
+    """The tags of a resource; see Store. The holders' locks are looked up through `connection`."""
 
     connection: Connection
     tags: Tags
@@ -63,7 +64,7 @@ class TagStore:
         return self.tags.exists()
 
     def ensure(self) -> None:
-        """Create nothing: tags need nothing to be written into."""
+        """Do nothing: tags can be written at once."""
 
     def read_changes(self, oid: int | None = None) -> list[Change]:  # noqa: ARG002 (the server's alone)
         return read_changes(self.tags.read())
@@ -84,7 +85,7 @@ class TagStore:
             self.tags.remove([_change_key(change) for change in stale])
         self.tags.write(hold_tags(hold) | change_tags(changes))
 
-    def forget(self, oid: int, changes: Sequence[Change], holders: Sequence[str]) -> None:  # noqa: ARG002 (the server's)
+    def forget(self, oid: int, changes: Sequence[Change], holders: Sequence[str]) -> None:  # noqa: ARG002 (see Store)
         keys = [f"{head}{holder}" for holder in sorted(holders) for head in (_HOLD, _NAMES)]
         if keys := [*keys, *map(_change_key, changes)]:
             self.tags.remove(keys)
@@ -104,7 +105,7 @@ def hold_tags(hold: Hold) -> dict[str, str]:
 
 
 def change_tags(changes: Sequence[Change]) -> dict[str, str]:
-    """Return changes as tags; what is empty in a record stands for what was not there."""
+    """Return changes as tags; an empty text stands for None in a record."""
     return {_change_key(change): _join({**change.record, "by": change.load_id}) for change in changes}
 
 

@@ -1,4 +1,4 @@
-"""How a file's fields become a table's columns. Pure."""
+"""Maps a file's fields to a table's columns. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DEFAULT_PLACEHOLDER = "{default}"
 def name_created_columns(header: Sequence[str], job: TargetJob, *, uri: str) -> tuple[str, ...]:
     """Return the columns of a table made for this file: those that its header names, then those of --set.
 
-    Raises TargetError where what the user named cannot be a table's columns.
+    Raises TargetError if names of --columns or --set cannot be columns of a table.
     """
     given = (*(fold_name(name.strip()) for name in job.columns or ()), *job.set)
     for position, name in enumerate(given):
@@ -52,7 +52,7 @@ def name_created_columns(header: Sequence[str], job: TargetJob, *, uri: str) -> 
 
 
 def find_edge(probe: ProbeResult, *, job: TargetJob, table: TableFacts | None) -> Edge | None:
-    """Return how a file's names and its records differ by one field; `table` is that of files without names."""
+    """Return how names and records of a file differ by one field; `table` gives the names if the file has none."""
     header, shapes = probe.header, probe.shapes
     if job.columns is not None or header is None:
         names = job.columns if job.columns is not None or table is None else _columns_by_position(job, table)
@@ -67,7 +67,7 @@ def find_edge(probe: ProbeResult, *, job: TargetJob, table: TableFacts | None) -
 
 
 def edge_notice(edge: Edge | None, probe: ProbeResult, *, uri: str) -> Notice | None:
-    """Return a warning of a field that is dropped or named."""
+    """Return a warning about a field that is dropped, or named by penstock."""
     if edge is None:
         return None
     if edge == "row names":
@@ -80,7 +80,7 @@ def edge_notice(edge: Edge | None, probe: ProbeResult, *, uri: str) -> Notice | 
 
 
 def naming_notice(header: Sequence[str] | None, field_count: int, *, uri: str) -> Notice | None:
-    """Return a warning of created columns that the header does not name, or names otherwise."""
+    """Return a warning about created columns whose names are not those of the header."""
     if header is None:
         named = "column_1" if field_count == 1 else f"column_1 to column_{field_count}"
         hint = "Use --header if the first line names the columns; if it is data, name them with --columns."
@@ -96,7 +96,7 @@ def naming_notice(header: Sequence[str] | None, field_count: int, *, uri: str) -
 
 
 def is_skipped(field: str, name: str, job: TargetJob) -> bool:
-    """Whether --skip names a field of the header, as it stands there or as its column would be named."""
+    """Whether --skip names a field, either as in the header or by the name of its column."""
     return field in job.skip or name in job.skip
 
 
@@ -108,9 +108,9 @@ def map_columns(
     uri: str,
     edge: Edge | None = None,
 ) -> ColumnMap:
-    """Return where each field of a file goes, given its header (None: fields come in the order of the columns).
+    """Return the column of each field of a file with this header (None: fields are in the order of the columns).
 
-    Raises TargetError where names do not match, UsageError where an option names what is not there.
+    Raises TargetError if names do not match, UsageError if an option names a field that does not exist.
     """
     _check_constants(job, table)
     _check_force_null(job, table)
@@ -159,7 +159,7 @@ def _constant(value: str, *, uri: str) -> str | None:
 def _find_columns(
     names: Sequence[str], created: Sequence[str], *, kept: Sequence[int], table: TableFacts
 ) -> dict[int, Column | None]:
-    """Return the column of each field: the one that its name means or, for want of it, the one created for it."""
+    """Return the column of each field: the one that its name matches, or else the one with the name created for it."""
     found: dict[int, Column | None] = {}
     for index in kept:
         column = _find_column(names[index], table)
@@ -170,7 +170,7 @@ def _find_columns(
 
 
 def _find_column(name: str, table: TableFacts) -> Column | None:
-    """Return the column a header name means: the exact one, else the only one alike but for case and blanks."""
+    """Return the column with this name, else the only one that equals it without case and surrounding blanks."""
     if column := table.column(name):
         return column
     folded = name.strip().lower()
@@ -245,7 +245,7 @@ def _refuse_unknown(unknown: Sequence[str], *, table: TableFacts, uri: str, is_t
 
 
 def _refuse_unfit(columns: Sequence[str], *, job: TargetJob, table: TableFacts, uri: str) -> None:
-    """Refuse doubled and generated columns, and table columns that get no value from anywhere."""
+    """Refuse duplicate and generated columns, and columns of the table that would get no value."""
     for position, name in enumerate(columns):
         if name in columns[:position]:
             raise TargetError(f'column "{name}" appears twice in the file', detail=f"{uri} line 1.")

@@ -1,4 +1,4 @@
-"""Every object's first block held against the dialect that the first one's has told, before any row is loaded."""
+"""Compares the first block of every object with the dialect of the first object, before any row is loaded."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.loading.plan.columns import map_columns
 from penstock.loading.plan.plan import options_of, table_after_creation
 from penstock.server.connect.errors import find_hint
 
-# How far files are looked into: the dialect of each, where its columns go, or whether its first records have these.
+# How much of each file is checked: its dialect; also its columns; or also the field count of its first records.
 Depth = Literal["dialect", "columns", "records"]
 
 if TYPE_CHECKING:
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 def refuse_other_dialects(
     works: Sequence[ObjectWork], sources: SourceReader, warnings: WarningLog, *, depth: Depth = "columns"
 ) -> None:
-    """Raise DataError where an object could be meant otherwise than the first one, and no option says how.
+    """Raise DataError if an object seems to have another dialect than the first one, and no option names the dialect.
 
-    Raises SourceError for one that is JSON; TargetError or DataError for one whose header does not fit the table, or
-    with "records" one of whose first records does not. Warns of first lines that name a separator in all but the first.
+    Raises SourceError if an object is JSON; TargetError or DataError if its header, or with "records" one of its first
+    records, does not fit the table. Warns of first lines that name a separator, except in the first object.
 
-    Pipes are left to `refuse_other_pipe`: one may not be written before another is read.
+    `refuse_other_pipe` checks pipes: the writer of one may wait until another is read.
     """
     seen = [work for work in works if not _is_unseen(work)]
     for _, of_target in groupby(seen, key=lambda work: work.place):
@@ -42,9 +42,9 @@ def refuse_other_dialects(
 
 
 def refuse_other_pipe(work: ObjectWork, sources: SourceReader, warnings: WarningLog) -> None:
-    """Do the same for a pipe that is about to be read: nothing is committed before the end of what comes by pipes."""
+    """Check a pipe that is about to be read in the same way; rows of pipes are committed only at their end."""
     if _is_unseen(work):
-        # The header is mapped as the pipe is read.
+        # The header is mapped to columns when the pipe is read.
         _look_at([work], sources, warnings, depth="dialect")
 
 
@@ -53,10 +53,10 @@ def _is_unseen(work: ObjectWork) -> bool:
 
 
 def map_object(header: Sequence[str] | None, target: TargetPlan, *, uri: str) -> ColumnMap:
-    """Return where the fields of one object go, by its own header.
+    """Return the columns of the fields of one object, by its own header.
 
-    Raises TargetError if they do not fit the table, DataError if one statement takes on the records of all objects and
-    the first one has other columns.
+    Raises TargetError if they do not fit the table, DataError if rows are staged, so that one statement moves the rows
+    of all objects, and the first object has other columns.
     """
     column_map = map_columns(header, job=target.job, table=table_after_creation(target), uri=uri, edge=target.edge)
     if target.is_staged and set(column_map.columns) != set(target.column_map.columns):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from penstock.model.load.job import TargetJob
     from penstock.model.load.shape import Indexes
-    from penstock.server.changes.parts import ForeignKey, IndexPart, Place, TableParts
+    from penstock.server.changes.parts import ForeignKey, IndexPart, PartId, TableParts
 
 # If fewer stored bytes are loaded, dropping and rebuilding indexes saves little, and costs catalogue rows
 # (docs/decisions/0013).
@@ -84,7 +84,7 @@ def decide_parking(parts: TableParts, facts: ParkingFacts) -> Decision:
     parked: list[Part] = []
     kept: list[Part] = []
     for keys in group_families(parts.all_foreign_keys):
-        top, why = keys[0], why_keys[keys[0].place]
+        top, why = keys[0], why_keys[keys[0].part_id]
         is_own = top.relation_oid in tables
         if why is None and (is_own or (top.references_oid, top.references_index) in gone):
             parked_keys += keys
@@ -93,11 +93,11 @@ def decide_parking(parts: TableParts, facts: ParkingFacts) -> Decision:
             staying += keys
             kept.append(_key_note(keys, tables, why or ""))
     for indexes in group_families(parts.all_indexes):
-        why = why_indexes[indexes[0].place]
+        why = why_indexes[indexes[0].part_id]
         (parked if why is None else kept).append(_index_note(indexes, tables, why or ""))
     return Decision(
         plan=ParkingPlan(reason=reason, parked=tuple(parked), kept=tuple(kept), gain=_describe_gain(kept)),
-        indexes=tuple(part for part in parts.all_indexes if part.place in gone),
+        indexes=tuple(part for part in parts.all_indexes if part.part_id in gone),
         foreign_keys=tuple(parked_keys),
         staying=tuple(staying),
     )
@@ -111,25 +111,25 @@ def _describe_gain(kept: Iterable[Part]) -> str | None:
     return f"if no other session writes to the table, use --indexes rebuild: it builds {names} once, after the rows"
 
 
-def _all_stay(parts: Iterable[IndexPart | ForeignKey]) -> dict[Place, str | None]:
-    return {part.place: "" for part in parts}
+def _all_stay(parts: Iterable[IndexPart | ForeignKey]) -> dict[PartId, str | None]:
+    return {part.part_id: "" for part in parts}
 
 
-def _judge_foreign_keys(parts: TableParts, facts: ParkingFacts) -> dict[Place, str | None]:
+def _judge_foreign_keys(parts: TableParts, facts: ParkingFacts) -> dict[PartId, str | None]:
     """Return the reason why each foreign key stays, None if it is parked."""
-    judged: dict[Place, str | None] = {}
+    judged: dict[PartId, str | None] = {}
     for family in group_families(parts.all_foreign_keys):
         why = next(filter(None, (_why_foreign_key_stays(key, parts, facts) for key in family)), None)
-        judged.update((key.place, why) for key in family)
+        judged.update((key.part_id, why) for key in family)
     return judged
 
 
 def _judge_indexes(
-    parts: TableParts, facts: ParkingFacts, why_keys: Mapping[Place, str | None]
-) -> dict[Place, str | None]:
+    parts: TableParts, facts: ParkingFacts, why_keys: Mapping[PartId, str | None]
+) -> dict[PartId, str | None]:
     """Return the reason why each index stays, None if it is parked."""
     tables = parts.tables
-    judged: dict[Place, str | None] = {}
+    judged: dict[PartId, str | None] = {}
     for family in group_families(parts.all_indexes):
         reasons = (
             _why_index_stays(part, tables[part.facts.relation_oid], facts)
@@ -140,7 +140,7 @@ def _judge_indexes(
         why = next(filter(None, reasons), None)
         if why is None and facts.indexes == "auto" and any(part.refuses_rows for part in family):
             why = _KEEPS_UNIQUE
-        judged.update((part.place, why) for part in family)
+        judged.update((part.part_id, why) for part in family)
     return judged
 
 
@@ -225,23 +225,23 @@ def _why_incomplete(part: IndexPart, family: Sequence[IndexPart], tables: Mappin
     For example, it is attached to an index that stays, or a partition lacks an index that would be attached to it.
     """
     table = tables[part.facts.relation_oid].table
-    has_one = {each.facts.relation_oid for each in family if each.parent_place == part.place}
+    has_one = {each.facts.relation_oid for each in family if each.parent_id == part.part_id}
     lacking = [
         each.table for each in tables.values() if each.table.parent_oid == table.oid and each.table.oid not in has_one
     ]
-    parent = next((each for each in family if each.place == part.parent_place), None)
+    parent = next((each for each in family if each.part_id == part.parent_id), None)
     is_more = parent is not None and parent.constraint is None and part.constraint is not None
     # See CompareIndexInfo in src/backend/catalog/index.c.
     cannot_attach = part.constraint is not None and (part.constraint.kind == "x" or part.constraint.is_temporal)
     return _first(
-        (part is family[0] and part.parent_place is not None, "it belongs to an index of the partitioned table"),
+        (part is family[0] and part.parent_id is not None, "it belongs to an index of the partitioned table"),
         (bool(lacking), f"partition {lacking[0].quoted_name} cannot have one" if lacking else ""),
         (is_more, f"the constraint of partition {table.quoted_name} would not be dropped with it"),
         (table.kind == "p" and cannot_attach, "the server cannot attach exclusion constraints"),
     )
 
 
-def _why_referenced_stays(part: IndexPart, parts: TableParts, staying: Mapping[Place, str | None]) -> str | None:
+def _why_referenced_stays(part: IndexPart, parts: TableParts, staying: Mapping[PartId, str | None]) -> str | None:
     """Return why a key stays if a foreign key that depends on it stays, else None."""
     for key in parts.foreign_keys:
         is_relied_on = key.references_oid == parts.table.oid and key.references_index == part.name

@@ -1,4 +1,4 @@
-"""An object of which no record has the number of fields that its table takes is refused, before any of it is sent."""
+"""Refuses an object if no record has the number of fields that the table takes, before any of it is sent."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ if TYPE_CHECKING:
     from penstock.model.load.reject import RecordForm
     from penstock.model.source.block import Block
 
-# Records that would be rejected one by one until then prove that the dialect or the columns are wrong.
+# If this many records have a wrong number of fields, the dialect or the columns are wrong, not the records.
 _RECORDS: Final = 1000
-# Blocks are held until one of their records fits: longer records prove it earlier or not at all.
+# Blocks are held in memory until a record fits. If records are so long that these bytes have fewer than 1,000 of them,
+# the object is not refused.
 _HELD_BYTES: Final = 64 * MIB
 
 
 def refuse_unfit(blocks: Iterable[Block], form: RecordForm, *, uri: str) -> Iterator[Block]:
     """Yield an object's blocks.
 
-    Raises DataError if it has two or more records, and the first 1,000 or all of fewer have a wrong number of fields.
+    Raises DataError if the first 1,000 records, or all of 2 to 999, have a wrong number of fields.
     """
     encoder = make_encoder(form.dialect, form.column_map, table=form.table, encoding=form.encoding, checks_width=True)
     left = iter(blocks)

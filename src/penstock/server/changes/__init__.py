@@ -1,6 +1,6 @@
-"""What a load changes at a table: its records, and the SQL by which each kind is found, made, looked at and restored.
+"""The records of what a load changes at a table, and the SQL that finds, makes, checks and restores changes.
 
-A record is committed before its change is made. Whether the change was made is never written down: the catalogue is
-looked at. The records of one table are written, and things restored, under a lock of that table's (shape_lock). The
-room changes/ has the journal, which sees to this order.
+A record is committed before its change is made. No record says whether the change was made: the catalogue shows it. The
+records of one table are written, and its changes restored, under an advisory lock of that table (shape_lock). The
+journal in the room changes/ keeps this order.
 """

@@ -1,4 +1,4 @@
-"""Autovacuum that is paused while a table is loaded: its storage parameter, restored as it was spelled."""
+"""Pauses autovacuum of a table while it is loaded, and restores the text of its storage parameter."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.model.load.shape import Change
-    from penstock.server.changes.kind import Want
+    from penstock.server.changes.kind import TableRequest
     from penstock.server.changes.look import State
     from penstock.server.connect.connection import Connection
 
-# The name of a record of the TOAST table's parameter begins so, as ALTER TABLE spells it.
+# The prefix of the TOAST table's parameter in the name of a record, as in ALTER TABLE.
 _TOAST = "toast"
 
 AUTOVACUUM = "autovacuum_enabled"
 
-# What loading sets it to, as the server then has it.
+# The value that a load sets, as the server stores it.
 OFF = "false"
 
-# As parse_bool_with_len reads them, in src/backend/utils/adt/bool.c.
+# The texts that parse_bool_with_len in src/backend/utils/adt/bool.c reads as false.
 _FALSE = ("false", "fals", "fal", "fa", "f", "off", "of", "no", "n", "0")
 
 
@@ -55,19 +55,19 @@ class OptionsRow:
     toast_options: list[str]
 
 
-def _find(connection: Connection, want: Want) -> Sequence[Change]:
-    if want.rules.autovacuum != "pause":
+def _find(connection: Connection, request: TableRequest) -> Sequence[Change]:
+    if request.rules.autovacuum != "pause":
         return []
-    with translate_errors(f"looking up the storage parameters of {want.table.name}"):
-        rows = fetch_rows(connection, "changes_autovacuum", OptionsRow, oid=want.table.oid)
+    with translate_errors(f"looking up the storage parameters of {request.table.name}"):
+        rows = fetch_rows(connection, "changes_autovacuum", OptionsRow, oid=request.table.oid)
     return [
-        want.change("autovacuum", name, {"value": _by_name(options).get(AUTOVACUUM)}, relation_oid=row.relation_oid)
+        request.change("autovacuum", name, {"value": _by_name(options).get(AUTOVACUUM)}, relation_oid=row.relation_oid)
         for row in rows
-        for name, options, is_there in (
+        for name, options, exists in (
             (AUTOVACUUM, row.options, True),
             (f"{_TOAST}.{AUTOVACUUM}", row.toast_options, row.has_toast),
         )
-        if is_there and not is_off(options)
+        if exists and not is_off(options)
     ]
 
 
@@ -83,7 +83,7 @@ def _look(connection: Connection, change: Change) -> State:
     if row is None or (is_toast and not row.has_toast):
         return "gone"
     options = row.toast_options if is_toast else row.options
-    # What is not as loading has set it was set by somebody else, and stays.
+    # If the value is not the one that the load has set, somebody else has set it, and it stays.
     return "absent" if _by_name(options).get(AUTOVACUUM) == OFF else "there"
 
 

@@ -1,4 +1,4 @@
-"""Sessions that build indexes: their settings, how far they are, and how one is stopped."""
+"""Sets up, observes and cancels sessions that build indexes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _CANCEL_TIMEOUT_S = 10.0
 
-# The server's phases in one word, as src/backend/catalog/system_views.sql and btree's btbuildphasename have them.
+# One word for each phase of the server; the phases are from src/backend/catalog/system_views.sql and btbuildphasename.
 _WORDS = {
     "building index: scanning table": "scanning",
     "building index: performing merge of partitions": "sorting",
@@ -32,7 +32,7 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildRow:
-    """The row of changes_progress.sql; `total` is 0 where the phase counts nothing."""
+    """The row of changes_progress.sql; `total` is 0 if the phase reports no progress."""
 
     pid: int
     phase: str
@@ -41,7 +41,7 @@ class BuildRow:
 
 
 def read_build_progress(connection: Connection, names: Mapping[int, str]) -> tuple[StepProgress, ...]:
-    """Return how far builds are; `names` are the indexes', by the backends that make them. Raises ServerError."""
+    """Return the progress of index builds; `names` are the indexes by the pid of their backend. Raises ServerError."""
     if not names:
         return ()
     with translate_errors("reading the progress of index builds"):
@@ -58,7 +58,7 @@ def _describe(name: str, row: BuildRow | None) -> StepProgress:
 
 
 def set_build_memory(connection: Connection, *, memory_bytes: int, workers: int) -> None:
-    """Give the session's index builds memory, never less than it has, and parallel workers. Raises ServerError."""
+    """Set the session's memory and parallel workers for index builds; never lower its memory. Raises ServerError."""
     query = """
         SELECT pg_catalog.set_config('maintenance_work_mem', greatest(s.setting::bigint, %s) || 'kB', false),
                pg_catalog.set_config('max_parallel_maintenance_workers', %s::text, false)
@@ -70,6 +70,6 @@ def set_build_memory(connection: Connection, *, memory_bytes: int, workers: int)
 
 
 def cancel(connection: Connection) -> None:
-    """Ask the server to end the statement that the session runs."""
+    """Ask the server to cancel the statement that the session runs."""
     with contextlib.suppress(psycopg.Error):
         connection.cancel_safe(timeout=_CANCEL_TIMEOUT_S)

@@ -1,16 +1,18 @@
-"""What follows ADD CONSTRAINT name in a record, held to be one clause before it becomes part of a statement. Pure.
+"""Checks that the definition of a constraint in a record is one clause, before it follows ADD CONSTRAINT name. Pure.
 
-Whoever may load writes records, and a superuser may carry them out. A further action of ALTER TABLE, such as a column
-with a default to be computed, would run the writer's functions, from which RESET ROLE leads back to the superuser.
+Each role that may load can write records, and a superuser may restore them. A definition could contain a further action
+of ALTER TABLE, such as a new column with a computed default. It would run functions of the role that wrote the record,
+and these can use RESET ROLE to become the superuser.
 """
 
 from __future__ import annotations
 
 import re
 
-# As the server's scanner reads them (src/backend/parser/scan.l) with standard_conforming_strings on, as all sessions of
-# ours have it. What it writes itself has no comments, dollar quotes, parameters or line ends, behind which an escape
-# string would go on, and quotes what is not ASCII: none of these is let through.
+# The tokens of the server's scanner (src/backend/parser/scan.l) with standard_conforming_strings on, as in all sessions
+# of penstock. The definitions that the server writes have no comments, dollar quotes, parameters or line ends (an
+# escape string could continue after a line end), and identifiers that are not ASCII are quoted. All of these are
+# refused.
 _TOKEN = re.compile(
     r"""
     [eE]'(?:[^'\\]|\\.|'')*'
@@ -29,7 +31,7 @@ _TOKEN = re.compile(
 )
 
 
-# As pg_get_constraintdef writes a foreign key, in src/backend/utils/adt/ruleutils.c.
+# A foreign key as pg_get_constraintdef in src/backend/utils/adt/ruleutils.c writes it.
 _NAME = r'(?:"(?:[^"]|"")+"|[a-z_][a-z0-9_]*)'
 _COLUMNS = rf"\((?:PERIOD )?{_NAME}(?:, (?:PERIOD )?{_NAME})*\)"
 _ACTION = "(?:NO ACTION|RESTRICT|CASCADE|SET NULL|SET DEFAULT)"
@@ -41,7 +43,7 @@ _FOREIGN_KEY = re.compile(
 
 
 def read_referring_columns(definition: object) -> list[str] | None:
-    """Return the columns of a foreign key as its definition quotes them, None where that is no foreign key's.
+    """Return the columns of a foreign key, quoted as in its definition; None if the text is not one foreign key.
 
     >>> read_referring_columns('FOREIGN KEY (a, "B, c") REFERENCES s.t(a, b) ON DELETE CASCADE')
     ['a', '"B, c"']
@@ -52,7 +54,7 @@ def read_referring_columns(definition: object) -> list[str] | None:
 
 
 def is_one_clause(text: object, head: str) -> bool:
-    """Return whether a text begins as it should, and is no more than one clause.
+    """Return whether a text begins with `head` and is a single clause.
 
     >>> is_one_clause("EXCLUDE USING gist (a WITH =, b WITH &&)", "EXCLUDE ")
     True
@@ -61,10 +63,10 @@ def is_one_clause(text: object, head: str) -> bool:
     """
     if not isinstance(text, str) or not text.startswith(head):
         return False
-    depth = place = 0
-    while match := _TOKEN.match(text, place):
-        kind, place = match.lastgroup, match.end()
+    depth = position = 0
+    while match := _TOKEN.match(text, position):
+        kind, position = match.lastgroup, match.end()
         depth += (kind == "open") - (kind == "close")
         if depth < 0 or kind == "comment" or (kind == "separator" and depth == 0):
             return False
-    return depth == 0 and place == len(text)
+    return depth == 0 and position == len(text)

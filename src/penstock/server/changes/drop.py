@@ -1,4 +1,4 @@
-"""Drops indexes, keys and foreign keys of a table and its partitions; they have been written down before."""
+"""Drops indexes, keys and foreign keys of a table and its partitions, after they have been recorded."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from psycopg import sql
 
 from penstock.errors import TargetError
 from penstock.server.changes.look import look_at
-from penstock.server.changes.parts import ForeignKey, capture_tree, is_foreign_key, lock_relation, place_of
+from penstock.server.changes.parts import ForeignKey, capture_tree, is_foreign_key, lock_relation, part_id_of
 from penstock.server.connect.errors import translate_errors
 from penstock.server.ddl.session import run_all
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from penstock.model.load.shape import Change
-    from penstock.server.changes.kind import Want
-    from penstock.server.changes.parts import IndexPart, Place, TableParts
+    from penstock.server.changes.kind import TableRequest
+    from penstock.server.changes.parts import IndexPart, PartId, TableParts
     from penstock.server.connect.connection import Connection
 
 _log = logging.getLogger(__name__)
 
 
 def make_changes(
-    parts: TableParts, want: Want, *, indexes: Iterable[IndexPart], foreign_keys: Iterable[ForeignKey]
+    parts: TableParts, request: TableRequest, *, indexes: Iterable[IndexPart], foreign_keys: Iterable[ForeignKey]
 ) -> list[Change]:
-    """Return the records of what is to be dropped, in that order: what relies on others first."""
+    """Return the records of what will be dropped: foreign keys first, since they depend on indexes."""
     changes = [
-        want.change(
+        request.change(
             "constraint" if key.relation_oid in parts.tables else "reference",
             key.name,
             key.record(),
@@ -39,14 +39,14 @@ def make_changes(
     ]
     for part in indexes:
         kind = "index" if part.constraint is None else "constraint"
-        changes.append(want.change(kind, part.name, part.record(), relation_oid=part.facts.relation_oid))
+        changes.append(request.change(kind, part.name, part.record(), relation_oid=part.facts.relation_oid))
     return changes
 
 
 def drop_parts(connection: Connection, target_oid: int, changes: Sequence[Change]) -> None:
-    """Lock a table and drop what the changes tell of, in the caller's transaction.
+    """Lock a table and drop the objects of the changes, in the caller's transaction.
 
-    Raises TargetError where something is not as it was written down, ServerError.
+    Raises TargetError if an object differs from its record, ServerError.
     """
     with translate_errors("locking a table"):
         lock_relation(connection, target_oid, "ACCESS EXCLUSIVE", with_partitions=True)
@@ -55,11 +55,11 @@ def drop_parts(connection: Connection, target_oid: int, changes: Sequence[Change
         raise TargetError("the table does not exist any more", detail=f"No relation has oid {target_oid}.")
     for change in changes:
         _check_unchanged(found, change)
-    places = {place_of(change) for change in changes}
+    places = {part_id_of(change) for change in changes}
     attached: list[IndexPart | ForeignKey] = [*found.all_indexes, *found.all_foreign_keys]
     for part in attached:
-        # It would fall with what it is attached to.
-        if part.parent_place in places and part.place not in places:
+        # Dropping the parent would also drop this part, which has no record.
+        if part.parent_id in places and part.part_id not in places:
             raise _altered(part.name, found.table.quoted_name)
     _log.info("dropping %d indexes and keys of %s", len(changes), found.table.quoted_name)
     with translate_errors(f"dropping indexes of {found.table.quoted_name}"):
@@ -67,8 +67,8 @@ def drop_parts(connection: Connection, target_oid: int, changes: Sequence[Change
 
 
 def _check_unchanged(found: TableParts, change: Change) -> None:
-    """Raise TargetError where a thing is not what its record tells of; one whose rebuild was begun may have less."""
-    # Another table's foreign key is among those of what it refers to.
+    """Raise TargetError if an object differs from its record, unless only the rest of its rebuild is missing."""
+    # `found` has the tables that are loaded: a foreign key of another table is listed with the table it refers to.
     oid = change.relations[-1] if change.kind == "reference" else change.relation_oid
     if look_at(found.tables.get(oid), change) not in ("there", "begun", "made"):
         raise _altered(change.name, str(change.target))
@@ -80,18 +80,18 @@ def _altered(name: str, table: str) -> TargetError:
     )
 
 
-def _compose_drops(found: TableParts, changes: Sequence[Change], places: Collection[Place]) -> Iterator[sql.Composed]:
-    """Yield what takes things away; what is attached to another of them falls with that."""
+def _compose_drops(found: TableParts, changes: Sequence[Change], places: Collection[PartId]) -> Iterator[sql.Composed]:
+    """Yield the statements that drop objects; dropping a parent also drops what is attached to it."""
     drop = sql.SQL("ALTER TABLE {} DROP CONSTRAINT {}")
-    keys = {key.place: key for key in found.all_foreign_keys}
-    indexes = {part.place: part for part in found.all_indexes}
+    keys = {key.part_id: key for key in found.all_foreign_keys}
+    indexes = {part.part_id: part for part in found.all_indexes}
     for change in changes:
         name = sql.Identifier(change.name)
-        part = keys[place_of(change)] if is_foreign_key(change) else indexes[place_of(change)]
-        if part.parent_place in places:
+        part = keys[part_id_of(change)] if is_foreign_key(change) else indexes[part_id_of(change)]
+        if part.parent_id in places:
             continue
         if isinstance(part, ForeignKey):
-            # As the server spelled it just now.
+            # _check_unchanged has compared this text with the name that the server returned.
             yield drop.format(sql.SQL(change.record["relation"]), name)
             continue
         table = found.tables[change.relation_oid].table

@@ -1,7 +1,7 @@
-"""Holds: which load or command wants a table, or the server, to stay changed. The last one that ends restores it.
+"""Holds: the loads and commands that need a table, or the server, to stay changed. The last one that ends restores it.
 
-Most holds count only while their advisory lock is held, which ends with the holder's session. Holds are read, written
-and removed under the lock of the table or the server, so that nobody begins while another session restores.
+Most holds count only while the holder's session has its advisory lock. Holds are read, written and removed under the
+lock of the table or the server, so that no load can begin while another session restores.
 """
 
 from __future__ import annotations
@@ -39,15 +39,16 @@ def shape_lock(
     on_wait: Callable[[], None] | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[None]:
-    """Hold the lock under which a table is changed, or the server if `target_oid` is SERVER; it ends with the session.
+    """Hold the advisory lock for changing a table, or the server if `target_oid` is SERVER, while the block runs.
 
-    Another session may have it for hours while it rebuilds indexes: `on_wait` is called once. Raises ServerError.
+    Another session can hold it for hours while it rebuilds indexes: `on_wait` is called once if this one has to wait.
+    The lock ends with the session. Raises ServerError.
     """
-    is_told = False
+    has_reported = False
     while not try_shape_lock(connection, target_oid):
-        if on_wait is not None and not is_told:
+        if on_wait is not None and not has_reported:
             on_wait()
-            is_told = True
+            has_reported = True
         sleep(_LOOK_INTERVAL_S)
     try:
         yield
@@ -55,14 +56,14 @@ def shape_lock(
         if is_usable(connection):
             unlock_shape(connection, target_oid)
         else:
-            # A statement that Ctrl-C left under way: the lock ends with the session.
+            # Ctrl-C has left a statement running. Closing the session releases the lock.
             connection.close()
 
 
 def write_hold(connection: Connection, schema: str, hold: Hold) -> None:
-    """Write a hold, in place of the holder's earlier one; the caller has shape_lock, and the holder's own lock.
+    """Write a hold, or replace the holder's earlier hold; the caller has shape_lock and the holder's own lock.
 
-    A hold without a lock has that of its load. Raises ServerError, TargetError.
+    If `hold.lock` is None, the lock of the holder's load is written. Raises ServerError, TargetError.
     """
     query = sql.SQL(
         """
@@ -108,9 +109,9 @@ def delete_holds(connection: Connection, schema: str, holders: Sequence[str], ta
 def read_holds(
     connection: Connection, schema: str, *, target_oid: int | None = None, holder: str | None = None
 ) -> list[Hold]:
-    """Return holds, those of one table or holder, with the backend of each, None if nobody has its lock.
+    """Return all holds, or those of one table or holder; `pid` is the backend that has the hold's lock, or None.
 
-    Nothing else decides whether a holder is alive. Raises ServerError, TargetError.
+    Except for a hold that stands, only this lock decides whether a holder is alive. Raises ServerError, TargetError.
     """
     query = sql.SQL(
         """
@@ -135,7 +136,7 @@ def _make_hold(*, names: list[str], server: dict[str, Any] | None, **fields: Any
 
 
 def read_time(connection: Connection) -> datetime:
-    """Return the time by the server's clock. Raises ServerError."""
+    """Return the current time of the server's clock. Raises ServerError."""
     with translate_errors("reading the server's time"):
         row = connection.execute("SELECT pg_catalog.clock_timestamp()").fetchone()
     assert row is not None

@@ -1,6 +1,6 @@
 """The kinds of change that one ALTER TABLE makes and another one restores: each is a TableSwitch.
 
-Restored is the state that was, to the letter. What somebody has set meanwhile is theirs, and left as it is.
+Exactly the earlier state is restored. If somebody else has changed the object since the load did, it is left unchanged.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from psycopg import sql
 
 from penstock.errors import TargetError
 from penstock.model.load.shape import Change
-from penstock.server.changes.parts import lock_relation, spoilt_record
+from penstock.server.changes.parts import lock_relation, malformed_record
 from penstock.server.changes.rebuild import as_owner
 from penstock.server.changes.records import delete_changes
 from penstock.server.connect.errors import in_transaction, translate_errors
@@ -30,10 +30,10 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Want:
-    """A table that a load is about to fill, and what decides how it is changed meanwhile.
+class TableRequest:
+    """A table that a load is about to fill, and the options that decide what is changed while it is loaded.
 
-    `parts` are records of the indexes and keys that are to be dropped.
+    `parts` are records of the indexes and keys that will be dropped.
     """
 
     table: TableFacts
@@ -43,7 +43,7 @@ class Want:
     parts: Sequence[Change] = ()
 
     def change(self, kind: str, name: str, record: Mapping[str, Any], *, relation_oid: int) -> Change:
-        """Return the record of a change at the table, or at a partition of it."""
+        """Return the record of a change at the table or at one of its partitions."""
         return Change(
             target_oid=self.table.oid,
             target=self.table.name,
@@ -57,17 +57,18 @@ class Want:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSwitch:
-    """A kind of change, by its `name` in records; `lock_mode` is what its ALTER TABLE takes.
+    """A kind of change; `name` is its kind in records, and `lock_mode` is the lock that its ALTER TABLE takes.
 
-    `find` returns records of what a load is to change at a table and its partitions. `is_whole` tells whether a record
-    is one that was written: what is composed from it is run. `state` is "there" for what is as before or as somebody
-    has set it since, "absent" for what is as the load has set it, or "gone". What is composed follows ALTER TABLE; for
-    `compose_restore` the table is locked and the state "absent". `words` are for the notice.
+    `find` returns records of what a load will change at a table and its partitions. `is_whole` returns whether a record
+    has all that this kind writes: statements are composed from it and run. `state` is "absent" if the object is as the
+    load has set it, "there" if it is as before or was changed by somebody else since, "gone" if it does not exist. The
+    composed SQL follows ALTER TABLE; when `compose_restore` is called, the table is locked and the state is "absent".
+    `words` describes a change in the notice.
     """
 
     name: str
     lock_mode: str
-    find: Callable[[Connection, Want], Sequence[Change]]
+    find: Callable[[Connection, TableRequest], Sequence[Change]]
     is_whole: Callable[[Change], bool]
     state: Callable[[Connection, Change], State]
     compose_change: Callable[[Change], sql.Composable]
@@ -75,15 +76,15 @@ class TableSwitch:
     words: Callable[[Change], str] = lambda change: change.kind
 
     def look(self, connection: Connection, change: Change) -> State:
-        """Return how far a record's thing is there. Raises TargetError for a record that is not whole, ServerError."""
+        """Return the state of the object of a record. Raises TargetError if the record is malformed, ServerError."""
         if not self.is_whole(change):
-            raise spoilt_record(change)
+            raise malformed_record(change)
         return self.state(connection, change)
 
     def apply(self, connection: Connection, changes: Sequence[Change]) -> None:
-        """Make the changes in the caller's transaction; they are written down, and committed.
+        """Make the changes in the caller's transaction; their records are committed already.
 
-        Needs the owner of each table. Raises TargetError where something is not as it was written down, ServerError.
+        Needs the owner of each table. Raises TargetError if an object differs from its record, ServerError.
         """
         for change in changes:
             with translate_errors(f"disabling {change.kind} {change.name} of {change.target}"):
@@ -97,10 +98,10 @@ class TableSwitch:
         _log.info("disabled %s", ", ".join(change.name for change in changes))
 
     def restore(self, connection: Connection, schema: str, change: Change) -> None:
-        """Restore what was before, as the role that changed it, and remove its record; in one transaction.
+        """Restore the earlier state as the role that changed it, and remove the record, in one transaction.
 
-        `schema` is the ledger's. The caller has shape_lock: no load changes it meanwhile, so that one that is as before
-        needs no other lock. Raises TargetError, ServerError.
+        `schema` is the ledger's. The caller has shape_lock, so no load can change the object at the same time, and the
+        table is locked only if there is something to restore. Raises TargetError, ServerError.
         """
         what = f'restoring {change.kind} "{change.name}" of "{change.target}"'
         with in_transaction(connection, what), as_owner(connection, change):

@@ -1,4 +1,4 @@
-"""How far what a record tells of is there, as the catalogue has it now. Pure."""
+"""Compares a record with the catalogue: whether its object exists, is half rebuilt, or is missing. Pure."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from penstock.errors import TargetError
 from penstock.server.changes.parts import (
     check_foreign_key_record,
     is_foreign_key,
-    parent_of,
-    place_of,
+    malformed_record,
+    parent_id_of,
+    part_id_of,
     read_index_record,
-    spoilt_record,
 )
 
 if TYPE_CHECKING:
@@ -22,22 +22,23 @@ if TYPE_CHECKING:
     from penstock.server.changes.parts import ForeignKey, IndexPart, TableParts
     from penstock.server.ddl.definition import ConstraintRow, IndexRow
 
-# gone: the table is no more. there: it exists as before. begun: an index stands and the rest is to be added, or a
-# foreign key is to be validated. made: a partition's stands, and is to be attached. absent: it is to be made.
+# gone: the table does not exist. there: the object exists as before. begun: the index exists and its constraint or
+# properties are missing, or the foreign key is not validated. made: the partition's object exists and is not attached.
+# absent: the object does not exist.
 State = Literal["gone", "there", "begun", "made", "absent"]
 
 
 def look_at(parts: TableParts | None, change: Change) -> State:
-    """Return how far what a record tells of is there.
+    """Return the state of the object of a record.
 
-    `parts` are those of the table at which it is, None where that is gone. Raises TargetError where a thing of that
-    name is there that is another, where columns are not what they were, and where the record is not whole.
+    `parts` are those of its table, None if the table does not exist. Raises TargetError if another object has its name,
+    if columns have changed, or if the record is malformed.
     """
     if is_foreign_key(change):
         check_foreign_key_record(change)
         return _look_at_foreign_key(parts, change)
     if change.kind not in ("index", "constraint"):
-        raise spoilt_record(change)
+        raise malformed_record(change)
     index, constraint = read_index_record(change)
     if parts is None:
         return "gone"
@@ -45,11 +46,11 @@ def look_at(parts: TableParts | None, change: Change) -> State:
     _check_not_replaced(parts, parts.indexes, change)
     if found is None:
         return "absent"
-    # What is added to an index afterwards does not count.
+    # Compare without what is added after CREATE INDEX: constraint, CLUSTER mark, comment and so on.
     if found.row is not None and _bare(found.row) == _bare(index):
         if found.constraint == constraint and found.row == index:
             return _there_or_made(parts, found, change)
-        # Made, and what belongs to it not yet: its constraint, its mark of CLUSTER.
+        # The index exists; its constraint, its CLUSTER mark or another property is missing.
         if found.constraint is None or _without_comment(found.constraint) == _without_comment(constraint):
             return "begun"
     raise _is_another(change)
@@ -68,14 +69,14 @@ def copied_record(change: Change) -> TargetError:
 def _look_at_foreign_key(parts: TableParts | None, change: Change) -> State:
     if parts is None:
         return "gone"
-    found = next((key for key in parts.foreign_keys if key.place == place_of(change)), None)
+    found = next((key for key in parts.foreign_keys if key.part_id == part_id_of(change)), None)
     _check_not_replaced(parts, parts.foreign_keys, change)
     if found is None:
         return "absent"
     now = found.record()
     if now | {"parent": None} == {**change.record, "parent": None}:
         return _there_or_made(parts, found, change)
-    # Added, and not validated yet.
+    # The foreign key exists and is not validated.
     same = {"is_validated", "definition", "comment", "columns", "parent"}
     if all(now[key] == value for key, value in change.record.items() if key not in same) and not found.is_validated:
         return "begun"
@@ -83,20 +84,23 @@ def _look_at_foreign_key(parts: TableParts | None, change: Change) -> State:
 
 
 def _there_or_made(parts: TableParts, found: IndexPart | ForeignKey, change: Change) -> State:
-    """Return whether nothing is left to do: a table that was detached meanwhile keeps what it has as its own."""
-    parent = parent_of(change)
-    is_attached = parent is None or found.parent_place == parent
+    """Return "made" if the object must still be attached to its parent, else "there".
+
+    A table that is not a partition any more keeps the object as its own.
+    """
+    parent = parent_id_of(change)
+    is_attached = parent is None or found.parent_id == parent
     is_partition = parent is not None and parts.table.parent_oid == parent[0]
     return "there" if is_attached or not is_partition else "made"
 
 
 def _check_not_replaced(parts: TableParts, found: Iterable[IndexPart | ForeignKey], change: Change) -> None:
-    """Raise TargetError where a partition has another index, or foreign key, attached in the place of the record's."""
-    parent = parent_of(change)
+    """Raise TargetError if a partition has another index or foreign key attached instead of that of the record."""
+    parent = parent_id_of(change)
     if parent is None:
         return
     for part in found:
-        if part.parent_place == parent and part.name != change.name and parts.table.oid == change.relation_oid:
+        if part.parent_id == parent and part.name != change.name and parts.table.oid == change.relation_oid:
             raise TargetError(
                 f'{parts.table.quoted_name} has "{part.name}" in the place of "{change.name}", which was dropped there',
                 hint=f"Drop what was created on the partitioned table and run penstock repair, or delete record "

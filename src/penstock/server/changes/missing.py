@@ -1,4 +1,4 @@
-"""What tables lack since a rebuild failed: nothing is loaded into them until that is repaired."""
+"""Finds indexes and keys that tables lack because a rebuild failed; such a table is not loaded until it is repaired."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from penstock.errors import TargetError
 from penstock.model.load.shape import Missing
 from penstock.server.changes.look import look_at
-from penstock.server.changes.parts import PART_KINDS, capture_for, is_foreign_key, parent_of, place_of
+from penstock.server.changes.parts import PART_KINDS, capture_for, is_foreign_key, parent_id_of, part_id_of
 from penstock.server.changes.records import read_changes
 from penstock.server.connect.errors import translate_errors
 from penstock.server.ledger.schema import has_ledger
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from penstock.model.load.shape import Change
-    from penstock.server.changes.parts import Place
+    from penstock.server.changes.parts import PartId
     from penstock.server.connect.connection import Connection
 
 
@@ -24,16 +24,16 @@ _INSUFFICIENT_PRIVILEGE = "42501"
 
 
 def refuse_missing(connection: Connection, schema: str, oids: Sequence[int]) -> None:
-    """Raise TargetError if something of the tables is missing since a rebuild failed; ServerError.
+    """Raise TargetError if the tables lack an index or key because a rebuild failed; ServerError.
 
-    The caller has found the ledger.
+    The caller has checked that the ledger exists.
     """
     try:
         found = _describe_all(_find_failed(connection, schema, oids))
     except TargetError as error:
         if error.sqlstate != _INSUFFICIENT_PRIVILEGE:
             raise
-        # Whoever may not read the ledger cannot load, and is told of that.
+        # A role that may not read the ledger cannot load, and gets an error that says so elsewhere.
         return
     for missing in found:
         raise TargetError(
@@ -45,15 +45,15 @@ def refuse_missing(connection: Connection, schema: str, oids: Sequence[int]) -> 
 
 
 def find_missing(connection: Connection, schema: str) -> list[Missing]:
-    """Return what tables lack since a rebuild failed. Raises ServerError, TargetError.
+    """Return what tables lack because a rebuild failed. Raises ServerError, TargetError.
 
-    What somebody has made again by hand is not missing.
+    An index or key that somebody has created by hand is not missing.
     """
     return _describe_all(read_failed(connection, schema))
 
 
 def read_failed(connection: Connection, schema: str) -> list[list[Change]]:
-    """Return the changes that tables lack since a rebuild failed, by table; as find_missing."""
+    """Return the records of what each table lacks because a rebuild failed; raises as `find_missing`."""
     return _find_failed(connection, schema) if has_ledger(connection, schema) else []
 
 
@@ -77,7 +77,7 @@ def _find_failed(connection: Connection, schema: str, oids: Sequence[int] | None
         )
         with translate_errors("looking up the partitions of tables"):
             loaded = {oid for (oid,) in connection.execute(trees, [list(oids)])}.union(oids)
-        # What waits for it counts too: a foreign key of another table needs the key that it refers to.
+        # Include tables whose foreign keys wait: a foreign key of another table needs the key that it refers to.
         failed &= {
             change.target_oid for change in changes if change.target_oid in loaded or change.relation_oid in oids
         }
@@ -88,21 +88,21 @@ def _find_failed(connection: Connection, schema: str, oids: Sequence[int] | None
 def group_attached(
     changes: Sequence[Change], *, is_alike: Callable[[Change, Change], bool] = lambda *_: True
 ) -> list[list[Change]]:
-    """Return changes, each with what of partitions is attached to it behind it, if that is alike."""
+    """Return changes in groups: each change is followed by those of partitions attached to it for which `is_alike`."""
     families = [[change] for change in changes]
-    places = {(each.kind, place_of(each)): number for number, each in enumerate(changes) if each.kind in PART_KINDS}
-    # Partitions are written down behind their table.
+    numbers = {(each.kind, part_id_of(each)): number for number, each in enumerate(changes) if each.kind in PART_KINDS}
+    # The records of partitions come after those of their parent.
     for number in reversed(range(len(changes))):
-        parent = _parent_of(changes[number])
-        place = None if parent is None else places.get((changes[number].kind, parent))
-        if place is not None and place != number and is_alike(changes[number], changes[place]):
-            families[place] += families[number]
+        parent = _parent_id_of(changes[number])
+        found = None if parent is None else numbers.get((changes[number].kind, parent))
+        if found is not None and found != number and is_alike(changes[number], changes[found]):
+            families[found] += families[number]
             families[number] = []
     return [family for family in families if family]
 
 
 def read_missing(connection: Connection, schema: str, target_oid: int) -> list[Change]:
-    """Return what loads of a table have dropped that does not stand now. Raises ServerError, TargetError."""
+    """Return the records of what loads of a table have dropped and is missing now. Raises ServerError, TargetError."""
     changes = [change for change in read_changes(connection, schema, target_oid=target_oid) if not change.is_copied]
     return [change for change in changes if change.kind in PART_KINDS and not _stands(connection, change)]
 
@@ -111,13 +111,13 @@ def _stands(connection: Connection, change: Change) -> bool:
     try:
         return look_at(capture_for(connection, change), change) in ("gone", "there")
     except TargetError:
-        # Something else has its name, or its columns are others now.
+        # Another object has its name, or its columns have changed.
         return False
 
 
-def _parent_of(change: Change) -> Place | None:
+def _parent_id_of(change: Change) -> PartId | None:
     try:
-        return parent_of(change)
+        return parent_id_of(change)
     except TargetError:
         return None
 
@@ -125,6 +125,6 @@ def _parent_of(change: Change) -> Place | None:
 def _describe(change: Change) -> str:
     if not is_foreign_key(change):
         return f'{change.kind} "{change.name}"'
-    # One that was added and not validated is there for new rows.
+    # A foreign key that was added and not validated is enforced for new rows: only its validity is missing.
     of_other = f' of "{change.relation}"' if change.kind == "reference" else ""
     return f'valid foreign key "{change.name}"{of_other}'

@@ -1,7 +1,7 @@
-"""Makes the indexes and foreign keys of partitioned tables again, from those that their partitions have by then.
+"""Rebuilds the indexes and foreign keys of partitioned tables from those that their partitions have.
 
-It looks at no rows where all partitions have theirs. A partition that was added meanwhile gets one here, as it would
-have when the index was there: one of its own that is equal is attached, else one is made.
+No rows are read if all partitions have theirs. A partition that was added during the load gets one here, as it would
+have if the index had existed: an equal index of its own is attached, or a new one is created.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from psycopg import errors, sql
 
 from penstock.errors import TargetError
-from penstock.server.changes.parts import IndexFacts, is_foreign_key, place_of, read_index_record
+from penstock.server.changes.parts import IndexFacts, is_foreign_key, part_id_of, read_index_record
 from penstock.server.changes.rebuild import (
     add_foreign_key,
     add_marks,
@@ -56,18 +56,20 @@ class AttachedRow:
 
 
 def make_parent_index(connection: Connection, schema: str, change: Change, children: Sequence[Change]) -> None:
-    """Make the index of a partitioned table, attach its partitions', and remove the records of these.
+    """Create the index of a partitioned table, attach those of its partitions, and remove the records of these.
 
-    Its own record goes too, unless it is to be attached itself. `children` are the records of those that were attached
-    before; they stand. A constraint locks the table, each index that is attached is locked: call it within
-    with_lock_retries. Raises DataError where rows of a partition that was added do not fit, TargetError, ServerError.
+    Its own record is removed too, unless the index must itself be attached to a parent. `children` are the records of
+    the indexes that were attached before; these exist. A constraint locks the table, and each index that is attached is
+    locked: call it within with_lock_retries. Raises DataError if rows of an added partition violate the index,
+    TargetError, ServerError.
     """
     index, constraint = read_index_record(change)
     names = {child.relation_oid: child.name for child in children}
     with restoring(connection, change) as parts:
         check_columns(parts, change)
         with local_settings(connection, default_tablespace=index.tablespace):
-            # It is valid when every partition has its own; no partition comes or goes from here on.
+            # The index becomes valid when all partitions have theirs. Its lock keeps partitions from being attached or
+            # detached.
             execute_one(connection, compose_parent_index(index, constraint, table_of(parts)))
             parent = sql.Identifier(parts.table.schema, change.name)
             for partition in fetch_rows(connection, "changes_partitions", PartitionRow, oid=parts.table.oid):
@@ -83,9 +85,9 @@ def make_parent_index(connection: Connection, schema: str, change: Change, child
 
 
 def add_parent_key(connection: Connection, schema: str, change: Change, children: Sequence[Change]) -> None:
-    """Add a foreign key to a partitioned table, which attaches its partitions'; remove the records of these.
+    """Add a foreign key to a partitioned table, which attaches those of its partitions; remove the records of these.
 
-    As `make_parent_index`; partitions that were added have their rows looked at.
+    Parameters and errors are those of `make_parent_index`. The server checks the rows of added partitions.
     """
     add_foreign_key(connection, schema, change)
     _end_children(connection, schema, change, children)
@@ -102,14 +104,14 @@ def _adopt(
     index: IndexRow,
     constraint: ConstraintRow | None,
 ) -> None:
-    """Give a partition that has none attached one of its own that the server finds equal, or else a new one."""
+    """Attach an index of the partition that the server finds equal to the parent's, or else a new one."""
     before = fetch_rows(connection, "changes_indexes", IndexFacts, oid=partition.oid)
     for own in before:
         is_free = own.is_valid and own.parent is None
         if is_free and _try_to_attach(connection, parent, sql.Identifier(partition.schema, own.name)):
             return
     table = sql.Identifier(partition.schema, partition.name)
-    # Without a name it gets the one that the server would have given it.
+    # Without a name, the server chooses the name, as it does for a new partition.
     if constraint is None:
         unique = sql.SQL("UNIQUE " if index.is_unique else "")
         make = sql.SQL("CREATE {}INDEX ON {} {}").format(unique, table, sql.SQL(index.body or ""))
@@ -132,15 +134,15 @@ def _try_to_attach(connection: Connection, parent: sql.Identifier, child: sql.Id
 
 
 def _end_children(connection: Connection, schema: str, change: Change, children: Sequence[Change]) -> None:
-    """Remove the records of what was attached, in the transaction that did. Raises TargetError where it was not."""
-    oid, name = place_of(change)
+    """Remove the records of attached objects, in the same transaction. Raises TargetError if one is not attached."""
+    oid, name = part_id_of(change)
     with translate_errors("reading what is attached"):
         found = fetch_rows(connection, "changes_attached", AttachedRow, oid=oid, name=name)
         partitions = {row.oid for row in fetch_rows(connection, "changes_partitions", PartitionRow, oid=oid)}
     attached = {(row.relation_oid, row.name) for row in found if row.is_foreign_key == is_foreign_key(change)}
     for child in children:
-        # What was detached is nobody's part.
-        if child.relation_oid in partitions and place_of(child) not in attached:
+        # The child of a table that was detached is not attached any more.
+        if child.relation_oid in partitions and part_id_of(child) not in attached:
             raise TargetError(
                 f'{child.kind} "{child.name}" was not attached to "{change.name}" of table "{change.target}"',
                 detail="The partitioned table's was dropped again.",

@@ -1,7 +1,7 @@
 """The indexes, keys and foreign keys of a table, as they are now and as a record has them.
 
-A record is what is needed to make a part again: the rows that ddl captures, never a statement. What a part depends on
-is written down with it, so that a table that was altered meanwhile is noticed.
+A record has what is needed to create a part again: the rows that ddl captures, never a statement. The columns that a
+part depends on are recorded too, so that a later ALTER TABLE is detected.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 _Row = TypeVar("_Row", IndexRow, ConstraintRow)
 _Part = TypeVar("_Part", "IndexPart", "ForeignKey")
 
-# The records of this module's things.
+# The kinds of the records of this module.
 PART_KINDS = frozenset(("index", "constraint", "reference"))
 
-# A table's oid and a name there: partitions may lie in several schemas, and their indexes have the same names.
-Place = tuple[int, str]
+# The table's OID and the name of the part: partitions can be in several schemas, with indexes of the same name.
+PartId = tuple[int, str]
 
 What = Literal["all", "indexes", "foreign keys"]
 
@@ -40,7 +40,7 @@ What = Literal["all", "indexes", "foreign keys"]
 class ShapeTable:
     """The row of changes_table.sql; `kind` and `replica_identity` are pg_class's letters.
 
-    `parent_oid` is the table of which it is a partition, `lock_count` how many locks the server has room for.
+    `parent_oid` is the table of which it is a partition; `lock_count` is the size of the server's lock table.
     """
 
     oid: int
@@ -60,10 +60,10 @@ class ShapeTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexFacts:
-    """The row of changes_indexes.sql; `columns` are the types of those that it depends on.
+    """The row of changes_indexes.sql; `columns` are the types of the columns that the index depends on, by name.
 
-    `parent` is the index of table `parent_oid` to which a partition's is attached. `runs_functions`: making it over
-    rows runs functions from outside of pg_catalog that may need the user's search_path: they set none of their own.
+    `parent` is the index of table `parent_oid` to which this index of a partition is attached. `runs_functions`:
+    building it runs functions outside pg_catalog that set no search_path of their own, and so may need the user's.
     """
 
     relation_oid: int
@@ -84,9 +84,9 @@ class IndexFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignKey:
-    """The row of changes_foreign_keys.sql; `references_index` is the name of the unique index that it relies on.
+    """The row of changes_foreign_keys.sql; `references_index` is the name of the unique index that the key depends on.
 
-    `parent` is the foreign key of table `parent_oid` to which a partition's is attached.
+    `parent` is the foreign key of table `parent_oid` to which this key of a partition is attached.
     """
 
     name: str
@@ -113,14 +113,14 @@ class ForeignKey:
     columns: dict[str, str]
 
     @property
-    def place(self) -> Place:
-        """Return where it is, and its name there."""
+    def part_id(self) -> PartId:
+        """Return its table's OID and its name."""
         return self.relation_oid, self.name
 
     @property
-    def parent_place(self) -> Place | None:
-        """Return that of the foreign key to which it is attached."""
-        return make_place(self.parent_oid, self.parent)
+    def parent_id(self) -> PartId | None:
+        """Return the id of the foreign key to which it is attached, or None."""
+        return make_part_id(self.parent_oid, self.parent)
 
     @property
     def is_self_reference(self) -> bool:
@@ -128,14 +128,14 @@ class ForeignKey:
         return self.relation_oid == self.references_oid
 
     def record(self) -> dict[str, Any]:
-        """Return what is written down of it."""
-        return {name: getattr(self, name) for name in _FOREIGN_KEY_RECORD} | _parent_record(self.parent_place)
+        """Return what is recorded of it."""
+        return {name: getattr(self, name) for name in _FOREIGN_KEY_RECORD} | _parent_record(self.parent_id)
 
 
 # How the server begins a constraint's definition, by pg_constraint.contype.
 _KEY_HEADS = {"p": "PRIMARY KEY (", "u": "UNIQUE ", "x": "EXCLUDE "}
 
-# What makes a foreign key what it is; who may do what with it is no part of it.
+# The fields of a foreign key that are recorded: its definition, without owners and rights.
 _FOREIGN_KEY_RECORD = (
     "relation",
     "references_oid",
@@ -153,7 +153,7 @@ _FOREIGN_KEY_RECORD = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexPart:
-    """An index with the constraint that it is of; `row` is None where it is not valid, and so cannot be rebuilt."""
+    """An index and its constraint, if any; `row` is None if the index is not valid, and so cannot be rebuilt."""
 
     facts: IndexFacts
     row: IndexRow | None
@@ -161,26 +161,26 @@ class IndexPart:
 
     @property
     def name(self) -> str:
-        """Return the index's name, and the constraint's."""
+        """Return the name of the index, which is also that of its constraint."""
         return self.facts.name
 
     @property
-    def place(self) -> Place:
-        """Return where it is, and its name there."""
+    def part_id(self) -> PartId:
+        """Return its table's OID and its name."""
         return self.facts.relation_oid, self.facts.name
 
     @property
-    def parent_place(self) -> Place | None:
-        """Return that of the index to which it is attached."""
-        return make_place(self.facts.parent_oid, self.facts.parent)
+    def parent_id(self) -> PartId | None:
+        """Return the id of the index to which it is attached, or None."""
+        return make_part_id(self.facts.parent_oid, self.facts.parent)
 
     @property
     def refuses_rows(self) -> bool:
-        """Whether it is there to keep rows out."""
+        """Whether it can reject rows: a unique index, or one of a constraint."""
         return self.constraint is not None or (self.row is not None and self.row.is_unique)
 
     def record(self) -> dict[str, Any]:
-        """Return what is written down of it."""
+        """Return what is recorded of it."""
         assert self.row is not None
         return {
             "index": asdict(self.row),
@@ -188,12 +188,12 @@ class IndexPart:
             "columns": dict(self.facts.columns),
             "method": self.facts.method,
             "width_bytes": self.facts.width_bytes,
-        } | _parent_record(self.parent_place)
+        } | _parent_record(self.parent_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableParts:
-    """What of a table can be dropped and rebuilt; `partitions` are all below it, each behind the one that it is of."""
+    """The indexes and keys of a table; `partitions` are those of all levels, each after its parent."""
 
     table: ShapeTable
     indexes: tuple[IndexPart, ...]
@@ -207,14 +207,14 @@ class TableParts:
 
     @property
     def all_indexes(self) -> list[IndexPart]:
-        """Return the partitions' too, each behind the one to which it is attached."""
+        """Return the indexes of the table and its partitions, parents first."""
         return [part for each in self.tables.values() for part in each.indexes]
 
     @property
     def all_foreign_keys(self) -> list[ForeignKey]:
-        """Return the partitions' too, and those that refer to a partition; each once."""
+        """Return the foreign keys of the table and its partitions, and those that refer to them, each once."""
         keys = [key for each in self.tables.values() for key in each.foreign_keys]
-        return list({key.place: key for key in keys}.values())
+        return list({key.part_id: key for key in keys}.values())
 
     def index(self, name: str) -> IndexPart | None:
         """Return the index of that name, or None."""
@@ -222,10 +222,10 @@ class TableParts:
 
 
 def capture_tree(connection: Connection, oid: int) -> TableParts | None:
-    """Return the indexes, keys and foreign keys of a table and its partitions, None where there is no table.
+    """Return the indexes, keys and foreign keys of a table and its partitions, None if the table does not exist.
 
-    They are one state of the catalogue only where the caller holds a lock on all of them. It takes four round trips.
-    Raises TargetError where the server describes an index otherwise than we read, ServerError.
+    The result is a consistent state of the catalogue only if the caller holds locks on all of these tables. It takes
+    four round trips. Raises TargetError if the definition of an index cannot be read, ServerError.
     """
     with translate_errors("looking up a table's partitions"):
         tree = connection.execute("SELECT p.relid::oid FROM pg_catalog.pg_partition_tree(%s) AS p", [oid]).fetchall()
@@ -235,13 +235,13 @@ def capture_tree(connection: Connection, oid: int) -> TableParts | None:
 
 
 def capture_for(connection: Connection, change: Change) -> TableParts | None:
-    """Do as `capture_tree` for the one table at which a record's thing is, without what is of another kind."""
+    """Do as `capture_tree` for the table of a record's object only, and only for indexes or only for foreign keys."""
     what: What = "foreign keys" if is_foreign_key(change) else "indexes"
     return capture_many(connection, [change.relation_oid], what=what).get(change.relation_oid)
 
 
 def capture_many(connection: Connection, oids: Iterable[int], *, what: What = "all") -> dict[int, TableParts]:
-    """Do as `capture_tree` for several tables, without their partitions; those that are gone are missing."""
+    """Do as `capture_tree` for several tables without their partitions; leave out tables that do not exist."""
     wanted = list(oids)
 
     def read() -> list[TableParts]:
@@ -256,7 +256,7 @@ def capture_many(connection: Connection, oids: Iterable[int], *, what: What = "a
 def lock_relation(
     connection: Connection, oid: int, mode: str, *, with_partitions: bool = False
 ) -> sql.Identifier | None:
-    """Lock a table to the transaction's end; return its name, None where it is gone. Raises psycopg.Error."""
+    """Lock a table until the transaction ends; return its name, None if it does not exist. Raises psycopg.Error."""
     row = connection.execute(
         "SELECT c.relkind = 'p', n.nspname, c.relname FROM pg_catalog.pg_class AS c"
         " JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = %s",
@@ -272,13 +272,13 @@ def lock_relation(
 
 
 def has_table(connection: Connection, oid: int) -> bool:
-    """Return whether a table is still there. Raises ServerError."""
+    """Return whether a table still exists. Raises ServerError."""
     with translate_errors("looking for a table"):
         return connection.execute("SELECT FROM pg_catalog.pg_class WHERE oid = %s", [oid]).fetchone() is not None
 
 
 def measure_tables(connection: Connection, oids: Sequence[int]) -> dict[int, int]:
-    """Return the bytes of tables by their oids. Raises ServerError."""
+    """Return the sizes of tables in bytes, by OID. Raises ServerError."""
     query = "SELECT c.oid, pg_catalog.pg_relation_size(c.oid) FROM pg_catalog.pg_class AS c WHERE c.oid = ANY (%s)"
     with translate_errors("looking how large tables are"):
         rows = connection.execute(query, [list(oids)]).fetchall()
@@ -323,74 +323,74 @@ def _join(facts: IndexFacts, row: IndexRow | None, keys: Mapping[str, Constraint
 
 
 def read_index_record(change: Change) -> tuple[IndexRow, ConstraintRow | None]:
-    """Return the index, and its constraint, that a record tells of. Raises TargetError where it is not whole."""
+    """Return the index of a record and its constraint, or None. Raises TargetError if the record is malformed."""
     index = _read_row(change, "index", IndexRow)
     constraint = None if change.record.get("constraint") is None else _read_row(change, "constraint", ConstraintRow)
     is_whole = index.name == change.name and isinstance(index.body, str)
     is_whole = is_whole and isinstance(change.record.get("columns"), dict)
     is_key = constraint is not None
     if not is_whole or is_key != (change.kind == "constraint") or (constraint and constraint.name != change.name):
-        raise spoilt_record(change)
+        raise malformed_record(change)
     if constraint is not None and not is_one_clause(constraint.definition, _KEY_HEADS.get(constraint.kind, "?")):
-        raise spoilt_record(change)
+        raise malformed_record(change)
     return index, constraint
 
 
 def check_foreign_key_record(change: Change) -> None:
-    """Raise TargetError where a foreign key's record is not whole."""
+    """Raise TargetError if a foreign key's record is malformed."""
     record = change.record
     is_whole = set(record) - {"parent"} == set(_FOREIGN_KEY_RECORD) and type(record["references_oid"]) is int
     is_whole = (
         is_whole and isinstance(record["columns"], dict) and read_referring_columns(record["definition"]) is not None
     )
     if not is_whole:
-        raise spoilt_record(change)
-    parent_of(change)
+        raise malformed_record(change)
+    parent_id_of(change)
 
 
 def is_foreign_key(change: Change) -> bool:
-    """Whether a record tells of a foreign key."""
+    """Whether a record is of a foreign key."""
     return change.kind == "reference" or (change.kind == "constraint" and "references_oid" in change.record)
 
 
 def group_families(parts: Iterable[_Part]) -> list[tuple[_Part, ...]]:
-    """Return each index, or foreign key, with all that is attached to it, in the order in which they come."""
-    found = {part.place: part for part in parts}
-    families: dict[Place, list[_Part]] = {}
+    """Return each topmost index, or foreign key, followed by all that is attached to it, in the order given."""
+    found = {part.part_id: part for part in parts}
+    families: dict[PartId, list[_Part]] = {}
     for part in found.values():
         top = part
-        while (parent := top.parent_place) in found and parent is not None:
+        while (parent := top.parent_id) in found and parent is not None:
             top = found[parent]
-        families.setdefault(top.place, []).append(part)
+        families.setdefault(top.part_id, []).append(part)
     return [tuple(family) for family in families.values()]
 
 
-def place_of(change: Change) -> Place:
-    """Return where the index or foreign key of a record is, and its name there."""
+def part_id_of(change: Change) -> PartId:
+    """Return the id of the index or foreign key of a record."""
     return change.relation_oid, change.name
 
 
-def parent_of(change: Change) -> Place | None:
-    """Return the place of that to which the record's was attached, None for none. Raises TargetError."""
+def parent_id_of(change: Change) -> PartId | None:
+    """Return the id of the parent to which a record's object was attached, or None. Raises TargetError."""
     parent = change.record.get("parent")
     if parent is None:
         return None
     if not isinstance(parent, dict) or {type(parent.get("relation_oid")), type(parent.get("name"))} != {int, str}:
-        raise spoilt_record(change)
+        raise malformed_record(change)
     return parent["relation_oid"], parent["name"]
 
 
-def make_place(relation_oid: int | None, name: str | None) -> Place | None:
-    """Return a place, None where there is none."""
+def make_part_id(relation_oid: int | None, name: str | None) -> PartId | None:
+    """Return the id, or None if either part of it is None."""
     return None if relation_oid is None or name is None else (relation_oid, name)
 
 
-def _parent_record(parent: Place | None) -> dict[str, Any]:
+def _parent_record(parent: PartId | None) -> dict[str, Any]:
     return {"parent": None if parent is None else {"relation_oid": parent[0], "name": parent[1]}}
 
 
-def spoilt_record(change: Change) -> TargetError:
-    """Return the error for a record that does not tell what it should."""
+def malformed_record(change: Change) -> TargetError:
+    """Return the error for a record that lacks what penstock writes."""
     return TargetError(
         f'the record of {change.kind} "{change.name}" of table "{change.target}" was not written by penstock',
         detail=f"It is number {change.number} of table oid {change.target_oid} in the ledger's table changes.",
@@ -401,5 +401,5 @@ def spoilt_record(change: Change) -> TargetError:
 def _read_row(change: Change, key: str, row_type: type[_Row]) -> _Row:
     found = change.record.get(key)
     if not isinstance(found, dict) or set(found) != {field.name for field in fields(row_type)}:
-        raise spoilt_record(change)
+        raise malformed_record(change)
     return row_type(**found)

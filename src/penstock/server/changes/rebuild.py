@@ -1,7 +1,8 @@
-"""Rebuilds dropped indexes, keys and foreign keys, each in a transaction with the end of its record.
+"""Rebuilds dropped indexes, keys and foreign keys, each in the transaction that removes its record.
 
-Statements are put together from the record by ddl, sent by a protocol that carries one statement alone, and run as the
-role that dropped them. What comes of them is read back and held against the record before it is committed.
+The room ddl composes the statements from the record. They are sent by the extended protocol, which carries one
+statement only, and run as the role that dropped the object. The result is read back and compared with the record before
+the commit.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from penstock.server.changes.parts import (
     check_foreign_key_record,
     is_foreign_key,
     lock_relation,
-    place_of,
+    part_id_of,
     read_index_record,
 )
 from penstock.server.changes.records import delete_changes, write_failure
@@ -56,10 +57,10 @@ class CastRow:
 
 
 def build_index(connection: Connection, schema: str, change: Change) -> None:
-    """Make an index; the record goes with it where it is no constraint's.
+    """Create an index, and remove its record if nothing of it is missing then.
 
-    An exclusion constraint, and a key WITHOUT OVERLAPS, are made at once, which keeps even readers out meanwhile.
-    Raises DataError where rows do not fit it, TargetError, ServerError.
+    An exclusion constraint, and a key WITHOUT OVERLAPS, are created together with their index, which locks out readers
+    too until it is built. Raises DataError if rows violate it, TargetError, ServerError.
     """
     index, constraint = read_index_record(change)
     with restoring(connection, change) as parts:
@@ -75,9 +76,9 @@ def build_index(connection: Connection, schema: str, change: Change) -> None:
 
 
 def complete_index(connection: Connection, schema: str, change: Change) -> None:
-    """Add the constraint to an index that stands, and what else is said of it; then the record is gone.
+    """Add the constraint and the other properties to an index that exists, and remove the record.
 
-    It locks the table for a moment: call it within with_lock_retries. Raises TargetError, ServerError.
+    This locks the table for a moment: call it within with_lock_retries. Raises TargetError, ServerError.
     """
     index, constraint = read_index_record(change)
     with restoring(connection, change) as parts:
@@ -90,16 +91,17 @@ def complete_index(connection: Connection, schema: str, change: Change) -> None:
 
 
 def add_foreign_key(connection: Connection, schema: str, change: Change) -> None:
-    """Add a foreign key without looking at rows; the record goes with it where it was not valid before.
+    """Add a foreign key without checking rows; remove the record if the key was not valid before.
 
-    It locks both tables for a moment: call it within with_lock_retries. Raises TargetError, ServerError.
+    This locks both tables for a moment: call it within with_lock_retries. Raises TargetError, ServerError.
     """
     record = change.record
     with restoring(connection, change) as parts:
         _check_foreign_key(connection, parts, change)
         _refuse_casts(connection, change)
         relation = sql.Identifier(*table_of(parts))
-        # A partitioned table's looks at no rows where those of the partitions are valid, and NOT VALID is not for it.
+        # Before PostgreSQL 18 a partitioned table has no NOT VALID; rows are not checked if the partitions' keys are
+        # valid.
         is_valid = record["is_validated"] and record["is_enforced"] and parts.table.kind != "p"
         add = sql.SQL("ALTER TABLE {} ADD CONSTRAINT {} {}{}").format(
             relation,
@@ -115,9 +117,9 @@ def add_foreign_key(connection: Connection, schema: str, change: Change) -> None
 
 
 def validate_foreign_key(connection: Connection, schema: str, change: Change) -> None:
-    """Have the server look whether all rows fit a foreign key that was added; then the record is gone.
+    """Validate a foreign key that was added: the server checks all rows. Then remove the record.
 
-    Raises DataError where a row does not, TargetError, ServerError.
+    Raises DataError if a row violates it, TargetError, ServerError.
     """
     with restoring(connection, change) as parts:
         _refuse_casts(connection, change)
@@ -128,17 +130,17 @@ def validate_foreign_key(connection: Connection, schema: str, change: Change) ->
 
 
 @contextmanager
-def noting_failure(connection: Connection, schema: str, change: Change) -> Iterator[None]:
-    """Write down why a change cannot be restored, if the block raises that: loads into its table are told.
+def recording_failure(connection: Connection, schema: str, change: Change) -> Iterator[None]:
+    """If the block raises an error, record it as the reason why the change is not restored; later loads report it.
 
-    That somebody had a lock, or has cancelled it, tells nothing of the next time. A role that may not write it down
-    lets it be.
+    Errors of locks, cancelled statements and lost connections are not recorded: the next attempt can succeed. If the
+    role may not write the record, that is logged only.
     """
     try:
         yield
     except PenstockError as error:
         if not error.is_transient and error.sqlstate not in _PASSING:
-            # The first line is the server's own detail: the key of a row that is in the way.
+            # The first line of the detail is the server's: the key of a row that violates the constraint.
             why = ". ".join(filter(None, (error.message, (error.detail or "").partition("\n")[0])))
             try:
                 with in_transaction(connection, "recording a failure"), as_owner(connection, change):
@@ -149,7 +151,7 @@ def noting_failure(connection: Connection, schema: str, change: Change) -> Itera
 
 
 def drop_records(connection: Connection, schema: str, changes: Sequence[Change]) -> None:
-    """Remove records of which nothing is left to do, as their owners. Raises TargetError, ServerError."""
+    """Remove records that need nothing more, as their owners. Raises TargetError, ServerError."""
     owners = {change.owner: change for change in changes}
     with in_transaction(connection, "removing the record of a change"):
         for owner, one in owners.items():
@@ -158,17 +160,17 @@ def drop_records(connection: Connection, schema: str, changes: Sequence[Change])
 
 
 def lock_for_build(connection: Connection, change: Change) -> None:
-    """Take the lock that CREATE INDEX takes, so that the wait for it can be cut short. Raises TargetError, ServerError.
+    """Take the lock of CREATE INDEX, so that lock_timeout limits the wait for it. Raises TargetError, ServerError.
 
-    A statement that waits for it makes later writers wait too.
+    While a statement waits for this lock, later writers wait too.
     """
     with translate_errors(f'locking "{change.target}"'), as_owner(connection, change):
         if lock_relation(connection, change.relation_oid, "SHARE") is None:
             raise TargetError(f'table "{change.target}" does not exist any more')
 
 
-def describe_again(connection: Connection, change: Change) -> str:
-    """Return the statement that makes what a record tells of, for psql. Raises TargetError, ServerError."""
+def compose_rebuild(connection: Connection, change: Change) -> str:
+    """Return the statement that creates the object of a record, for psql. Raises TargetError, ServerError."""
     parts = capture_for(connection, change)
     if parts is None:
         raise TargetError(f'table "{change.relation}" does not exist any more')
@@ -180,9 +182,9 @@ def describe_again(connection: Connection, change: Change) -> str:
         if constraint is None:
             return compose_index(index, None, table_of(parts), index.name)[0].as_string(connection) + ";"
         definition = constraint.definition
-    # A foreign key that was added has to be validated only.
-    stands = any(key.place == place_of(change) for key in parts.foreign_keys)
-    words = sql.SQL("ALTER TABLE {} VALIDATE CONSTRAINT {};" if stands else "ALTER TABLE {} ADD CONSTRAINT {} {};")
+    # A foreign key that exists only needs to be validated.
+    exists = any(key.part_id == part_id_of(change) for key in parts.foreign_keys)
+    words = sql.SQL("ALTER TABLE {} VALIDATE CONSTRAINT {};" if exists else "ALTER TABLE {} ADD CONSTRAINT {} {};")
     return words.format(sql.Identifier(*table_of(parts)), sql.Identifier(change.name), sql.SQL(definition)).as_string(
         connection
     )
@@ -193,7 +195,7 @@ def describe_again(connection: Connection, change: Change) -> str:
 
 @contextmanager
 def restoring(connection: Connection, change: Change) -> Iterator[TableParts]:
-    """Run the block in a transaction, or a part of the caller's, as the record's owner; provide the table as it is."""
+    """Run the block as the record's owner, in a transaction or a savepoint; yield the present parts of the table."""
     what = f'rebuilding {change.kind} "{change.name}" of "{change.target}"'
     try:
         with in_transaction(connection, what):
@@ -208,7 +210,7 @@ def restoring(connection: Connection, change: Change) -> Iterator[TableParts]:
 
 @contextmanager
 def as_owner(connection: Connection, change: Change) -> Iterator[None]:
-    """Run the block, within a transaction, as the role that made the change. Raises TargetError where we may not."""
+    """Run the block, in a transaction, as the role that made the change. Raises TargetError if that is not allowed."""
     row = connection.execute(
         "SELECT CURRENT_USER,"
         " (SELECT pg_catalog.pg_has_role(r.oid, 'MEMBER') FROM pg_catalog.pg_roles AS r WHERE r.rolname = %s)",
@@ -245,7 +247,7 @@ def _does_not_fit(change: Change, error: DataError) -> DataError:
 
 
 def check_columns(parts: TableParts, change: Change) -> None:
-    """Raise TargetError where a column on which an index depends has gone or has another type."""
+    """Raise TargetError if a column that an index depends on does not exist any more or has another type."""
     ours = change.record["columns"]
     now = parts.table.columns
     if different := sorted(name for name, type_name in ours.items() if now.get(name) != type_name):
@@ -253,7 +255,7 @@ def check_columns(parts: TableParts, change: Change) -> None:
 
 
 def _check_foreign_key(connection: Connection, parts: TableParts, change: Change) -> None:
-    """Raise TargetError where one of a foreign key's tables has another name, or a column of it another type."""
+    """Raise TargetError if a table of a foreign key has another name, or one of its columns has another type."""
     record = change.record
     query = """
         SELECT pg_catalog.format('%%s.%%I', a.attrelid, a.attname),
@@ -279,9 +281,9 @@ def _check_foreign_key(connection: Connection, parts: TableParts, change: Change
 
 
 def _refuse_casts(connection: Connection, change: Change) -> None:
-    """Raise TargetError where looking at rows may run a role's functions: RESET ROLE would give them our rights.
+    """Raise TargetError if checking rows can run functions of an ordinary role: RESET ROLE would give them our rights.
 
-    No such foreign key is dropped.
+    A load drops no such foreign key.
     """
     columns = read_referring_columns(change.record["definition"])
     for cast in fetch_rows(connection, "changes_casts", CastRow, oid=change.relation_oid, columns=columns):
@@ -306,25 +308,25 @@ def table_of(parts: TableParts) -> tuple[str, str]:
 
 
 def add_marks(connection: Connection, parts: TableParts, index: IndexRow, constraint: ConstraintRow | None) -> None:
-    """Set what is said of an index besides its definition."""
+    """Set the properties of an index besides its definition: CLUSTER mark, replica identity, statistics, comment."""
     for statement in compose_index_marks(index, constraint, table_of(parts)):
         execute_one(connection, statement)
 
 
 def execute_one(connection: Connection, statement: sql.Composed) -> None:
-    """Run a statement that was put together from a record."""
-    # In binary it goes by the extended protocol, in which a text cannot smuggle a second statement in.
+    """Run a statement that was composed from a record."""
+    # `binary` makes psycopg use the extended protocol, which refuses a text with a second statement.
     connection.execute(statement, binary=True)
 
 
 def end_change(connection: Connection, schema: str, change: Change) -> None:
-    """See that what was made is what the record tells of, and remove the record where nothing is left to do.
+    """Check that the object is as its record says, and remove the record if nothing of it is missing.
 
     Raises TargetError.
     """
     state = look_at(capture_for(connection, change), change)
     if state == "made":
-        # The record goes when it is attached.
+        # The record is removed when the object is attached to its parent.
         return
     if state != "there":
         raise TargetError(

@@ -1,4 +1,4 @@
-"""The ledger's table of changes: what loads have changed at tables, and how it was before."""
+"""The ledger's table of changes: what loads and commands have changed, and its earlier state."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from penstock.server.connect.connection import Connection
 
 
-# Why what a record tells of could not be restored: it is the record's owner's, as the record is.
+# The key in a record for why the change could not be restored; like the record, only its owner can write it.
 _FAILURE = "failure"
 
-# A crash must not take the record and leave the change: the commit that makes the latter safe may be another's.
+# A crash must not lose the record and keep the change: without this, the commit of another session could flush only the
+# change.
 _BE_DURABLE = (
     "SELECT pg_catalog.set_config('synchronous_commit', 'on', true)"
     " WHERE pg_catalog.current_setting('synchronous_commit') = 'off'"
@@ -31,10 +32,10 @@ _BE_DURABLE = (
 
 
 def write_changes(connection: Connection, schema: str, changes: Sequence[Change]) -> None:
-    """Write changes down, numbered in their order; where there is a record of the same thing, the older one stays.
+    """Write records of changes, numbered in their order; an older record of the same object is kept.
 
-    The older one alone knows how it was before. The caller has shape_lock, and commits before it changes anything. Each
-    is the current role's to restore. Raises ServerError, TargetError.
+    Only the older record has the state before all changes. The caller has shape_lock, and commits before it changes
+    anything. Only the current role, and members of it, can restore these changes. Raises ServerError, TargetError.
     """
     query = sql.SQL(
         """
@@ -66,7 +67,7 @@ def write_changes(connection: Connection, schema: str, changes: Sequence[Change]
 
 
 def read_changes(connection: Connection, schema: str, *, target_oid: int | None = None) -> list[Change]:
-    """Return what is changed at a table, or at all tables, in the order in which it was. Raises ServerError."""
+    """Return the records of changes at a table, or of all, in the order in which they were made. Raises ServerError."""
     query = sql.SQL(
         """
         SELECT c.target_oid::bigint, c.number, c.target_schema, c.target_table, c.kind, c.relation_oid::bigint, c.name,
@@ -88,7 +89,7 @@ def _make_change(*, target_schema: str, target_table: str, **fields: Any) -> Cha
 
 
 def find_changed(connection: Connection, schema: str, oids: Sequence[int]) -> set[int]:
-    """Return the tables whose loads have changed something at, or of, the given ones, or that refers to these.
+    """Return the tables whose loads have changed something at the given tables, or a foreign key that refers to these.
 
     Raises ServerError.
     """
@@ -97,9 +98,9 @@ def find_changed(connection: Connection, schema: str, oids: Sequence[int]) -> se
 
 
 def write_failure(connection: Connection, schema: str, change: Change, why: str) -> None:
-    """Write down with its record why a change cannot be restored; the current role is the record's owner.
+    """Add to a record why the change cannot be restored; the current role is the record's owner.
 
-    The record is written anew, as whoever may put it back may: nobody may alter one. Raises ServerError, TargetError.
+    The record is deleted and inserted again, since no role may update records. Raises ServerError, TargetError.
     """
     query = sql.SQL(
         """
@@ -119,7 +120,7 @@ def write_failure(connection: Connection, schema: str, change: Change, why: str)
 
 
 def find_others(connection: Connection, changes: Iterable[Change]) -> set[str]:
-    """Return the owners of written changes as whom the current role may not restore them. Raises ServerError."""
+    """Return the owners whose recorded changes the current role may not restore. Raises ServerError."""
     query = """
         SELECT o.name
           FROM pg_catalog.unnest(%s::text[]) AS o (name)
@@ -135,9 +136,9 @@ def find_others(connection: Connection, changes: Iterable[Change]) -> set[str]:
 
 
 def delete_changes(connection: Connection, schema: str, changes: Sequence[Change]) -> int:
-    """Remove records, in the transaction that restores what they tell of; return how many there were.
+    """Remove records, in the transaction that restores their changes; return how many were removed.
 
-    Only the role that a record names sees to it. Raises ServerError, TargetError.
+    Only the owner of a record can remove it; each role can remove that of a setting. Raises ServerError, TargetError.
     """
     query = sql.SQL(
         "DELETE FROM ONLY {} WHERE (target_oid, number) IN (SELECT * FROM unnest(%s::oid[], %s::integer[]))"

@@ -1,4 +1,4 @@
-"""Triggers of the user that a load disables, each restored to its own state: O, A or R."""
+"""Disables the user's triggers while a table is loaded, and restores the state of each: O, A or R."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.model.load.shape import Change
-    from penstock.server.changes.kind import Want
+    from penstock.server.changes.kind import TableRequest
     from penstock.server.changes.look import State
     from penstock.server.connect.connection import Connection
 
@@ -37,24 +37,26 @@ class TriggerRow:
     function_oid: int
 
     def record(self) -> dict[str, Any]:
-        """Return what is written down of it."""
+        """Return what is recorded of it."""
         return {"state": self.state, "type": self.type, "function_oid": self.function_oid}
 
 
-def _find_events(want: Want) -> int:
-    if want.job.transform is not None:
-        # It may do anything.
+def _find_events(request: TableRequest) -> int:
+    if request.job.transform is not None:
+        # The SQL of a transform can insert, update and delete.
         return _ON_INSERT | _ON_UPDATE | _ON_DELETE
-    return _ON_INSERT | _ON_UPDATE if want.job.mode == "upsert" else _ON_INSERT
+    return _ON_INSERT | _ON_UPDATE if request.job.mode == "upsert" else _ON_INSERT
 
 
-def _find(connection: Connection, want: Want) -> Sequence[Change]:
-    if want.rules.triggers != "disable":
+def _find(connection: Connection, request: TableRequest) -> Sequence[Change]:
+    if request.rules.triggers != "disable":
         return []
-    with translate_errors(f"looking up the triggers of {want.table.name}"):
-        rows = fetch_rows(connection, "changes_triggers", TriggerRow, oid=want.table.oid, events=_find_events(want))
+    with translate_errors(f"looking up the triggers of {request.table.name}"):
+        rows = fetch_rows(
+            connection, "changes_triggers", TriggerRow, oid=request.table.oid, events=_find_events(request)
+        )
     return [
-        want.change("trigger", row.name, row.record(), relation_oid=row.relation_oid)
+        request.change("trigger", row.name, row.record(), relation_oid=row.relation_oid)
         for row in rows
         if row.state != _DISABLED
     ]
