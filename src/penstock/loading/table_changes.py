@@ -224,16 +224,16 @@ class TableChanges:
                 if not self._take_lock(lock, connection):
                     # A backend of this load whose connection broke can run until the server notices.
                     pid = find_lock_holder(connection, lock)
-                    self.tell_left(f"backend {pid} holds the load's lock", how=f"{_REPAIR} if it does not resume it")
+                    self.warn_left(f"backend {pid} holds the load's lock", how=f"{_REPAIR} if it does not resume it")
                     return
             self._tools.notice("rebuilding indexes and keys; interrupt to leave them to penstock repair")
             self._restore(self._held, connection, load_id=load_id).raise_first()
             self._held.clear()
         except (PenstockError, KeyboardInterrupt) as trouble:
             why = trouble.message if isinstance(trouble, PenstockError) else "interrupted"
-            self.tell_left(why)
+            self.warn_left(why)
 
-    def tell_left(self, why: str, *, how: str = _REPAIR) -> None:
+    def warn_left(self, why: str, *, how: str = _REPAIR) -> None:
         """Warn once that the changes of this load are not restored, and why."""
         if self.is_holding:
             self._held.clear()

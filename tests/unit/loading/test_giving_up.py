@@ -62,6 +62,6 @@ def test_what_is_not_restored_is_told_once() -> None:
 
     changes = TableChanges(cast("Any", Plan()), cast("Any", Tools()))
     changes._held.add(1)
-    changes.tell_left("interrupted")
-    changes.tell_left("interrupted")
+    changes.warn_left("interrupted")
+    changes.warn_left("interrupted")
     assert told == ["parked-left: indexes, keys or triggers were not restored (interrupted): run penstock repair"]

@@ -94,7 +94,7 @@ class Changes(Step):
         if self._changes is None:
             return
         if connection is None:
-            self._changes.tell_left(why)
+            self._changes.warn_left(why)
         else:
             self._changes.on_failure(load.load_id, connection)
 

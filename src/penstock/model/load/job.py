@@ -213,10 +213,10 @@ class LoadRules:
     indexes: Indexes = _indexes(
         "auto",
         words(Indexes),
-        "What of the table is parked: dropped while it is loaded, and created again after. auto: of an empty "
+        "Which indexes and keys are dropped while the table is loaded, and rebuilt after it. auto: of an empty "
         "table and its partitions, if the load is large enough, indexes and foreign keys, but nothing that keeps "
         "rows unique. rebuild: of any table, keys too; while they are dropped, other sessions can insert rows that "
-        "violate them. keep: nothing. --plan shows what is parked (default: auto).",
+        "violate them. keep: none. --plan shows which (default: auto).",
     )
     triggers: TriggerRule = _table(
         "keep",

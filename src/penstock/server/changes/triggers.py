@@ -45,7 +45,7 @@ def _find_events(request: TableRequest) -> int:
     if request.job.transform is not None:
         # The SQL of a transform can insert, update and delete.
         return _ON_INSERT | _ON_UPDATE | _ON_DELETE
-    return _ON_INSERT | _ON_UPDATE if request.job.mode == "upsert" else _ON_INSERT
+    return _ON_INSERT | _ON_UPDATE if request.job.traits.updates else _ON_INSERT
 
 
 def _find(connection: Connection, request: TableRequest) -> Sequence[Change]:
