@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from penstock.api import instance as api_instance
-from penstock.api.instance import plan_by_instance
 from penstock.api.loader import Loader
+from penstock.api.rds import instance as api_instance
+from penstock.api.rds.instance import plan_by_instance
 from penstock.aws.clients import AwsClients
 from penstock.aws.quick import ask_briefly
 from penstock.errors import AwsError

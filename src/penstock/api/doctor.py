@@ -13,7 +13,7 @@ from penstock.access.load import judge_disks, judge_routes, judge_volume, judge_
 from penstock.access.preflight import judge, sort_findings, would_load
 from penstock.access.rds import describe_silence, find_iam_fault, judge_rds
 from penstock.api.loader import Loader
-from penstock.api.rds import find_host
+from penstock.api.rds.describe import find_host
 from penstock.aws.credentials import AwsCredentials
 from penstock.errors import AwsError, PenstockError, ServerError, UsageError
 from penstock.host import cpu_count, measure_disk, read_machine

@@ -10,8 +10,8 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.api.closing import Closing
-from penstock.api.instance import plan_by_instance
 from penstock.api.logs import log_notice, log_warning
+from penstock.api.rds.instance import plan_by_instance
 from penstock.aws.credentials import AwsCredentials
 from penstock.errors import TableExistsError
 from penstock.files import SourceReader

@@ -8,7 +8,7 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from penstock.api.rds import find_host
+from penstock.api.rds.describe import find_host
 from penstock.errors import AwsError, UsageError
 from penstock.model.server.endpoints import is_rds_endpoint
 from penstock.observe import Sampler

@@ -165,7 +165,7 @@ class CutLoad:
         with psycopg.connect(self._direct, autocommit=True) as connection:
             found = {what: connection.execute(query.encode()).fetchall() for what, query in _LOOKS.items()}
         with psycopg.connect(make_conninfo(self._direct, dbname="postgres"), autocommit=True) as connection:
-            return found | {"leases": connection.execute("SELECT count(*) FROM penstock.leases").fetchall()}
+            return found | {"holds": connection.execute("SELECT count(*) FROM penstock.holds").fetchall()}
 
 
 def describe(cuts: Sequence[Cut]) -> str:

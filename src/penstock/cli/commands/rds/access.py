@@ -48,7 +48,7 @@ def token(
     Give it to other programs by PGPASSWORD="$(penstock rds token ...)" with sslmode=verify-full; penstock's own
     commands create theirs with --iam-auth.
     """
-    from penstock.api.rds_access import check_token_user, make_token
+    from penstock.api.rds.access import check_token_user, make_token
 
     if check is not None:
         warn_of_secrets(check)
@@ -71,7 +71,7 @@ def certificates(
     """
     if tunnel is not None and host is None:
         raise UsageError("--tunnel needs the server's name", hint="Name the server at its far end with --host.")
-    from penstock.api.rds_access import bundle_url, find_certificates, verify_server
+    from penstock.api.rds.access import bundle_url, find_certificates, verify_server
 
     search = find_certificates(host)
     lines, found = _describe(search), _search_object(search)

@@ -52,7 +52,7 @@ def show(
     """
     from datetime import UTC, datetime
 
-    from penstock.api.rds import describe_rds
+    from penstock.api.rds.describe import describe_rds
 
     warn_of_secrets(to)
     found = describe_rds(wanted, now=datetime.now(UTC), to=to, region=region, profile=profile)

@@ -1,0 +1,1 @@
+"""Servers of Amazon RDS: their description, access to them, and what a plan takes from the description."""
