@@ -2,6 +2,8 @@
 //! (src/backend/commands/copyfromparse.c). Where records end is `records.rs`'s business: a block holds whole records,
 //! all ended in one way.
 
+use std::borrow::Cow;
+
 use memchr::{memchr, memchr2, memchr_iter};
 
 /// What the bytes of a file mean; `Tsv` has neither quotes nor escapes and becomes COPY text.
@@ -47,6 +49,8 @@ pub(crate) struct FieldReader<'a> {
     format: Format,
     delimiter: u8,
     line_end: LineEnd,
+    /// The byte that ends a record; the delimiter if the block is one record without its line end.
+    end_byte: u8,
     block: &'a [u8],
     /// The bytes at which a field may end or become special.
     stops: [bool; 256],
@@ -54,16 +58,25 @@ pub(crate) struct FieldReader<'a> {
 
 impl<'a> FieldReader<'a> {
     pub(crate) fn new(format: Format, delimiter: u8, block: &'a [u8], line_end: LineEnd) -> Self {
+        Self::ended_by(line_end.last_byte(), format, delimiter, block, line_end)
+    }
+
+    /// A reader of one record without its line end: line ends in it are data.
+    pub(crate) fn of_record(format: Format, delimiter: u8, record: &'a [u8]) -> Self {
+        Self::ended_by(delimiter, format, delimiter, record, LineEnd::Lf)
+    }
+
+    fn ended_by(end_byte: u8, format: Format, delimiter: u8, block: &'a [u8], line_end: LineEnd) -> Self {
         let mut stops = [false; 256];
         let specials: &[u8] = match format {
             Format::Csv { quote, .. } => &[quote],
             Format::Text => b"\\",
             Format::Tsv => b"\\\r\n",
         };
-        for &byte in specials.iter().chain(&[delimiter, line_end.last_byte()]) {
+        for &byte in specials.iter().chain(&[delimiter, end_byte]) {
             stops[usize::from(byte)] = true;
         }
-        Self { format, delimiter, line_end, block, stops }
+        Self { format, delimiter, line_end, end_byte, block, stops }
     }
 
     /// The index of the line on which `position` stands.
@@ -79,6 +92,26 @@ impl<'a> FieldReader<'a> {
     /// Whether a line end stands before `position`.
     pub(crate) fn is_ended(&self, position: usize) -> bool {
         self.block[..position].last() == Some(&self.line_end.last_byte())
+    }
+
+    /// What a field means: without quotes and with its escapes decoded.
+    pub(crate) fn value(&self, field: &Field) -> Cow<'a, [u8]> {
+        let bytes = &self.block[field.start..field.end];
+        match self.format {
+            Format::Csv { quote, escape } if field.is_special => Cow::Owned(unquote(bytes, quote, escape)),
+            Format::Text if field.is_special => Cow::Owned(unescape(bytes)),
+            _ => Cow::Borrowed(bytes),
+        }
+    }
+
+    /// Whether a field of csv is quoted as a whole or not at all: a quote elsewhere is a stray.
+    pub(crate) fn is_regular(&self, field: &Field) -> bool {
+        match self.format {
+            Format::Csv { quote, escape } if field.is_special => {
+                is_quoted(&self.block[field.start..field.end], quote, escape)
+            }
+            _ => true,
+        }
     }
 
     /// Leave out a field behind the last expected one that holds nothing but blanks, in quotes or without.
@@ -125,7 +158,7 @@ impl<'a> FieldReader<'a> {
         let mut is_special = false;
         loop {
             at += block[at..].iter().position(|&byte| self.stops[usize::from(byte)]).unwrap_or(block.len() - at);
-            let is_end = block.get(at).is_none_or(|&byte| byte == self.delimiter || byte == self.line_end.last_byte());
+            let is_end = block.get(at).is_none_or(|&byte| byte == self.delimiter || byte == self.end_byte);
             if is_end {
                 return Some((Field { start, end: at, is_special }, at));
             }
@@ -176,4 +209,70 @@ fn behind_quote(block: &[u8], start: usize, quote: u8, escape: u8) -> Option<usi
         let is_escaping = block.get(at + 1).is_some_and(|&next| next == quote || next == escape);
         at += if is_escaping { 2 } else { 1 };
     }
+}
+
+/// Whether the first quote of csv opens at the start, and is closed at the end.
+fn is_quoted(field: &[u8], quote: u8, escape: u8) -> bool {
+    let Some(inside) = field.strip_prefix(&[quote]) else { return false };
+    let mut at = 0;
+    while let Some(offset) = inside.get(at..).and_then(|rest| memchr2(quote, escape, rest)) {
+        at += offset;
+        let is_pair = inside[at] == escape && (quote != escape || inside.get(at + 1) == Some(&quote));
+        if !is_pair {
+            return at + 1 == inside.len();
+        }
+        at += 2;
+    }
+    false
+}
+
+/// A field of csv without its quotes, which may open and close anywhere in it.
+fn unquote(field: &[u8], quote: u8, escape: u8) -> Vec<u8> {
+    let mut value = Vec::with_capacity(field.len());
+    let mut in_quote = false;
+    let mut bytes = field.iter().copied().peekable();
+    while let Some(byte) = bytes.next() {
+        let escaped = bytes.next_if(|&next| in_quote && byte == escape && (next == quote || next == escape));
+        if let Some(escaped) = escaped {
+            value.push(escaped);
+        } else if byte == quote {
+            in_quote = !in_quote;
+        } else {
+            value.push(byte);
+        }
+    }
+    value
+}
+
+/// A field of text with its escapes decoded.
+fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut value = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some(at) = memchr(b'\\', rest) {
+        value.extend_from_slice(&rest[..at]);
+        rest = &rest[at + 1..];
+        let Some(&letter) = rest.first() else { break };
+        let octal = rest.iter().take(3).take_while(|byte| matches!(byte, b'0'..=b'7')).count();
+        let hexadecimal = rest[1..].iter().take(2).take_while(|byte| byte.is_ascii_hexdigit()).count();
+        let (byte, length) = match letter {
+            b'0'..=b'7' => (number(&rest[..octal], 8), octal),
+            b'x' if hexadecimal > 0 => (number(&rest[1..=hexadecimal], 16), 1 + hexadecimal),
+            b'b' => (b'\x08', 1),
+            b'f' => (b'\x0c', 1),
+            b'n' => (b'\n', 1),
+            b'r' => (b'\r', 1),
+            b't' => (b'\t', 1),
+            b'v' => (b'\x0b', 1),
+            other => (other, 1),
+        };
+        value.push(byte);
+        rest = &rest[length..];
+    }
+    value.extend_from_slice(rest);
+    value
+}
+
+/// The byte that ASCII digits stand for; as in `PostgreSQL` a larger number keeps its low bits.
+fn number(digits: &[u8], base: u8) -> u8 {
+    digits.iter().fold(0, |sum: u8, digit| sum.wrapping_mul(base).wrapping_add((digit & 0xf) + 9 * (digit >> 6)))
 }

@@ -10,3 +10,4 @@ pub mod lanes;
 mod python;
 pub mod records;
 pub mod rewrite;
+pub mod sample;

@@ -2,7 +2,7 @@
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyTuple};
 
 use crate::doubts::{self, Guess};
 use crate::error::{RecordError as NativeRecordError, RewriterError};
@@ -10,6 +10,7 @@ use crate::escape;
 use crate::fields::{Format, LineEnd};
 use crate::records::{Cut as NativeCut, RecordCutter as NativeCutter};
 use crate::rewrite::Rewriter as NativeRewriter;
+use crate::sample::{Form as NativeForm, Record as NativeRecord, Sample};
 
 pyo3::create_exception!(penstock._native, RecordError, PyValueError);
 
@@ -98,11 +99,7 @@ impl RecordCutter {
 
     #[getter]
     fn line_end(&self) -> Option<&'static str> {
-        self.0.line_end().map(|line_end| match line_end {
-            LineEnd::Lf => "lf",
-            LineEnd::CrLf => "crlf",
-            LineEnd::Cr => "cr",
-        })
+        self.0.line_end().map(name_line_end)
     }
 }
 
@@ -164,6 +161,106 @@ impl Rewriter {
             runs => self.0.rewrite(&runs.concat(), line_end, &tail),
         })?;
         Ok(PyBytes::new(py, &rewritten))
+    }
+}
+
+#[pyclass(frozen, get_all, module = "penstock._native")]
+struct Record {
+    start: usize,
+    end: usize,
+    line: u64,
+    text: Py<PyBytes>,
+}
+
+#[pyclass(frozen, get_all, module = "penstock._native")]
+struct Records {
+    whole: Py<PyTuple>,
+    pieces: Py<PyTuple>,
+    line_end: Option<&'static str>,
+    odd_line: Option<u64>,
+    open_quote: Option<usize>,
+}
+
+impl Records {
+    fn new(py: Python<'_>, data: &[u8], sample: &Sample, first_line: u64) -> PyResult<Self> {
+        let to_record = |record: &NativeRecord| {
+            let text = PyBytes::new(py, &data[record.start..record.end]).unbind();
+            Py::new(py, Record { start: record.start, end: record.end, line: first_line + record.line, text })
+        };
+        let pieces: Vec<_> = sample.records.iter().map(to_record).collect::<PyResult<_>>()?;
+        let pieces = PyTuple::new(py, pieces)?;
+        let whole = pieces.get_slice(0, pieces.len() - usize::from(sample.has_rest));
+        Ok(Self {
+            whole: whole.unbind(),
+            pieces: pieces.unbind(),
+            line_end: sample.line_end.map(name_line_end),
+            odd_line: sample.odd_line.map(|line| first_line + line),
+            open_quote: sample.open_quote,
+        })
+    }
+}
+
+type Value<'py> = (Bound<'py, PyBytes>, Option<Bound<'py, PyBytes>>);
+
+#[pyclass(frozen, module = "penstock._native")]
+struct Form(NativeForm);
+
+#[allow(clippy::needless_pass_by_value)] // arguments that come from Python are owned by the call
+#[pymethods]
+impl Form {
+    #[new]
+    #[pyo3(signature = (*, format, delimiter, quote=None, escape=None))]
+    fn new(format: &str, delimiter: &[u8], quote: Option<&[u8]>, escape: Option<&[u8]>) -> PyResult<Self> {
+        let format = to_format(format, quote, escape)?;
+        Ok(Self(NativeForm { format, delimiter: to_byte(delimiter)? }))
+    }
+
+    #[getter]
+    fn format(&self) -> &'static str {
+        match self.0.format {
+            Format::Csv { .. } => "csv",
+            Format::Text => "text",
+            Format::Tsv => "tsv",
+        }
+    }
+
+    #[getter]
+    fn delimiter<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &[self.0.delimiter])
+    }
+
+    #[getter]
+    fn quote<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
+        match self.0.format {
+            Format::Csv { quote, .. } => Some(PyBytes::new(py, &[quote])),
+            _ => None,
+        }
+    }
+
+    #[pyo3(signature = (data, *, is_whole, first_line=1))]
+    fn cut(&self, py: Python<'_>, data: &Bound<'_, PyBytes>, is_whole: bool, first_line: u64) -> PyResult<Records> {
+        let data = data.as_bytes();
+        let sample = py.detach(|| self.0.cut(data, is_whole));
+        Records::new(py, data, &sample, first_line)
+    }
+
+    fn count_fields(&self, record: &[u8]) -> usize {
+        self.0.count_fields(record)
+    }
+
+    fn split<'py>(&self, py: Python<'py>, record: &[u8]) -> PyResult<Vec<Value<'py>>> {
+        let to_bytes = |bytes: &[u8]| PyBytes::new(py, bytes);
+        let fields = self.0.split(record)?;
+        Ok(fields.iter().map(|field| (to_bytes(&field.value), field.raw.as_deref().map(to_bytes))).collect())
+    }
+
+    fn find_stray_quote(&self, record: &[u8]) -> Option<usize> {
+        self.0.find_stray_quote(record)
+    }
+
+    fn encloses_fields(&self, records: Vec<Bound<'_, PyBytes>>) -> bool {
+        let records: Vec<&[u8]> = records.iter().map(PyBytesMethods::as_bytes).collect();
+        self.0.encloses_fields(&records)
     }
 }
 
@@ -249,12 +346,23 @@ fn to_line_end(line_end: &str) -> PyResult<LineEnd> {
     }
 }
 
+fn name_line_end(line_end: LineEnd) -> &'static str {
+    match line_end {
+        LineEnd::Lf => "lf",
+        LineEnd::CrLf => "crlf",
+        LineEnd::Cr => "cr",
+    }
+}
+
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("RecordError", module.py().get_type::<RecordError>())?;
     module.add_class::<Cut>()?;
     module.add_class::<RecordCutter>()?;
     module.add_class::<Rewriter>()?;
+    module.add_class::<Form>()?;
+    module.add_class::<Record>()?;
+    module.add_class::<Records>()?;
     module.add_function(wrap_pyfunction!(double_backslashes, module)?)?;
     module.add_function(wrap_pyfunction!(find_doubts, module)?)
 }

@@ -69,11 +69,10 @@ impl RecordCutter {
     /// `checks_end_marker`: whether a `\.` alone on a line ends csv data too (before `PostgreSQL` 18).
     #[must_use]
     pub fn new(format: Format, delimiter: u8, checks_end_marker: bool) -> Self {
-        let is_csv = matches!(format, Format::Csv { .. });
         Self {
             format,
             delimiter,
-            checks_end_marker: checks_end_marker && is_csv,
+            checks_end_marker: checks_end_marker || format == Format::Text,
             line_end: None,
             in_quote: false,
             after_escape: false,
@@ -85,6 +84,11 @@ impl RecordCutter {
             at_end: Counts::default(),
             reported: Counts::default(),
         }
+    }
+
+    /// A cutter that passes over end markers, which a sample shows as records.
+    pub(crate) fn for_sample(format: Format, delimiter: u8) -> Self {
+        Self { checks_end_marker: false, ..Self::new(format, delimiter, false) }
     }
 
     #[must_use]
@@ -121,12 +125,7 @@ impl RecordCutter {
     /// An unterminated quote; a lone carriage return where lines end with CR LF.
     pub fn finish(&mut self) -> Result<Cut, RecordError> {
         let start = self.now.bytes;
-        if self.after_return {
-            if self.line_end == Some(LineEnd::CrLf) {
-                return Err(self.stray_return());
-            }
-            self.end_with_return();
-        }
+        self.settle_return()?;
         if self.in_quote {
             return Err(RecordError::UnterminatedQuote { record: self.at_end.records, line: self.at_end.lines });
         }
@@ -180,6 +179,20 @@ impl RecordCutter {
         None
     }
 
+    pub(crate) fn in_quote(&self) -> bool {
+        self.in_quote
+    }
+
+    /// Whether the last byte was a carriage return that may be half of a line end.
+    pub(crate) fn after_return(&self) -> bool {
+        self.after_return
+    }
+
+    /// The whole records met so far, and the lines up to the end of the last.
+    pub(crate) fn whole(&self) -> (u64, u64) {
+        (self.at_end.records, self.at_end.lines)
+    }
+
     fn report(&mut self, start: u64) -> Cut {
         let (now, before) = (self.at_end, self.reported);
         self.reported = now;
@@ -195,7 +208,7 @@ impl RecordCutter {
 
     // ---------------------------------------------------------------- byte by byte: the reference
 
-    fn step(&mut self, byte: u8) -> Result<(), RecordError> {
+    pub(crate) fn step(&mut self, byte: u8) -> Result<(), RecordError> {
         if self.after_return {
             if byte == b'\n' {
                 self.line_end = Some(LineEnd::CrLf);
@@ -205,10 +218,7 @@ impl RecordCutter {
                 self.end_record();
                 return Ok(());
             }
-            if self.line_end == Some(LineEnd::CrLf) {
-                return Err(self.stray_return());
-            }
-            self.end_with_return();
+            self.settle_return()?;
         }
         if self.is_end {
             return Err(RecordError::DataAfterEndMarker { record: self.at_end.records, line: self.now.lines });
@@ -294,7 +304,7 @@ impl RecordCutter {
 
     /// A `\.` alone on a line ends the data; further into a line text refuses it and csv takes it as data.
     fn look_for_marker(&mut self, byte: u8, was_escaped: bool) -> Result<(), RecordError> {
-        if byte != b'.' {
+        if byte != b'.' || !self.checks_end_marker {
             return Ok(());
         }
         let offset = self.now.bytes - self.at_end.bytes;
@@ -302,7 +312,7 @@ impl RecordCutter {
         match self.format {
             Format::Text if was_escaped && !starts_record => return Err(self.marker_not_alone()),
             Format::Text => self.after_marker = was_escaped,
-            Format::Csv { .. } => self.after_marker = self.checks_end_marker && starts_record && !self.in_quote,
+            Format::Csv { .. } => self.after_marker = starts_record && !self.in_quote,
             Format::Tsv => {}
         }
         Ok(())
@@ -329,6 +339,18 @@ impl RecordCutter {
         Ok(())
     }
 
+    /// Take a carriage return that is not followed by a line feed for what it is: a line end, or a stray.
+    pub(crate) fn settle_return(&mut self) -> Result<(), RecordError> {
+        if !std::mem::take(&mut self.after_return) {
+            return Ok(());
+        }
+        if self.line_end == Some(LineEnd::CrLf) {
+            return Err(self.stray_return());
+        }
+        self.end_with_return();
+        Ok(())
+    }
+
     fn end_with_return(&mut self) {
         self.after_return = false;
         if self.line_end.is_none() {
@@ -340,7 +362,7 @@ impl RecordCutter {
         self.end_record();
     }
 
-    fn end_record(&mut self) {
+    pub(crate) fn end_record(&mut self) {
         if self.after_marker {
             self.after_marker = false;
             self.is_end = true;
@@ -483,7 +505,7 @@ impl RecordCutter {
     /// Whether a csv record in this word begins with a backslash, or the word begins inside such a pair.
     #[inline(always)]
     fn may_hold_marker(&self, lanes: &impl Lanes, ends: u64) -> bool {
-        if !self.checks_end_marker {
+        if !self.checks_end_marker || self.format == Format::Text {
             return false;
         }
         let offset = self.now.bytes - self.at_end.bytes;

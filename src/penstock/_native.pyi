@@ -1,4 +1,4 @@
-"""Stub of the Rust module: record cutting and rewriting. Buffers go in, counts and bytes come out."""
+"""Stub of the Rust module: records are cut, split and rewritten. Buffers go in, counts and bytes come out."""
 
 from collections.abc import Sequence
 from typing import Literal, TypeAlias, final
@@ -98,6 +98,64 @@ class Rewriter:
 
         `extra` are constants of these records alone, appended behind the rewriter's own.
         """
+
+@final
+class Record:
+    """A record of a sample: bytes [start, end) without the line end, which are `text`; `line` is the file's."""
+
+    start: int
+    end: int
+    line: int
+    text: bytes
+
+@final
+class Records:
+    """A sample cut into records.
+
+    `whole` are the records that end within the sample. `pieces` has one more if something is left: a record cut by the
+    sample's end, or with a quoted field that begins at `open_quote` and never ends. `odd_line` is the first line with
+    another line end than the first line's.
+    """
+
+    whole: tuple[Record, ...]
+    pieces: tuple[Record, ...]
+    line_end: LineEnd | None
+    odd_line: int | None
+    open_quote: int | None
+
+@final
+class Form:
+    """The characters that decide where records and fields end, one byte each; only csv has quotes, and it has both.
+
+    The records and fields are those that the load will find, but what COPY refuses is passed over.
+    """
+
+    def __new__(
+        cls, *, format: str, delimiter: bytes, quote: bytes | None = None, escape: bytes | None = None
+    ) -> Form: ...
+    @property
+    def format(self) -> Literal["csv", "text", "tsv"]: ...
+    @property
+    def delimiter(self) -> bytes: ...
+    @property
+    def quote(self) -> bytes | None: ...
+    def cut(self, data: bytes, *, is_whole: bool, first_line: int = 1) -> Records:
+        """Return the sample's records; a last one without a line end is whole only if the sample `is_whole`."""
+
+    def count_fields(self, record: bytes) -> int:
+        """Return how many fields a record, or the beginning of one, has."""
+
+    def split(self, record: bytes) -> list[tuple[bytes, bytes | None]]:
+        """Return the fields of a record without line end; raises RecordError for a quoted field that does not end.
+
+        Each is a value without quotes and escapes, and the bytes to compare with null strings: None if it is quoted.
+        """
+
+    def find_stray_quote(self, record: bytes) -> int | None:
+        """Return the index of the first field with a quote where csv does not allow one, or None."""
+
+    def encloses_fields(self, records: Sequence[bytes]) -> bool:
+        """Return whether the quotes of csv records enclose fields, and are not data."""
 
 def double_backslashes(segments: Sequence[tuple[bytes, int, int]], *, delimiter: bytes, count: int) -> bytes:
     """Return tsv records that end with line feeds as COPY text; `count` are their stray backslashes."""

@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING
 
-from penstock.errors import SourceError, UsageError
+from penstock.errors import DataError, SourceError, UsageError
 from penstock.files.compression import OUTPUT_PIECE_BYTES
 
 if TYPE_CHECKING:
@@ -84,6 +84,16 @@ _BOMS = (
     (b"\x84\x31\x95\x33", "GB18030"),
 )
 
+# Python's names of PostgreSQL's encodings, if they differ by more than WIN and cp. Python cannot decode the last three;
+# for names of columns their ASCII part is enough.
+_CODECS = {
+    "KOI8R": ("koi8_r", "strict"),
+    "KOI8U": ("koi8_u", "strict"),
+    "SQL_ASCII": ("utf-8", "replace"),
+    "EUC_TW": ("ascii", "replace"),
+    "MULE_INTERNAL": ("ascii", "replace"),
+}
+
 # Two stored bytes become at most three bytes of UTF-8.
 _TRANSCODE_FEED_BYTES = OUTPUT_PIECE_BYTES // 2
 
@@ -133,6 +143,27 @@ def encode_again(text: bytes, *, encoding: str) -> bytes:
     """Return text in the file's encoding: reverses `transcode`; text that was not transcoded is returned unchanged."""
     codec = _TRANSCODED.get(_NAMES.get(_encoding_key(encoding), ""))
     return text if codec is None else text.decode().encode(codec)
+
+
+def decode(value: bytes, encoding: str) -> str:
+    """Return a field's text; `encoding` is the file's (files in encodings that are not ASCII-safe arrive as UTF-8).
+
+    Raises DataError for bytes that are invalid in the encoding.
+    """
+    name = client_encoding(encoding)
+    codec, errors = _CODECS.get(name, (name.replace("WIN", "cp"), "strict"))
+    try:
+        return value.decode(codec, errors)
+    except UnicodeDecodeError as exc:
+        raise DataError(
+            f'invalid byte sequence for encoding "{name}": {show_bytes(value[exc.start : exc.end])}',
+            hint="Give the file's encoding with --encoding.",
+        ) from exc
+
+
+def show_bytes(value: bytes) -> str:
+    """Return bytes as PostgreSQL's messages show them, for example 0xe9 0x20."""
+    return " ".join(f"0x{byte:02x}" for byte in value)
 
 
 def guess_utf16(head: bytes) -> str | None:

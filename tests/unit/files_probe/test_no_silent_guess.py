@@ -13,7 +13,6 @@ import pytest
 from penstock.errors import PenstockError
 from penstock.files.probe import probe_dialect, refuse_unclear_escapes, split_record
 from penstock.files.probe.form import make_form
-from penstock.files.probe.records import cut_records
 from penstock.loading.plan.columns import naming_notice
 from penstock.model.source.dialect import DialectOptions
 
@@ -92,8 +91,8 @@ def _is_told(head: bytes, wanted: Rows, *, table_columns: list[str] | None, has_
         found = probe_dialect(head, options=options, is_whole=True, table_columns=table_columns, uri="f", bom=None)
         refuse_unclear_escapes(head, is_whole=True, dialect=found.dialect, options=options, uri="f")
         form = make_form(found.dialect.format, found.dialect.delimiter, options)
-        records = cut_records(head, form, is_whole=True)
-        read = [split_record(head[start:end], found.dialect) for start, end, _ in records.whole]
+        records = form.cut(head, is_whole=True)
+        read = [split_record(record.text, found.dialect) for record in records.whole]
     except PenstockError:
         return True
     if found.notices or records.open_quote is not None or records.odd_line is not None:

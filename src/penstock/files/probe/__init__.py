@@ -1,7 +1,7 @@
 """Finds the dialect of a file from its first block. Pure.
 
-`options` checks what the user asked for, `records` cuts and splits as COPY does, `form` finds format and
-delimiter, `quoting` looks at quotes, `header` at names and encoding, `mangling` at what a dialect would spoil,
+`options` checks what the user asked for, `form` finds format and delimiter, `fields` splits records as COPY
+does (the Rust core cuts and splits), `header` looks at names and encoding, `mangling` at what a dialect would spoil,
 `agreement` at further files, `json_text` recognizes JSON.
 The rest of package files reads the block, and the caller gives the table's columns.
 """
@@ -9,11 +9,11 @@ The rest of package files reads the block, and the caller gives the table's colu
 from __future__ import annotations
 
 from penstock.files.probe.agreement import Contradiction, find_contradiction, refuse_unclear_escapes
+from penstock.files.probe.fields import find_header, find_misfit, split_header, split_record
 from penstock.files.probe.json_text import check_is_not_json
 from penstock.files.probe.mangling import find_null_words
 from penstock.files.probe.options import validate_options
 from penstock.files.probe.probing import ProbeResult, probe_dialect, separator_notice
-from penstock.files.probe.records import find_header, find_misfit, split_header, split_record
 
 __all__ = [
     "Contradiction",

@@ -7,16 +7,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from penstock.errors import DataError, FilePlace, UsageError
+from penstock.files.encodings import decode
+from penstock.files.probe.fields import split_record
 from penstock.files.probe.form import choose_form, follows_copy_escapes, make_form, proves_copy_escapes
 from penstock.files.probe.mangling import Sample
 from penstock.files.probe.options import complete_options
 from penstock.files.probe.probing import read_header
-from penstock.files.probe.records import count_fields, cut_records, decode, split_record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.files.probe.records import Record
+    from penstock._native import Record
     from penstock.model.source.dialect import Dialect, DialectOptions
 
 # Enough for the header and the records that it is compared with
@@ -62,19 +63,19 @@ def find_contradiction(
     form = make_form(dialect.format, dialect.delimiter, options)
     is_other = choice.is_divided if found != dialect.delimiter else choice.is_spelled
     if is_other and (choice.form.format, found) != (dialect.format, dialect.delimiter):
-        records = cut_records(head, choice.form, is_whole=is_whole).whole
+        records = choice.form.cut(head, is_whole=is_whole).whole
         # A single record often contains other delimiters. If the first object's delimiter divides it as expected,
         # another one is no contradiction.
         is_one = found != dialect.delimiter and len(records) == 1
-        if not is_one or count_fields(head[records[0].start : records[0].end], form) != column_count:
+        if not is_one or form.count_fields(records[0].text) != column_count:
             with suppress(UsageError):
                 other = complete_options(options, format_name=choice.form.format, delimiter=found)
-                return _compare(head, records, dialect=dialect, other=replace(other, encoding=dialect.encoding))
+                return _compare(records, dialect=dialect, other=replace(other, encoding=dialect.encoding))
     if options.header is not None:
         return None
     is_whole = is_whole and len(head) <= _HEADER_BYTES
     head = head[:_HEADER_BYTES]
-    sample = Sample(head=head, is_whole=is_whole, uri="", form=form, records=cut_records(head, form, is_whole=is_whole))
+    sample = Sample(head=head, is_whole=is_whole, uri="", form=form, records=form.cut(head, is_whole=is_whole))
     with suppress(DataError):
         return _compare_header(sample, dialect, options=options, header=header, table_columns=table_columns)
     return None
@@ -92,9 +93,8 @@ def refuse_unclear_escapes(
     if proves_copy_escapes(head, delimiter) if is_text else not follows_copy_escapes(head, delimiter):
         return
     text, tsv = (replace(dialect, format=name) for name in ("text", "tsv"))
-    records = cut_records(head, make_form("text", dialect.delimiter, options), is_whole=is_whole)
-    pieces = records.whole if records.rest is None else (*records.whole, records.rest)
-    found = _compare(head, pieces, dialect=text, other=tsv)
+    records = make_form("text", dialect.delimiter, dialect).cut(head, is_whole=is_whole)
+    found = _compare(records.pieces, dialect=text, other=tsv)
     if found is not None:
         position = FilePlace(file=uri, line=first_line + found.line - 1)
         raise DataError(
@@ -107,11 +107,10 @@ def refuse_unclear_escapes(
         )
 
 
-def _compare(head: bytes, records: Sequence[Record], *, dialect: Dialect, other: Dialect) -> Contradiction | None:
+def _compare(records: Sequence[Record], *, dialect: Dialect, other: Dialect) -> Contradiction | None:
     """Return the first record that two dialects split into other values."""
     for record in records:
-        raw = head[record.start : record.end]
-        before, here = _split(raw, dialect), _split(raw, other)
+        before, here = _split(record.text, dialect), _split(record.text, other)
         if before == here:
             continue
         if dialect.delimiter != other.delimiter:
@@ -121,7 +120,7 @@ def _compare(head: bytes, records: Sequence[Record], *, dialect: Dialect, other:
             ways = [f"--format={each.format}" for each in (dialect, other)]
         return Contradiction(
             line=record.line,
-            text=_shorten(decode(raw, "SQL_ASCII")),
+            text=_shorten(decode(record.text, "SQL_ASCII")),
             before=_describe(before),
             here=_describe(here),
             options=(ways[0], ways[1]),
@@ -141,8 +140,7 @@ def _compare_header(
     if not sample.records.whole:
         return None
     first = sample.records.whole[0]
-    raw = sample.head[first.start : first.end]
-    fields = split_record(raw, replace(dialect, nulls=()))
+    fields = split_record(first.text, replace(dialect, nulls=()))
     is_header = header is not None and fields == list(header)
     if not is_header and (header is None or table_columns is not None):
         names, _ = read_header(sample, dialect, options=options, table_columns=table_columns or ())
@@ -153,7 +151,7 @@ def _compare_header(
     before, here = readings if dialect.has_header else readings[::-1]
     return Contradiction(
         line=1,
-        text=_shorten(decode(raw, "SQL_ASCII")),
+        text=_shorten(decode(first.text, "SQL_ASCII")),
         before=before,
         here=here,
         options=("--header", "--no-header"),

@@ -7,14 +7,14 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from penstock._native import Form
 from penstock.files.probe.options import DEFAULT_DELIMITER, DEFAULT_QUOTE
-from penstock.files.probe.quoting import survey_quotes
-from penstock.files.probe.records import Form, Record, Records, count_fields, cut_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.model.source.dialect import DialectOptions, Format
+    from penstock._native import Records
+    from penstock.model.source.dialect import Dialect, DialectOptions, Format
 
 # If two delimiters divide the records equally well, the first of this list is chosen: data often contains commas
 # (95,26), and rarely the others.
@@ -39,22 +39,6 @@ class Choice:
     reason: str
     is_divided: bool = False
     is_spelled: bool = False
-
-
-class _TrialSample:
-    """The text that forms are tried on; it is cut into records once for all delimiters of a format."""
-
-    def __init__(self, text: bytes, *, is_whole: bool) -> None:
-        self.text = text
-        self.is_whole = is_whole
-        self._cuts: dict[tuple[str, bytes | None, bytes | None], Records] = {}
-
-    def cut(self, form: Form) -> Records:
-        """Return the text's records; the ends of records do not depend on the delimiter."""
-        key = (form.format, form.quote, form.escape)
-        if key not in self._cuts:
-            self._cuts[key] = cut_records(self.text, form, is_whole=self.is_whole)
-        return self._cuts[key]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,16 +66,16 @@ class _Trial:
 
 def choose_form(head: bytes, *, options: DialectOptions, is_whole: bool, column_count: int | None) -> Choice:
     """Return the form of the sample: what the options do not give is found from the first 32 KiB."""
-    sample = _TrialSample(head[:_TRIAL_BYTES], is_whole=is_whole and len(head) <= _TRIAL_BYTES)
+    sample, is_whole = head[:_TRIAL_BYTES], is_whole and len(head) <= _TRIAL_BYTES
     wanted = options.format or ("csv" if options.quote or options.escape else None)
     if options.delimiter is not None:
-        found, is_spelled = (wanted, False) if wanted else _likely_format(options.delimiter, sample)
+        found, is_spelled = (wanted, False) if wanted else _likely_format(options.delimiter, sample, is_whole=is_whole)
         form = make_form(found, options.delimiter, options)
         return Choice(form=form, reason=_explain(form, "the delimiter was given"), is_spelled=is_spelled)
     trials = [
-        _try_form(sample, wanted, delimiter, options, column_count=column_count)
+        _try_form(sample, wanted, delimiter, options, is_whole=is_whole, column_count=column_count)
         for delimiter in _open_delimiters(options)
-        if delimiter.encode() in sample.text
+        if delimiter.encode() in sample
     ]
     best = max(trials, key=lambda trial: trial.rank, default=None)
     if best is None or not best.is_likely or (column_count == 1 and best.share < 1):
@@ -105,7 +89,7 @@ def choose_form(head: bytes, *, options: DialectOptions, is_whole: bool, column_
     return Choice(form=best.form, reason=reason, is_divided=True, is_spelled=best.is_spelled)
 
 
-def make_form(form_format: Format, delimiter: str, options: DialectOptions) -> Form:
+def make_form(form_format: Format, delimiter: str, options: DialectOptions | Dialect) -> Form:
     """Return the form of a format and a delimiter, with the quotes of the options or COPY's defaults."""
     if form_format != "csv":
         return Form(format=form_format, delimiter=delimiter.encode())
@@ -149,29 +133,34 @@ def _open_delimiters(options: DialectOptions) -> list[str]:
     return [delimiter for delimiter in _DELIMITERS if delimiter not in taken]
 
 
-def _likely_format(delimiter: str, sample: _TrialSample) -> tuple[Format, bool]:
+def _likely_format(delimiter: str, sample: bytes, *, is_whole: bool) -> tuple[Format, bool]:
     """Return the format of a sample with this delimiter, and whether the sample proves it; only tabs leave a choice."""
     if delimiter != "\t":
         return "csv", False
     quote = DEFAULT_QUOTE.encode()
-    if quote in sample.text:
+    if quote in sample:
         csv = Form(format="csv", delimiter=b"\t", quote=quote, escape=quote)
-        records = sample.cut(csv)
-        has_runaway_quote = records.open_quote is not None and sample.is_whole
-        if not has_runaway_quote and survey_quotes(sample.text, _usable(records), csv).is_csv:
+        records = csv.cut(sample, is_whole=is_whole)
+        has_runaway_quote = records.open_quote is not None and is_whole
+        if not has_runaway_quote and csv.encloses_fields(_usable(records)):
             return "csv", True
-    if follows_copy_escapes(sample.text, b"\t"):
+    if follows_copy_escapes(sample, b"\t"):
         return "text", True
-    return "tsv", quote in sample.text or any(True for _ in find_escapes(sample.text, b"\t"))
+    return "tsv", quote in sample or any(True for _ in find_escapes(sample, b"\t"))
 
 
 def _try_form(
-    sample: _TrialSample, wanted: Format | None, delimiter: str, options: DialectOptions, *, column_count: int | None
+    sample: bytes,
+    wanted: Format | None,
+    delimiter: str,
+    options: DialectOptions,
+    *,
+    is_whole: bool,
+    column_count: int | None,
 ) -> _Trial:
-    found, is_spelled = (wanted, False) if wanted else _likely_format(delimiter, sample)
+    found, is_spelled = (wanted, False) if wanted else _likely_format(delimiter, sample, is_whole=is_whole)
     form = make_form(found, delimiter, options)
-    texts = [sample.text[start:end] for start, end, _ in _usable(sample.cut(form))]
-    counts = Counter(count_fields(text, form) for text in texts if text)
+    counts = Counter(form.count_fields(text) for text in _usable(form.cut(sample, is_whole=is_whole)) if text)
     field_count, agreeing = counts.most_common(1)[0] if counts else (1, 1)
     return _Trial(
         form=form,
@@ -183,9 +172,9 @@ def _try_form(
     )
 
 
-def _usable(records: Records) -> tuple[Record, ...]:
+def _usable(records: Records) -> list[bytes]:
     """Return the whole records, or the beginning of the first one if none is whole."""
-    return records.whole or (() if records.rest is None else (records.rest,))
+    return [record.text for record in records.whole or records.pieces]
 
 
 def _explain(form: Form, evidence: str) -> str:

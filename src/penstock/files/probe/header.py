@@ -6,8 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final, Literal
 
 from penstock.errors import DataError, FilePlace
-from penstock.files.encodings import guess_utf16
-from penstock.files.probe.records import show_bytes
+from penstock.files.encodings import guess_utf16, show_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

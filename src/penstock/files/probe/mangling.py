@@ -12,17 +12,20 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.files.encodings import guess_utf16
 from penstock.files.probe.form import COPY_ESCAPES, find_escapes, follows_copy_escapes
-from penstock.files.probe.quoting import find_stray_quote
-from penstock.files.probe.records import Form, Record, Records, count_fields
 from penstock.model.source.dialect import Notice, WarningCode
 from penstock.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from penstock._native import Form, LineEnd, Records
     from penstock.model.source.dialect import Dialect, Format
 
-_LINE_END_NAMES: Final = {b"\n": "newline", b"\r\n": "carriage return and newline", b"\r": "carriage return"}
+_LINE_END_NAMES: Final[dict[LineEnd, str]] = {
+    "lf": "newline",
+    "crlf": "carriage return and newline",
+    "cr": "carriage return",
+}
 # If a quoted field in a sample is this long, the quote is probably data.
 _RUNAWAY_BYTES: Final = 64 * 1024
 # Words that other programs write for null
@@ -45,24 +48,19 @@ class Sample:
     records: Records
 
     @property
-    def pieces(self) -> tuple[Record, ...]:
-        """Return all records, the unfinished one included."""
-        return self.records.whole if self.records.rest is None else (*self.records.whole, self.records.rest)
-
-    @property
     def texts(self) -> list[bytes]:
         """Return the first whole records."""
-        return [self.head[start:end] for start, end, _ in self.records.whole[:_COMPARED_RECORDS]]
+        return [record.text for record in self.records.whole[:_COMPARED_RECORDS]]
 
     def locate(self, offset: int) -> tuple[int, int]:
         """Return the line and the column (the field), both from 1, of a byte."""
-        pieces = self.pieces
+        pieces = self.records.pieces
         index = max(0, bisect_right(pieces, offset, key=lambda record: record.start) - 1)
         if not pieces:
             return 1, 1
         before = self.head[pieces[index].start : offset]
-        newline = b"\r" if self.records.line_end == b"\r" else b"\n"
-        return pieces[index].line + before.count(newline), count_fields(before, self.form)
+        newline = b"\r" if self.records.line_end == "cr" else b"\n"
+        return pieces[index].line + before.count(newline), self.form.count_fields(before)
 
     def notice(self, code: WarningCode, offset: int, message: str, hint: str) -> Notice:
         """Return a notice about one byte."""
@@ -98,7 +96,7 @@ def _mixed_line_ends(sample: Sample) -> Notice | None:
 
 
 def _carriage_returns_only(sample: Sample) -> Notice | None:
-    if sample.records.line_end != b"\r":
+    if sample.records.line_end != "cr":
         return None
     hint = "Check that the file is complete."
     message = "lines end in carriage return only"
@@ -117,8 +115,8 @@ def _no_line_end(sample: Sample) -> Notice | None:
 def _end_of_data_mark(sample: Sample) -> Notice | None:
     if b"\\." not in sample.head:
         return None
-    for record in sample.pieces:
-        if sample.head[record.start : record.end] == b"\\.":
+    for record in sample.records.pieces:
+        if record.text == b"\\.":
             hint = "COPY ends there and ignores the rest (csv: before PostgreSQL 18); remove the line."
             return sample.notice("end-of-data", record.start, "a line is COPY's end-of-data mark, a lone \\.", hint)
     return None
@@ -135,8 +133,8 @@ def _zero_byte(sample: Sample) -> Notice | None:
 
 def _open_quote(sample: Sample) -> Notice | None:
     """Find a quoted field that does not end in a whole file, or is longer than 64 KiB in the sample."""
-    opened, rest = sample.records.open_quote, sample.records.rest
-    if opened is None or rest is None:
+    opened = sample.records.open_quote
+    if opened is None:
         return None
     if not sample.is_whole and len(sample.head) - opened < _RUNAWAY_BYTES:
         return None
@@ -149,14 +147,13 @@ def _stray_quote(sample: Sample) -> Notice | None:
     if quote not in sample.head:
         return None
     for record in sample.records.whole:
-        text = sample.head[record.start : record.end]
-        if quote in text and (column := find_stray_quote(text, sample.form)) is not None:
+        if quote in record.text and (column := sample.form.find_stray_quote(record.text)) is not None:
             return Notice(
                 code="quote-dropped",
                 message="quote in the middle of a field: csv drops it and treats the rest as quoted",
                 uri=sample.uri,
                 line=record.line,
-                column=column,
+                column=column + 1,
                 hint="Use --format=tsv if quotes are data, or --quote with a character that is not in the file.",
             )
     return None
@@ -243,12 +240,8 @@ def find_rival(sample: Sample, *, is_new: bool) -> Notice | None:
     """
     texts = sample.texts
     delimiter = sample.form.delimiter
-    width = count_fields(texts[0], sample.form) if texts else 0
-    if (
-        len(texts) < _ALIKE
-        or b'"' in b"".join(texts)
-        or any(count_fields(text, sample.form) != width for text in texts)
-    ):
+    width = sample.form.count_fields(texts[0]) if texts else 0
+    if len(texts) < _ALIKE or b'"' in b"".join(texts) or any(sample.form.count_fields(text) != width for text in texts):
         return None
     for other in _DELIMITERS:
         if other == b" " and has_blanks(sample):

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from penstock.errors import DataError
+from penstock.files.probe.fields import split_header, split_record
 from penstock.files.probe.form import choose_form
 from penstock.files.probe.header import are_row_names, check_is_utf8, judge_header
 from penstock.files.probe.json_text import check_is_not_json
 from penstock.files.probe.mangling import Sample, find_mangling, find_rival
 from penstock.files.probe.options import complete_options, validate_options
-from penstock.files.probe.records import count_fields, count_from, cut_records, split_header, split_record
 from penstock.model.source.dialect import Notice
 
 if TYPE_CHECKING:
@@ -73,20 +73,20 @@ def probe_dialect(
     choice = choose_form(head, options=options, is_whole=is_whole, column_count=column_count)
     form = choice.form
     dialect = complete_options(options, format_name=form.format, delimiter=form.delimiter.decode())
-    records = count_from(first_line, cut_records(head, form, is_whole=is_whole))
+    records = form.cut(head, is_whole=is_whole, first_line=first_line)
     sample = Sample(head=head, is_whole=is_whole, uri=uri, form=form, records=records)
     if options.encoding is None:
         check_is_utf8(head, is_whole=is_whole, rejects=rejects, uri=uri, locate=sample.locate)
     header, verdict = read_header(sample, dialect, options=options, table_columns=table_columns)
     rows = _read_rows(sample, dialect, after=0 if header is None else 1)
-    first = next((head[record.start : record.end] for record in sample.pieces), None)
+    first = next((record.text for record in records.pieces), None)
     has_header = header is not None if options.header is None else options.header
     dialect = replace(dialect, has_header=has_header)
     rival = None if options.delimiter is not None else find_rival(sample, is_new=table_columns is None)
     return ProbeResult(
         dialect=dialect,
         header=header,
-        field_count=0 if first is None else len(header or ()) or count_fields(first, form),
+        field_count=0 if first is None else len(header or ()) or form.count_fields(first),
         shapes=frozenset((len(row), not (row[-1] or "").strip()) for row in rows if any(row) or len(row) > 1),
         has_row_names=are_row_names(rows),
         notices=(
@@ -104,7 +104,7 @@ def read_header(
     sample: Sample, dialect: Dialect, *, options: DialectOptions, table_columns: Sequence[str] | None
 ) -> tuple[tuple[str, ...] | None, HeaderVerdict]:
     """Return the names in the first record where it is a header, else None, and what it was taken for."""
-    if options.header is False or not sample.pieces:
+    if options.header is False or not sample.records.pieces:
         return None, "none"
     if not sample.records.whole:
         if options.header is None:
@@ -112,8 +112,7 @@ def read_header(
         msg = "header does not end" if sample.is_whole else f"header does not end within {len(sample.head)} bytes"
         raise DataError(msg, detail=f"{sample.uri} line 1.", hint="Check --format and --quote, or use --no-header.")
     first = sample.records.whole[0]
-    raw = sample.head[first.start : first.end]
-    fields = split_header(raw, dialect, uri=sample.uri, line=first.line)
+    fields = split_header(first.text, dialect, uri=sample.uri, line=first.line)
     verdict = "certain" if options.header else judge_header(fields, _read_rows(sample, dialect, after=1), table_columns)
     return (tuple(fields) if verdict in ("certain", "likely") else None), verdict
 
@@ -123,7 +122,7 @@ def _read_rows(sample: Sample, dialect: Dialect, *, after: int) -> list[list[str
     rows = []
     for record in sample.records.whole[after : after + _COMPARED_RECORDS]:
         with suppress(DataError):
-            rows.append(split_record(sample.head[record.start : record.end], dialect))
+            rows.append(split_record(record.text, dialect))
     return rows
 
 
@@ -137,9 +136,7 @@ def _preamble_notices(sample: Sample, options: DialectOptions) -> tuple[Notice, 
     """Return a warning of first lines that have fewer than half as many fields as all others after them."""
     if options.header is not None or options.skip_lines:
         return ()
-    counts = [
-        count_fields(sample.head[start:end], sample.form) for start, end, _ in sample.records.whole[:_COMPARED_RECORDS]
-    ]
+    counts = [sample.form.count_fields(text) for text in sample.texts]
     usual = Counter(counts).most_common(1)[0][0] if counts else 0
     lead = next((at for at, count in enumerate(counts) if 2 * count >= usual), 0)
     if not lead or len(counts) < lead + _PREAMBLE_FOLLOWERS or any(count != usual for count in counts[lead:]):
