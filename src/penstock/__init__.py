@@ -39,7 +39,8 @@ def __getattr__(name: str) -> object:
     """Import and return the object that has this public name."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # A plain import would make every room depend on api, for import-linter too, since every room imports this package.
+    # Every package of penstock imports this module. With import statements here, each would depend on api, and
+    # import-linter would report that. So import by name.
     found: object = getattr(import_module(_MODULES[name]), _RENAMED.get(name, name))
     return found
 

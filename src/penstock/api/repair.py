@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class RepairOutcome(Restored):
-    """What a repair has restored, at tables and of the server, and which staging tables it has dropped."""
+    """What a repair has restored of tables and of the server, and which staging tables it has dropped."""
 
     dropped: list[LeftStaging] = field(default_factory=list)
 

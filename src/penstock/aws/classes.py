@@ -1,4 +1,7 @@
-"""Instance classes: the hardware by EC2's answer or by the name alone, and whether Optimized Reads apply. Pure."""
+"""Reads an instance class's hardware from EC2's description, or its vCPUs from its name.
+
+Pure. It also decides whether Optimized Reads apply.
+"""
 
 from __future__ import annotations
 

@@ -46,7 +46,9 @@ def read_limits(pid: int | None = None) -> Limits:
 
 
 def find_folders(groups: str, mounts: str, controller: str) -> list[tuple[Path, bool]]:
-    """Return the folders with a controller's limits for a process, its own first, and whether each is version 2.
+    """Return the cgroup folders whose limits for a controller apply to a process, and whether each is version 2.
+
+    For each mount, the folder of the process's group comes first, then its parents.
 
     `groups` is the text of /proc/PID/cgroup, `mounts` that of /proc/self/mountinfo. A machine may use version 1 for one
     controller and version 2 for others.

@@ -54,7 +54,10 @@ class Installation:
 
 
 def default_installation() -> Installation:
-    """Return the newest server of the wheel, or else the system's newest."""
+    """Return the newest PostgreSQL of the Python wheel, or else the newest of the system.
+
+    Raises LabError if there is neither.
+    """
     for installation in find_installations():
         return installation
     raise LabError(

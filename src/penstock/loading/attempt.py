@@ -139,7 +139,10 @@ class LoadAttempt:
         self._first.close()
 
     def _make_limit(self) -> RejectLimit | None:
-        """Return the counter of rejected records, including earlier runs', or None if the first one ends the load."""
+        """Return the counter of rejected records, or None if the first rejected record ends the load.
+
+        With --max-rejects it starts at the number of records that earlier runs rejected and that are not stored yet.
+        """
         rules = self._plan.job.rules
         if rules.on_error == "stop":
             return None

@@ -195,7 +195,7 @@ class _Preparation:
     def _match_unchanged_files(
         self, works: list[ObjectWork], items: list[LedgerObject], known: Sequence[KnownObject]
     ) -> list[KnownObject]:
-        """Return `known`, with the present version of each file that differs only in its inode or time.
+        """Return `known`, with the present version of each file of which only inode or times have changed.
 
         A loaded file that has the same size now is read and compared with the checksums in the ledger.
         """

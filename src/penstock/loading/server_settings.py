@@ -1,4 +1,8 @@
-"""A load's lease on the server's settings: decided before it, taken around it, restored on every way out of it."""
+"""Changes the server's settings for the time of a load, under a lease.
+
+The settings are restored when the load ends or fails. If the process is killed, the next load finds the lease in the
+ledger.
+"""
 
 from __future__ import annotations
 

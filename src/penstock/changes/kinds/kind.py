@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class TableKind(Kind, Protocol):
     """A kind of change that a load makes at its tables. Methods raise TargetError, ServerError.
 
-    If a kind `keeps_records`, a record of the same object whose rebuild has begun is kept: only that record has the
-    original state.
+    If a kind `keeps_records`, an earlier record of an object is used instead of a new one: once the object's rebuild
+    has begun, only the earlier record has its original state.
     """
 
     @property

@@ -53,7 +53,9 @@ def plan_rebuild(count: int, *, cpu_count: int | None = None, memory_bytes: int 
 
 
 def order_by_cost(changes: Iterable[Change], sizes: Mapping[int, int] | None = None) -> list[Change]:
-    """Return indexes in order of cost, the most expensive first, so that no session builds a long one at the end alone.
+    """Return indexes in order of cost, the most expensive first.
+
+    Otherwise one session might still build an expensive index when the others have finished.
 
     `sizes` are the bytes of their tables by OID; if it is None, all tables count as equally large.
     """

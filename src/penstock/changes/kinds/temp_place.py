@@ -145,7 +145,8 @@ def _undo(kind: TempPlace, context: Context, placement: Placement) -> PlaceRepor
     # Another role or database may name the tablespace, for example a role that was renamed.
     left += [f"{SETTING} of {whose} names it still" for whose in find_naming(connection, TABLESPACE)]
     if placement.scope.kind == "server":
-        # Reload even if nothing was set: a killed process may not have waited for the reload.
+        # Reload even if nothing was set now: an earlier process may have been killed after it set the value and before
+        # it reloaded.
         run.append(_run(context, _RELOAD))
     if found is not None:
         # Check after the setting is restored: sessions that write temporary files all the time then stop using it.

@@ -43,7 +43,7 @@ def describe_profiles(profiles: Sequence[Profile]) -> list[str]:
 
 
 def describe_refusals(refusals: Sequence[Refusal]) -> list[str]:
-    """Return what is never done, and why."""
+    """Return lines that list what penstock never does, each with the reason."""
     lines = ["never:"]
     for refusal in refusals:
         lines += [f"  {refusal.deed}", *_wrapped(refusal.reason, indent="    ")]

@@ -202,7 +202,7 @@ class RemoteObject:
         raise self._stopped()
 
     def _stopped(self) -> SourceError:
-        """Return the error for reading after close(), because the object was not read completely."""
+        """Return the error to raise if close() stopped the reading before the object was read completely."""
         return SourceError(f'reading "{self._source.uri}" was stopped')
 
     def _cannot_resume(self, offset: int, words: str) -> SourceError:

@@ -98,7 +98,7 @@ class Processes:
         _end_found(lambda: list(_ours_below(self.lab)))
 
     def check_alive(self, name: str) -> None:
-        """Raise LabError, with its last line of output, if a process has ended."""
+        """If a process has ended, raise LabError with the process's last line of output."""
         if self.find(name) is None:
             raise LabError(f"{name} of the lab has ended", detail=self.last_words([name]) or None)
 

@@ -151,7 +151,7 @@ class ReplacedTables:
             self._tools.warnings.warn("upkeep", f'not analyzed: "{landing.facts.name}"; {error.message}')
 
     def _waiting_for_keys(self, landing: TargetLanding) -> Callable[[Callable[[], object]], object]:
-        """Return a function that runs a statement that adds a foreign key, and waits for its locks."""
+        """Return a function that calls another one, which adds a foreign key, and waits for its locks."""
         relations = [*find_references(self._connection, landing.facts.oid)]
         return partial(self._wait, relations=relations, what=f'add a foreign key for "{landing.facts.name}"')
 

@@ -307,7 +307,10 @@ class _LineFinder:
 
 
 def _read_lines(piece: Piece, payload: bytes, spec: CopySpec, *, is_first: bool) -> tuple[Callable[[int], int], int]:
-    """Return a function that finds the record at a line of the payload, and how many lines the server counts in it."""
+    """Return a function that finds the index of the record at a line, and the number of lines.
+
+    Lines are those that the server counts in the payload.
+    """
     line_end = piece.payload_line_end
     if spec.format == "text" or _is_lines(payload, records=piece.records, line_end=line_end):
         return lambda line: line - 1, piece.records

@@ -47,7 +47,11 @@ _MOST_SORTED = 100_000
 
 @dataclass(slots=True)
 class SortedOut:
-    """The result: `rows` were stored, triggers suppressed `suppressed` (by object), and `rejects` were refused."""
+    """What became of the records.
+
+    `rows` is how many were stored, `suppressed` how many triggers skipped, by object number, and `rejects` are those
+    that were refused.
+    """
 
     rows: int = 0
     suppressed: Counter[int] = field(default_factory=Counter)

@@ -35,6 +35,7 @@ def make_steps(plan: LoadPlan, tools: LoadTools) -> tuple[Step, ...]:
         # Before indexes are dropped, because by default they are dropped only if the table is empty.
         Truncation(),
         Changes(plan, tools),
-        # Runs first after the rows: the rows that it stores must exist before keys are rebuilt.
+        # Last here, so that it runs first after the rows: the rejected records that it stores must be in the tables
+        # before keys are rebuilt.
         References(),
     )

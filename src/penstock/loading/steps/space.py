@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 
 
 class SpaceCheck(Step):
-    """Checks before the first attempt only: later attempts would count the rows that this load has already written."""
+    """Checks disk space before the first attempt only.
+
+    Later the estimate would count rows that this load has already written.
+    """
 
     def __init__(self) -> None:
         self._is_done = False

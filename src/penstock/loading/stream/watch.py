@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# How long no byte was sent before pg_locks is read, which costs the server a millisecond.
+# While no byte is sent, locks are looked up once in this many seconds (blocked.sql). Each look-up costs the server
+# about a millisecond.
 _STALL_S = 1.0
 
 

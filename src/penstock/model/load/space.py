@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablePlace:
-    """Where a table is stored, how many indexes it has, and the size of both; 0 for a table that does not exist yet.
+    """Where a table is stored, how many indexes it has, and the size of the table with them.
 
-    `path` and `wal_path` are directories on the server's machine, None if the role may not read them.
-    `wal_limit_bytes` is max_wal_size.
+    The numbers are 0 for a table that does not exist yet.
+
+    `path` and `wal_path` are directories on the server's machine, None if the role may not read them. `wal_limit_bytes`
+    is max_wal_size.
     """
 
     path: str | None

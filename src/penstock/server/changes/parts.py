@@ -354,7 +354,10 @@ def is_foreign_key(change: Change) -> bool:
 
 
 def group_families(parts: Iterable[_Part]) -> list[tuple[_Part, ...]]:
-    """Return each topmost index, or foreign key, followed by all that is attached to it, in the order given."""
+    """Group indexes, or foreign keys, by their topmost parent among `parts`.
+
+    Each group keeps the order given, so its topmost part is first if parents come first in `parts`.
+    """
     found = {part.part_id: part for part in parts}
     families: dict[PartId, list[_Part]] = {}
     for part in found.values():
@@ -366,7 +369,7 @@ def group_families(parts: Iterable[_Part]) -> list[tuple[_Part, ...]]:
 
 
 def part_id_of(change: Change) -> PartId:
-    """Return the id of the index or foreign key of a record."""
+    """Return the id, table OID and name, of the index or foreign key that a change's record describes."""
     return change.relation_oid, change.name
 
 

@@ -91,7 +91,9 @@ def complete_index(connection: Connection, schema: str, change: Change) -> None:
 
 
 def add_foreign_key(connection: Connection, schema: str, change: Change) -> None:
-    """Add a foreign key without checking rows; remove the record if the key was not valid before.
+    """Add a foreign key without checking rows, and remove the change's record if the key is not to be validated.
+
+    On a partitioned table, the server checks the rows of partitions that do not yet have a valid key.
 
     This locks both tables for a moment: call it within with_lock_retries. Raises TargetError, ServerError.
     """

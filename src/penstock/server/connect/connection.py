@@ -304,7 +304,8 @@ class ConnectionFactory:
             return self._open(settings, defaults, given=given)
         for route in routes[:-1]:
             try:
-                # No defaults here, because _open may retry without one: another host may be the one that fits it.
+                # Pass no defaults, so that _open does not retry this host with another target_session_attrs: a later
+                # host may be of the preferred kind.
                 return self._open(settings | self._route_settings(route, given), {}, given=given, route=route)
             except ServerError as error:
                 _log.info("%s; trying the next host", error.message)

@@ -52,9 +52,10 @@ _INPUTS = ("Outer", "Subquery")
 class MergeCounts:
     """What happened to the records of a staging table; `staged` is the sum of the other counts.
 
-    `duplicates` were replaced by another record of the files with their key. `existing` were left out because the table
-    had a row with their key. `suppressed` were skipped by triggers. `is_certain` is False if triggers on both INSERT
-    and UPDATE may have skipped records: then only the sum of `inserted` and `updated` is right.
+    `duplicates` were dropped because another staged record with the same key was chosen. `existing` were left out
+    because the table already had a row with the same key. `suppressed` were skipped by triggers. `is_certain` is False
+    if triggers on both INSERT and UPDATE may have skipped records: then only the sum of `inserted` and `updated` is
+    right.
     """
 
     staged: int

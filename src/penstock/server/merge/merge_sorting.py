@@ -188,7 +188,10 @@ class MergeSorter:
         sums.noted += outcome["noted"]
 
     def _compose_store(self) -> sql.Composed:
-        """Return the statement that stores a stretch in the same way as the merge's statement stores all."""
+        """Return the PL/pgSQL code that stores one stretch, a range of consecutive chosen records.
+
+        Its INSERT and ON CONFLICT are those of the merge of all records.
+        """
         head, tail = self._parts.compose_group(self._chosen)
         middle = " AND s.ctid OPERATOR(pg_catalog.<=) "
         counted = sql.SQL(" AND pg_catalog.nextval({}::pg_catalog.regclass) OPERATOR(pg_catalog.>) 0").format(

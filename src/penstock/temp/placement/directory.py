@@ -46,7 +46,10 @@ class DirectoryFacts:
 
 
 def look_at(directory: Path, data_directory: Path) -> DirectoryFacts | None:
-    """Return what there is to see; None where the data directory is not on this machine or out of sight."""
+    """Return what this process can see of a directory, or None if it cannot see the data directory.
+
+    The server may run on another machine.
+    """
     try:
         server_uid = data_directory.stat().st_uid
         data = data_directory.resolve(strict=True)

@@ -125,7 +125,7 @@ class PlaceKeeper:
         return replace(report, placement=replace(placement, is_placed=True))
 
     def _take(self, hold: Hold, changes: Sequence[Change]) -> None:
-        """Have a place last as long as this session only."""
+        """Lock the hold for this session and record it with `changes`: it counts only as long as this session."""
         is_locked = try_lock(self._control, hold.lock or "")
         assert is_locked, "no other session has the server's lock"
         record(self._context, replace(hold, stands=False), changes)

@@ -1,7 +1,8 @@
 """Splits a file of SQL into statements, and decides which of them may be run. Pure.
 
-The server enforces that a statement only reads, by a read-only transaction. What such a transaction does not prevent is
-refused here by its first word: COPY TO PROGRAM, SET, and text that is not SQL, such as psql's backslash commands.
+Statements are run in a read-only transaction. That still allows COPY TO PROGRAM and SET, so only statements that begin
+with SELECT, VALUES, TABLE or WITH are accepted. This also rejects text that is not SQL, such as psql's backslash
+commands. Functions that a query calls are not checked.
 """
 
 from __future__ import annotations

@@ -16,9 +16,10 @@ _MOST = 10
 def pair_totals(
     first: Mapping[str, tuple[int, float]], second: Mapping[str, tuple[int, float]]
 ) -> list[StatementTotals]:
-    """Return the statements that both servers have, each with calls and milliseconds, the longest in all first.
+    """Return the statements that both servers have, with the calls and total milliseconds of each server.
 
-    They are paired by their text: query ids of two servers agree only if one is a copy of the other.
+    They are in descending order of the first server's total. They are paired by their text: query ids of two servers
+    agree only if one is a copy of the other.
     """
     paired = [
         StatementTotals(

@@ -40,7 +40,7 @@ def find_use_case(use: StatementUse, plan: Plan) -> UseCase:
     if use.local_written_bytes and "temporary table" not in names:
         names.append("temporary table")
     keys = [str(key) for node in walk_nodes(plan) for key in node.get("Sort Key", ())]
-    # An index cannot replace a sort by an expression, which may be computed from many rows.
+    # No index is suggested if a sort key is an expression: it may be an aggregate, which no index can provide.
     keys = [] if any("(" in key for key in keys) else keys
     return UseCase(names=tuple(names), remedy=_remedy(use, names, keys))
 
