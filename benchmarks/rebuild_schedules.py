@@ -20,7 +20,7 @@ from penstock.changes.journal import restore
 from penstock.model.load.job import LoadRules, TargetJob
 from penstock.model.server.names import parse_table_name
 from penstock.server.changes.drop import drop_parts, make_changes
-from penstock.server.changes.kind import Want
+from penstock.server.changes.kind import TableRequest
 from penstock.server.changes.parts import capture_tree
 from penstock.server.changes.records import write_changes
 from penstock.server.connect.connection import ConnectionFactory
@@ -124,8 +124,8 @@ def _park(connection: psycopg.Connection) -> int:
     assert table is not None
     parts = capture_tree(connection, table.oid)
     assert parts is not None
-    want = Want(table=table, job=TargetJob(sources=(), into=name), rules=LoadRules(), load_id=_NOBODY)
-    changes = make_changes(parts, want, indexes=parts.indexes, foreign_keys=())
+    request = TableRequest(table=table, job=TargetJob(sources=(), into=name), rules=LoadRules(), load_id=_NOBODY)
+    changes = make_changes(parts, request, indexes=parts.indexes, foreign_keys=())
     write_changes(connection, "penstock", changes)
     with connection.transaction():
         drop_parts(connection, table.oid, changes)

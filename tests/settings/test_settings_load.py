@@ -24,7 +24,7 @@ from penstock.loading.server_settings import undisturbed
 from penstock.model.load.job import Housekeeping, LoadJob, LoadRules
 from support.changed_server import request_for, take
 from support.files import write_to
-from support.loads import ChoppedSources, target
+from support.loads import ChoppedSources, settings_of, target
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,7 +78,7 @@ def test_settings_are_others_during_the_load_only(changed: ChangedServer, path: 
     outcome = run(changed.conninfo, path, at_piece=once(lambda: seen.append(changed.show("max_wal_size"))))
     assert seen == ["4GB"]
     assert changed.snapshot() == before
-    told = {one.name: (one.before, one.during, one.after, one.note) for one in outcome.settings}
+    told = {one.name: (one.before, one.during, one.after, one.note) for one in settings_of(outcome)}
     assert told["max_wal_size"] == ("1GB", "4GB", "1GB", None)
     assert told["checkpoint_timeout"] == ("5min", "30min", "5min", None)
 
@@ -101,16 +101,16 @@ def test_small_load_is_left_alone_without_asking_the_server(
         raise AssertionError
 
     monkeypatch.setattr(server_settings.LoadLease, "_request", ask)
-    assert run(changed18.conninfo, path, settings="auto").settings == ()
+    assert settings_of(run(changed18.conninfo, path, settings="auto")) == ()
 
 
 def test_auto_leases_where_it_pays(changed18: ChangedServer, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So much smaller is what counts as large here."""
     monkeypatch.setattr(server_settings, "is_too_small", lambda _: False)
-    assert run(changed18.conninfo, path, settings="auto").settings == ()
+    assert settings_of(run(changed18.conninfo, path, settings="auto")) == ()
     monkeypatch.setattr(server_settings.LoadLease, "_expect", lambda _: (10**10, 10**12))
     outcome = run(changed18.conninfo, path, settings="auto")
-    assert {one.name: one.during for one in outcome.settings}["max_wal_size"] == "18120MB"
+    assert {one.name: one.during for one in settings_of(outcome)}["max_wal_size"] == "18120MB"
 
 
 def test_auto_restores_what_others_left(changed18: ChangedServer, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +120,7 @@ def test_auto_restores_what_others_left(changed18: ChangedServer, path: Path, mo
         take(connection, request_for("killed", lasts_s=0.0))
     assert changed18.show("max_wal_size") == "4GB"
     notices: list[str] = []
-    assert run(changed18.conninfo, path, settings="auto", notices=notices).settings == ()
+    assert settings_of(run(changed18.conninfo, path, settings="auto", notices=notices)) == ()
     assert changed18.show("max_wal_size") == "1GB"
     assert "(killed), which had ended" in notices[0]
 
@@ -136,7 +136,7 @@ def test_load_that_wants_other_values_than_a_lease_that_is_held(
         during = changed18.snapshot()
         notices: list[str] = []
         outcome = run(changed18.conninfo, path, settings="auto", notices=notices)
-        assert (outcome.rows, outcome.settings) == (2000, ())
+        assert (outcome.rows, settings_of(outcome)) == (2000, ())
         assert any("for load 1" in text for text in notices)
         with pytest.raises(TargetError, match="no lease on settings"):
             run(changed18.conninfo, path)
@@ -174,11 +174,11 @@ def test_loads_in_two_databases_overlap(changed: ChangedServer, path: Path, tmp_
 
     def load_other() -> None:
         outcome = run(other, second)
-        seen.extend([outcome.settings, changed.show("max_wal_size")])
+        seen.extend([settings_of(outcome), changed.show("max_wal_size")])
 
     outcome = run(changed.conninfo, path, at_piece=once(load_other))
     assert seen[1] == "4GB"
-    assert [(one.during, one.after) for one in outcome.settings][-1] == ("4GB", "1GB")
+    assert [(one.during, one.after) for one in settings_of(outcome)][-1] == ("4GB", "1GB")
     assert changed.snapshot() == before
     assert changed.execute("SELECT FROM penstock.holds UNION ALL SELECT FROM penstock.changes") == []
 
@@ -189,7 +189,7 @@ def test_crash_of_the_server_does_not_keep_settings(changed18: ChangedServer, pa
     outcome = run(changed18.conninfo, path, at_piece=once(lambda: crash(changed18)), retry_for_s=60)
     assert outcome.rows == 2000
     assert changed18.snapshot() == before
-    assert {one.name: one.after for one in outcome.settings}["max_wal_size"] == "1GB"
+    assert {one.name: one.after for one in settings_of(outcome)}["max_wal_size"] == "1GB"
 
 
 def crash(server: ChangedServer) -> None:

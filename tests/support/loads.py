@@ -15,6 +15,7 @@ from penstock.api.repair import Repairer, RepairOutcome
 from penstock.errors import PenstockError
 from penstock.files import ObjectStream, SourceReader
 from penstock.loading.steps.changes import RebuiltIndexes
+from penstock.loading.steps.settings import ChangedSettings
 from penstock.loading.steps.upkeep import UpkeepDone
 from penstock.loading.stream import session as loading_session
 from penstock.model.load.job import LoadJob, LoadRules, TargetJob
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.model.load.outcome import CheckOutcome, LoadOutcome
+    from penstock.model.server.settings import LeasedSetting
     from penstock.model.source.dialect import Notice
     from penstock.model.source.source import SourceObject
 
@@ -223,6 +225,13 @@ def indexes_of(outcome: LoadOutcome) -> RebuiltIndexes:
     part = outcome.steps.get("indexes", RebuiltIndexes())
     assert isinstance(part, RebuiltIndexes)
     return part
+
+
+def settings_of(outcome: LoadOutcome) -> tuple[LeasedSetting, ...]:
+    """Return the settings that were changed during a load."""
+    part = outcome.steps.get("settings", ChangedSettings(settings=()))
+    assert isinstance(part, ChangedSettings)
+    return part.settings
 
 
 def upkeep_of(outcome: LoadOutcome) -> UpkeepDone:
