@@ -14,7 +14,7 @@ import psycopg
 from benchmarks.record import save
 from benchmarks.server import Target, bench_server
 from penstock.api import Loader
-from penstock.model.load.job import LoadJob, LoadRules, Mode, TargetJob
+from penstock.model.load.job import LoadJob, LoadRules, TargetJob
 from penstock.model.server.names import parse_table_name
 from penstock.server.connect.connection import ConnectionFactory
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from benchmarks.options import Options
+    from penstock.model.load.mode import Mode
 
 # At scale 1/9; some milliseconds between looks, for sorts and staging tables are there for a second.
 _FILE_BYTES = 64_000_000
@@ -124,9 +125,7 @@ def _load(conninfo: str, path: Path, kind: Kind) -> tuple[int, int]:
     )
     rules = LoadRules(again=True, indexes="rebuild" if kind.index else "keep")
     with Loader(ConnectionFactory(conninfo)) as loader:
-        plan = loader.plan(
-            LoadJob(targets=(replace(job, dialect=replace(job.dialect, has_header=False)),), rules=rules)
-        )
+        plan = loader.plan(LoadJob(targets=(replace(job, dialect=replace(job.dialect, header=False)),), rules=rules))
         needs = [need for disk in loader.forecast(plan) for need in disk.needs if need.what != "WAL"]
         with psycopg.connect(conninfo) as connection:
             row = connection.execute("SELECT current_setting('data_directory')").fetchone()

@@ -17,6 +17,8 @@ from benchmarks.server import Target, bench_server
 from benchmarks.tpch import INDEXES, KEY, LINEITEM, Warehouse, lineitem_rows, write_lineitem
 from penstock.changes.context import Context
 from penstock.changes.journal import restore
+from penstock.changes.kinds import KINDS
+from penstock.changes.store.table import TableStore
 from penstock.model.load.job import LoadRules, TargetJob
 from penstock.model.server.names import parse_table_name
 from penstock.server.changes.drop import drop_parts, make_changes
@@ -106,8 +108,9 @@ def _time(name: str, conninfo: str, warehouse: Warehouse) -> float:
         warehouse.connection.execute("CHECKPOINT")
         began_s = time.perf_counter()
         if name == _OURS:
+            store = TableStore(connection=connection, schema="penstock")
             connect = ConnectionFactory(conninfo)
-            context = Context(connection=connection, connect=connect, schema="penstock", notice=print, is_local=True)
+            context = Context(store=store, kinds=KINDS, connect=connect, notice=print, is_local=True)
             restore(context, [oid]).raise_first()
         else:
             _make_by_schedule(conninfo, _SCHEDULES[name])
