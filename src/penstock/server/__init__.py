@@ -1,5 +1,5 @@
 """One PostgreSQL server: every connection, every statement, every SQLSTATE.
 
-The only room that knows psycopg and SQL. It tells facts and does what it is told; what to load, with how many
-sessions and when to try again is decided above, in loading.
+Only this package knows psycopg and SQL. It reports facts and runs what its callers ask for. Package loading decides
+what to load, with how many sessions, and when to retry.
 """

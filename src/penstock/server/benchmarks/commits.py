@@ -35,7 +35,8 @@ begin for i in 1..rows_per_call loop
 $$ language plpgsql;
 """
 
-# By then a session that has ended has reported its counters, also to PostgreSQL 14's statistics collector.
+# How many seconds to wait until a session that has ended has reported its counters, also to PostgreSQL 14's statistics
+# collector.
 _COUNTED_TIMEOUT_S = 15
 _POLL_S = 0.2
 _CANCEL_TIMEOUT_S = 10
@@ -59,8 +60,8 @@ class DatabaseCounters:
 class CallResult:
     """A call of my_insert: its duration, and what the database counted in that time, including other sessions.
 
-    `rows` is the number of rows in the table now, and `commits` the number of transactions that inserted them. `pid`
-    was the backend's.
+    `rows` is the number of rows in the table now, and `commits` the number of transactions that inserted them. `pid` is
+    the process id of the backend that ran the call.
     """
 
     pid: int

@@ -26,7 +26,7 @@ _START_TIMEOUT_S = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpillRun:
-    """One query in concurrent sessions: the time from the first start to the last end, and sums over all plans."""
+    """One query in concurrent sessions: seconds from the first start to the last end, and sums over all plans."""
 
     elapsed_s: float
     temp_bytes: int

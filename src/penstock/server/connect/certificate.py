@@ -15,16 +15,17 @@ from penstock.server.connect.roots import read_name, show_name
 if TYPE_CHECKING:
     from pathlib import Path
 
-# Seconds to wait for each answer.
+# How many seconds to wait for each answer of the server.
 _LOOK_TIMEOUT_S = 10
 # postgresql.org/docs/current/protocol-message-formats.html, "SSLRequest".
 _SSL_REQUEST = struct.pack("!ii", 8, 80877103)
 
 
 def look_at_server(host: str, port: int, *, roots: Path, address: tuple[str, int] | None = None) -> ServerCertificate:
-    """Return the certificate of a server, verified as by verify-full. Nothing else is sent to the server.
+    """Return the certificate of a server, verified as libpq verifies it with sslmode=verify-full.
 
-    `address` is where to connect instead of host and port, such as a tunnel's end. Raises ServerError.
+    After the TLS handshake nothing is sent to the server. `address` is the address to connect to instead of `host` and
+    `port`, such as the near end of a tunnel. Raises ServerError.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(cafile=roots)

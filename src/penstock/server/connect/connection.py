@@ -1,8 +1,9 @@
 """The connection factory: every connection to a server is created here.
 
-libpq connects (URIs, services, several hosts, TLS, .pgpass, PG* variables). The factory adds defaults for what the user
-left open (conninfo.py) and the session settings below, so that all sessions of a load read a value alike and none is
-ended by a timeout. Other modules run statements; loading retries.
+libpq makes the connection (URIs, services, several hosts, TLS, .pgpass, PG* variables). The factory adds defaults for
+the settings that the user did not give (conninfo.py). It also sets the session settings below, so that all sessions of
+a load convert a text to the same value, and so that no timeout ends a session. Other modules run statements. Package
+loading retries.
 """
 
 from __future__ import annotations
@@ -59,13 +60,15 @@ Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
 _log = logging.getLogger(__name__)
 
-# Set on every session, whatever the role, the database or postgresql.conf set. A timeout for interactive work would end
-# a load; serializable as default isolation would slow it. default_transaction_read_only is kept unless the user gives
-# --read-write. IntervalStyle decides the sign of '-1 2:03:04' on input. Without row_security, tables with policies,
-# such as the ledger's, cannot be read at all. With quote_all_identifiers the server spells definitions differently. The
-# server sends keepalives to a silent client, as the client does to the server (conninfo.py): with the kernel's
-# defaults, the session of a lost machine would hold its load's lock for two hours. lock_timeout is kept: somebody who
-# set it wants a load to fail rather than wait.
+# These settings are set on every session, whatever the role, the database or postgresql.conf sets. Timeouts are off,
+# because a timeout for interactive work would end a load. The isolation level is read committed, because serializable
+# would slow a load. IntervalStyle decides the sign of '-1 2:03:04' on input. With row_security off, tables with
+# policies, such as the ledger's, could not be read at all. With quote_all_identifiers on, the server spells definitions
+# differently. The server sends keepalives to a silent client, as the client does to the server (conninfo.py): with the
+# kernel's defaults, the session of a lost machine would hold its load's lock for two hours.
+#
+# Two settings are kept: default_transaction_read_only, unless the user gives --read-write; and lock_timeout, because a
+# user who sets it wants a load to fail rather than wait.
 _SETTINGS = {
     "statement_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
@@ -86,10 +89,12 @@ _SETTINGS_17 = {"transaction_timeout": "0"}
 _READ_WRITE = {"default_transaction_read_only": "off"}
 
 
-# libpq's minimum. psycopg's ping holds the interpreter lock, so other sessions of a load wait for it.
+# The connect_timeout of a ping, in seconds: libpq's minimum. A ping holds Python's interpreter lock, so the other
+# sessions of a load wait for it.
 _PING_TIMEOUT_S = 2
 
-# pg_stat_force_next_flush() came with PostgreSQL 15.
+# From this server version on, a session can report its statistics at once: pg_stat_force_next_flush() is new in
+# PostgreSQL 15.
 CAN_FLUSH_STATISTICS = 150_000
 
 
@@ -104,20 +109,21 @@ class _InputSettings(NamedTuple):
 class ConnectionFactory:
     """Creates connections with equal settings.
 
-    `conninfo` is a connection string of libpq or a bare database name. `role` is set by SET ROLE. The user's own
-    DateStyle field order, TimeZone and search_path (from the role, the database, PGTZ, PGOPTIONS ...) decide what a
-    COPY of theirs would store, so they are kept: they are read on the first connection and set on every later one,
-    except search_path, which is the user's in only a few statements (search_path.py). Threads may share a factory. It
-    never shows a secret. `allows_standby` is for commands that only read.
+    `conninfo` is a connection string of libpq or a bare database name. Each session runs SET ROLE to `role`. The user's
+    own DateStyle field order, TimeZone and search_path (from the role, the database, PGTZ, PGOPTIONS ...) decide what a
+    COPY that the user runs would store, so penstock keeps them. They are read on the first connection and set on every
+    later one, except search_path: only a few statements run with the user's search_path (search_path.py). Threads may
+    share a factory. The factory never shows a secret. With `allows_standby`, the server may be a standby; commands that
+    only read use it.
 
-    `on_warning` is called with warnings of servers; by default they are logged.
-    A session takes about nine round trips, so a borrowed session is kept for the next use; `close` ends it.
+    `on_warning` is called with each warning that a server sends; by default warnings are logged. Opening a session
+    takes about nine round trips, so a borrowed session is kept for the next use; `close` ends the kept session.
 
     With `tunnel`, the connection goes to the tunnel instead of the server in `conninfo`. `make_token` returns the
     password for IAM authentication. It is called for every connection, because a token soon expires.
 
     With `read_write`, transactions can write even if the database, the role or PGOPTIONS makes them read-only by
-    default. `is_embedded` is whether the server is penstock's own.
+    default. `is_embedded` is whether the server is penstock's embedded one.
     """
 
     def __init__(
@@ -145,7 +151,7 @@ class ConnectionFactory:
         self._input_settings: _InputSettings | None = None
         self._pooler: Pooler | None = None
         self._kept: Connection | None = None
-        # Whether a session was connected to another database of this server.
+        # Whether a session was connected to the same server before `in_database` created this factory.
         self._knows_server = False
         self._lock = threading.Lock()
         self.on_warning: Callable[[str], None] = _log_warning
@@ -166,7 +172,7 @@ class ConnectionFactory:
 
     @property
     def pooler(self) -> Pooler | None:
-        """Return the connection pooler in front of the server, or None; None before the first connection."""
+        """Return the connection pooler in front of the server, or None without one or before connecting."""
         return self._pooler
 
     def refuse_pooler(self, what: str) -> None:
@@ -175,9 +181,9 @@ class ConnectionFactory:
             raise self._pooler.refuse(what)
 
     def find_refusal(self, what: str) -> PenstockError | None:
-        """Return why this connection cannot write, or None if it can or before the first connection.
+        """Return the error if this connection cannot write; return None if it can, or before the first connection.
 
-        `what` completes "cannot".
+        `what` is the refused action; it completes the message "cannot ...".
         """
         if self._pooler is not None:
             return self._pooler.refuse(what)
@@ -207,7 +213,7 @@ class ConnectionFactory:
     @contextmanager
     def borrow(self) -> Iterator[Connection]:
         """Provide a session for a few statements. It is kept for the next use. Raises ServerError."""
-        # It is named for its likely next use: renaming it later would take a round trip.
+        # A new session gets the label of its likely next use, because changing the label later would take a round trip.
         connection = self._take_kept() or self.connect(label="session 1")
         try:
             yield connection
@@ -222,10 +228,10 @@ class ConnectionFactory:
             connection.close()
 
     def keep(self, connection: Connection) -> None:
-        """Keep a session for the next use, without its advisory locks; or close it.
+        """Release a session's advisory locks and keep the session for the next use, or close it if it cannot be kept.
 
-        The session's statistics are reported before its next use. On PostgreSQL 14 they are only reported when a
-        session ends, so the session is closed there.
+        Only one session is kept. Its statistics are reported before its next use. On PostgreSQL 14, statistics are only
+        reported when a session ends, so the session is closed there.
         """
         is_wanted = connection.info.server_version >= CAN_FLUSH_STATISTICS
         try:
@@ -260,7 +266,7 @@ class ConnectionFactory:
         return None
 
     def connect(self, *, encoding: str = "UTF8", label: str | None = None) -> Connection:
-        """Return a new session in autocommit mode, with its settings and role set.
+        """Open a session in autocommit mode, set penstock's settings and the role, and return the session.
 
         `encoding` becomes client_encoding. `label` is added to application_name, to distinguish sessions in
         pg_stat_activity. Raises ServerError.
@@ -295,7 +301,10 @@ class ConnectionFactory:
     def _open_first(
         self, settings: dict[str, str], defaults: dict[str, str], *, given: Mapping[str, str]
     ) -> Connection:
-        """Connect to the first host that accepts. libpq tries several hosts, unless each needs its own token."""
+        """Connect to the first host that accepts the connection.
+
+        libpq tries several hosts in turn. If each host needs its own IAM token, they are tried here.
+        """
         if self._tunnel is not None:
             routes: tuple[Route, ...] = (tunnel_route(given, self._tunnel, resolve_tunnel),)
         elif self._make_token is not None:
@@ -336,7 +345,8 @@ class ConnectionFactory:
         try:
             return _connect(settings)
         except psycopg.Error as error:
-            # Also retry if no other kind of server is acceptable: a connection that broke may succeed now.
+            # Try once more even if no other kind of server is acceptable: after a broken connection, the second attempt
+            # may succeed.
             other = self._find_other_kind(defaults)
             again = {**settings, "target_session_attrs": other} if other else settings
             if not _is_certain_failure(error, tries_password=self._allows_standby or self._knows_server):
@@ -348,9 +358,9 @@ class ConnectionFactory:
             raise failure from error
 
     def _may_pass(self, error: psycopg.Error, settings: dict[str, str]) -> bool:
-        """Return whether connecting may succeed later: it did before, or a server exists that is not ready.
+        """Return whether a later attempt may succeed: an earlier one did, or the server exists but is not ready.
 
-        libpq gives no code for the reason of a refusal, and penstock must not wait for a mistyped name.
+        libpq reports no code that tells why a connection failed. penstock must not keep retrying a mistyped host name.
         """
         if isinstance(error, psycopg.errors.ConnectionTimeout):
             return self._knows_server or self._input_settings is not None
@@ -363,10 +373,10 @@ class ConnectionFactory:
         return answer == psycopg.pq.Ping.REJECT or (self._knows_server and answer != psycopg.pq.Ping.OK)
 
     def _find_other_kind(self, defaults: Mapping[str, str]) -> str | None:
-        """Return the kind of server that is acceptable if the preferred kind is not found, or None.
+        """Return the target_session_attrs to try if no server of the preferred kind is found, or None.
 
-        libpq checks the role's default_transaction_read_only before a session can change it, and such a failure has no
-        code of its own. If the second attempt fails too, the first error is raised.
+        libpq checks default_transaction_read_only, which the role may have set, before penstock can change it. This
+        failure has no code of its own. If the second attempt fails too, the first error is raised.
         """
         if "target_session_attrs" not in defaults:
             return None
@@ -375,7 +385,7 @@ class ConnectionFactory:
         return "primary" if defaults["target_session_attrs"] != "primary" else None
 
     def _explain(self, error: psycopg.Error, given: Mapping[str, str], route: Route | None) -> str | None:
-        """Return a hint for failures that Amazon RDS, or its token, may have caused, or None."""
+        """Return a hint for a failure to connect that Amazon RDS or an IAM token may have caused, or None."""
         has_asked = error.pgconn is not None and error.pgconn.used_password
         if self._make_token is not None and route is not None and has_asked:
             now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -404,7 +414,7 @@ class ConnectionFactory:
                 first = _make_first_settings(connection, version_num=version_num, read_write=self._read_write)
                 self._input_settings, self._pooler, self._is_read_only = first
         if self._pooler is not None:
-            # Behind a pooler, settings last only for a transaction, so all reads happen in this one.
+            # Behind a pooler, settings last only until the transaction ends, so all queries run in this transaction.
             connection.execute(f"BEGIN READ ONLY; {TO_OWN_PATH}")
         elif not is_first:
             assert self._input_settings is not None
@@ -415,8 +425,8 @@ class ConnectionFactory:
             connection.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(self._role)))
 
     def _report_warning(self, diagnostic: Diagnostic) -> None:
-        # A session that asked for a NOTICE handles it itself. A server's shutdown (57P01, 57P02) is reported by the
-        # error that follows, which the load may wait out.
+        # NOTICEs are left to the session that asked for them, which handles them itself. A shutdown of the server
+        # (57P01, 57P02) is left to the error that follows it, because the load may wait until the server is back.
         severity = diagnostic.severity_nonlocalized or "NOTICE"
         if severity != "NOTICE" and not (diagnostic.sqlstate or "").startswith("57P"):
             self.on_warning(f"{severity}: {diagnostic.message_primary}")
@@ -428,7 +438,7 @@ def is_usable(connection: Connection) -> bool:
 
 
 def _is_ready(connection: Connection) -> bool:
-    """Return whether an idle session can be used. If the server sent something, it was that the session ends."""
+    """Return whether an idle session can be used. Unasked, a server only sends that it ends the session."""
     if connection.closed or connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
         return False
     unread = select.poll()
@@ -440,7 +450,7 @@ def describe_connection(connection: Connection) -> str:
     """Return the server, database and user of a session as libpq keywords, without any secret."""
     info = connection.info
     words = {"host": info.host, "port": str(info.port), "dbname": info.dbname, "user": info.user}
-    # If the session uses a tunnel, the port is that of the tunnel's near end, so name its address.
+    # If the session uses a tunnel, the port is that of the tunnel's near end, so add the near end's address.
     is_tunnelled = is_loopback(info.hostaddr) and not is_loopback(info.host) and info.host != "localhost"
     return describe_target(words | ({"hostaddr": info.hostaddr} if is_tunnelled else {}))
 
@@ -496,10 +506,10 @@ def _make_first_settings(
 ) -> tuple[_InputSettings, Pooler | None, bool]:
     """Read the user's own settings and set penstock's, in one round trip.
 
-    The same query finds a pooler, and whether transactions are read-only by default.
+    The same query detects a pooler, and reads whether transactions are read-only by default.
 
     A select list is evaluated from left to right, so DateStyle is read before its output format becomes ISO. Behind a
-    pooler no setting is changed, because others use the session too. Only this statement runs with the user's
+    pooler no setting is changed, because other clients use the same backend. Only this statement runs with the user's
     search_path.
     """
     is_direct = compose_is_direct(connection.pgconn)
@@ -531,7 +541,7 @@ def _read_first(cursor: psycopg.Cursor[tuple[Any, ...]]) -> tuple[Any, ...]:
 
 
 def _compose_settings(pinned: _InputSettings, *, version_num: int, read_write: bool) -> sql.Composed:
-    # Output is always ISO. The order of day, month and year matters for input.
+    # The output format of DateStyle is always ISO. Only the order of day, month and year matters, for input.
     field_order = pinned.DateStyle.rpartition(", ")[2]
     settings = _fixed_settings(version_num, read_write=read_write) | pinned._asdict()
     settings |= {"DateStyle": f"ISO, {field_order}", "search_path": OWN_PATH}

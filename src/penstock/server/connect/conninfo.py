@@ -17,11 +17,11 @@ from penstock.server.connect.service_file import has_service_file, read_service
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# A user who sets any of libpq's variables, even only PGUSER or PGPASSWORD, has another server in mind. An empty value
-# counts, as for libpq: PGHOST= means the default socket.
+# A user who sets any of libpq's variables, even only PGUSER or PGPASSWORD, means a server of their own and not the
+# embedded one. An empty value counts too, as for libpq: PGHOST= means the default socket.
 _LIBPQ_VARIABLE = re.compile(r"PG[A-Z]+|PGCONNECT_TIMEOUT")
 
-# libpq settings that are needed here and that a variable can give.
+# The libpq settings that are needed here and that an environment variable can give, each with its variable.
 _VARIABLE_OF_SETTING = {
     "host": "PGHOST",
     "hostaddr": "PGHOSTADDR",
@@ -36,7 +36,7 @@ _VARIABLE_OF_SETTING = {
     "sslrootcert": "PGSSLROOTCERT",
 }
 
-# A URI, also one without slashes. It is not a database name.
+# Matches a URI, also one without slashes, that was given as a database name.
 _MISTYPED_URI = re.compile(r"\w[\w+.-]*://|postgres(?:ql)?:", re.IGNORECASE)
 
 # Settings that penstock adds if the user did not give them.
@@ -51,14 +51,14 @@ _DEFAULTS = {
     "keepalives_idle": "30",
     "keepalives_interval": "10",
     "keepalives_count": "3",
-    # A lost server must be noticed (by default Linux takes 15 minutes or more), but a live server may stall: with this
-    # option Linux also ends a connection whose peer answers every probe while its window stays closed, as a backend's
-    # does if it waits for a lock during a COPY. So the limit is minutes, not seconds.
+    # How many milliseconds sent data may stay unacknowledged. By default Linux takes 15 minutes or more to notice a
+    # lost server. But Linux also ends the connection to a live server that answers every probe while it accepts no
+    # data, such as a backend that waits for a lock during a COPY. So the limit is minutes, not seconds.
     "tcp_user_timeout": "600000",
 }
 
-# Users set these by variable for all their servers (PGCHANNELBINDING, PGREQUIREAUTH ...). A server on a Unix socket
-# that accepts its owner without a password cannot fulfil them.
+# Requirements that users set by variable for all their servers (PGCHANNELBINDING, PGREQUIREAUTH ...). The embedded
+# server cannot fulfil them, because it accepts its owner on a Unix socket without a password.
 _OVER_OWN_SOCKET = {
     "channel_binding": "prefer",
     "gssencmode": "disable",
@@ -93,11 +93,11 @@ def parse_conninfo(conninfo: str) -> dict[str, str]:
     try:
         settings = conninfo_to_dict(conninfo)
     except psycopg.ProgrammingError:
-        # No cause is attached, because libpq quotes what it could not read.
+        # The error has no cause attached, because libpq's message quotes the text that libpq could not read.
         raise UsageError(
             "cannot read the connection string",
             detail="It is not a URI or a list of keyword=value settings that libpq accepts.",
-            # Not USER@HOST, because messages hide what comes before an @.
+            # The hint does not suggest USER@HOST, because messages hide what comes before an @.
             hint="Write postgresql://HOST:PORT/DBNAME?user=USER with special characters percent-encoded, or "
             '"host=HOST dbname=DBNAME user=USER" with values that hold spaces in single quotes.',
         ) from None
@@ -128,13 +128,16 @@ def given_settings(settings: Mapping[str, str], environ: Mapping[str, str]) -> d
 def missing_defaults(
     given: Mapping[str, str], *, application_name: str, allows_standby: bool = False
 ) -> dict[str, str]:
-    """Return penstock's settings for those that the user left open; `allows_standby` is for commands that only read."""
+    """Return penstock's defaults for the settings that the user did not give.
+
+    With `allows_standby`, the server may be a standby; commands that only read use it.
+    """
     defaults = {**_DEFAULTS, "application_name": application_name}
     is_list = any("," in given.get(key, "") for key in ("host", "hostaddr"))
     if is_list and not allows_standby:
-        # Of several primaries choose one that is not read-only, as after a move by logical replication. This is not
-        # asked of a single host, because a role's own default_transaction_read_only would fail it too; find_refusal
-        # reports that.
+        # Of several primaries, choose one that is not read-only: after a move by logical replication, the old primary
+        # may be read-only. A single host is not checked, because a role's own default_transaction_read_only would make
+        # the check fail too; find_refusal reports that case.
         defaults["target_session_attrs"] = "read-write"
     return {key: value for key, value in defaults.items() if key not in given}
 

@@ -1,9 +1,9 @@
-"""Reads from the CONTEXT of a COPY error where in its input COPY failed.
+"""Parses the CONTEXT of a COPY error, which tells at which line and column of the input COPY failed.
 
-The server reports line, column and value only there, and in the language of its lc_messages, which only a superuser may
+The server reports line, column and value only there, and in the language of lc_messages, which only a superuser may
 change. So only the order of the parts is used, never the words: `COPY t, line 5, column age: "abc"`, `COPY t, Zeile 5,
-Spalte age: »abc«`, `tのCOPY、行 5、列 age: "abc"`.
-Source: CopyFromErrorCallback in src/backend/commands/copyfrom.c and src/backend/po.
+Spalte age: »abc«`, `tのCOPY、行 5、列 age: "abc"`. Source: CopyFromErrorCallback in src/backend/commands/copyfrom.c and
+src/backend/po.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _QUOTED = re.compile(r"\"(.*)\"|»(.*)«|«\s?(.*?)\s?»|„(.*)[“”]|“(.*)
 class CopyContext:
     """A position in COPY's input. A part is None if the server did not report it.
 
-    `line` counts from 1 within this COPY command. `value` is the column's text as the server shortened it, or the whole
-    record's if no column is reported. It is also None for a null.
+    `line` counts from 1 within this COPY command. `value` is the text of the column, or of the whole record if no
+    column is reported; the server may have shortened it. If the column is null, `value` is None too.
     """
 
     line: int | None = None
@@ -81,6 +81,6 @@ def _split_column(text: str, columns: Iterable[str]) -> tuple[str | None, str | 
 
 
 def _unquote(text: str | None) -> str | None:
-    """Return the text between the language's quotation marks, or None: a null is a word without them."""
+    """Return the text between quotation marks of any language, or None without them, as for a null."""
     match = _QUOTED.fullmatch(text) if text is not None else None
     return next((group for group in match.groups() if group is not None), None) if match else None

@@ -1,8 +1,8 @@
 """Converts the server's errors to penstock's: by SQLSTATE and exception class, never by a message's text.
 
-The message stays the server's own, so that users can search for it. Detail and hint say what to do. loading knows the
-records of each COPY and adds the line numbers of files. Transactions are opened here too, so that a connection that is
-lost at BEGIN or COMMIT raises the same errors.
+The message stays the server's own, so that users can search for it. Detail and hint say what to do. Package loading
+knows the records of each COPY, so it adds the line numbers of files. Transactions are opened here too, so that a
+connection that is lost at BEGIN or COMMIT raises the same errors.
 """
 
 from __future__ import annotations
@@ -30,19 +30,21 @@ __all__ = [
     "translate_errors",
 ]
 
-# Data exception (22, with 22P04 bad copy file format) and integrity constraint violation (23).
+# Classes of SQLSTATEs that a record causes: data exception (22, with 22P04 bad copy file format) and integrity
+# constraint violation (23).
 DATA_CLASSES = ("22", "23")
 # Codes of class 22 that are about a setting or a sequence, not about a record.
 NOT_DATA = frozenset(("22023", "2200H"))
-# Syntax error or access rule violation (42: missing table or column, no privilege), invalid schema name (3F), feature
-# not supported (0A: a view without INSTEAD OF trigger and others that COPY refuses), object not in the required state
-# (55000), more columns than a table can have (54011), read-only transaction (25006: a standby).
+# SQLSTATEs that the target causes: syntax error or access rule violation (42: missing table or column, no privilege),
+# invalid schema name (3F), feature not supported (0A: a view without INSTEAD OF trigger and others that COPY refuses),
+# object not in the required state (55000), more columns than a table can have (54011), read-only transaction (25006: a
+# standby).
 _TARGET_CLASSES = ("42", "3F", "0A")
 _TARGET_STATES = {"55000", "54011", "25006"}
 
 _DATE_HINT = "Correct the value in the file, or set DateStyle for the role to the order that the file's dates have."
 
-# For functions, tablespaces, databases and other objects without a hint of their own.
+# The hint for a missing privilege on an object without a hint of its own, such as a function or a tablespace.
 _RIGHT = "Have an administrator grant the privilege, or use --role."
 
 _HINTS = {
@@ -146,7 +148,7 @@ def translate_errors(what: str) -> Iterator[None]:
 def in_transaction(connection: psycopg.Connection[Any], what: str | None = None) -> Iterator[psycopg.Transaction]:
     """Run the block in a transaction, or in a savepoint of the caller's. Errors of BEGIN and COMMIT are converted too.
 
-    Without `what`, errors stay psycopg's, for a caller in this room that distinguishes them and converts the others.
+    Without `what`, errors stay psycopg's. Callers in package server use this to convert some errors in their own way.
     """
     with nullcontext() if what is None else translate_errors(what), connection.transaction() as transaction:
         yield transaction
@@ -177,9 +179,9 @@ def in_pipeline(connection: psycopg.Connection[Any]) -> Iterator[None]:
 
 @contextmanager
 def at_once(connection: psycopg.Connection[Any]) -> Iterator[None]:
-    """Run the block's statements in one round trip and one transaction: the caller's, or else a new one.
+    """Run the block's statements in one round trip and in one transaction.
 
-    Errors stay psycopg's.
+    If the caller has a transaction open, that one is used. Errors stay psycopg's.
     """
     is_own = connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
     try:
@@ -206,9 +208,9 @@ def choose_class(sqlstate: str | None) -> type[DataError | TargetError | ServerE
     return ServerError
 
 
-# Connection lost (08), serialization failure or deadlock (40), insufficient resources such as a full disk (53), lock
-# not available (55P03), server shutting down or starting (57P), system error such as a failed write (58), a standby
-# that is not promoted yet (25006).
+# SQLSTATEs, or their classes, of errors that may be temporary: connection lost (08), serialization failure or deadlock
+# (40), insufficient resources such as a full disk (53), lock not available (55P03), server shutting down or starting
+# (57P), system error such as a failed write (58), a standby that is not promoted yet (25006).
 _TRANSIENT_CLASSES = ("08", "40", "53", "55P03", "57P01", "57P02", "57P03", "57P05", "58", "25006")
 
 

@@ -1,9 +1,11 @@
-"""Detects a connection pooler between penstock and the server, and refuses what is not possible then.
+"""Detects a connection pooler between penstock and the server, and refuses what is impossible through a pooler.
 
 A pooler may give each transaction to another backend. Settings, roles, locks and temporary tables then end up in
-sessions of other clients, and a load's transactions do not share a session. The server sends libpq the pid of the
-backend, which is needed to cancel. A pooler whose backends change has to invent a pid; PgBouncer also does so in
-session mode. Pgpool-II gives a client one backend and forwards its pid, so it is not detected.
+sessions of other clients, and a load's transactions do not share a session.
+
+A server sends libpq the pid of its backend, which libpq needs to cancel a statement. A pooler whose backends change has
+to invent a pid, so the pid that libpq received differs from that of the backend. PgBouncer also invents one in session
+mode. Pgpool-II gives a client one backend and forwards its pid, so Pgpool-II is not detected.
 """
 
 from __future__ import annotations

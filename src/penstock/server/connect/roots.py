@@ -27,15 +27,16 @@ if TYPE_CHECKING:
 
 _BUNDLE = "global-bundle.pem"
 
-# Where AWS offers the bundle, by prefix of the region. Other regions have the last one.
+# The site from which AWS offers the bundle, by the prefix of the region's name. Other regions use the last site.
 _BUNDLE_SITES = {
     "cn-": "https://rds-truststore.s3.cn-north-1.amazonaws.com.cn",
     "us-gov-": "https://truststore.pki.us-gov-west-1.rds.amazonaws.com",
     "": "https://truststore.pki.rds.amazonaws.com",
 }
 
-# libpq's name for the store of the OpenSSL that it is linked with. psycopg's binary wheel contains its own OpenSSL,
-# whose store is empty. So the system's store is given by the path of its file, never by this name.
+# The value of sslrootcert that means the default store of the OpenSSL that libpq is linked with. psycopg's binary wheel
+# contains its own OpenSSL, whose store is empty. So the system's store is given by the path of its file, never by this
+# name.
 _SYSTEM = "system"
 
 # /certs is where AWS's own examples put the bundle.
@@ -53,9 +54,10 @@ _SYSTEM_FILES = (
 def search_roots(
     host: str | None, environ: Mapping[str, str], *, given: str | None = None, now: datetime
 ) -> RootSearch:
-    """Return the files searched for an endpoint's roots (None: any of RDS), up to the first file that has them.
+    """Search for the root certificates of an endpoint, and return the files read, up to the first that has them.
 
-    `given` is the file that the user named; it is used whatever it contains.
+    If `host` is None, the roots of any server of RDS are searched for. `given` is the file that the user named; it is
+    used whatever it contains.
     """
     if given is not None:
         file = _read_system(environ) if given == _SYSTEM else read_roots(Path(given))
@@ -147,12 +149,12 @@ def _describe(fields: dict[str, Any]) -> RootCertificate:
 
 
 def read_name(name: Sequence[Sequence[tuple[str, str]]]) -> dict[str, str]:
-    """Return a certificate's name, from the form of Python's ssl module, by attribute."""
+    """Return a certificate's name as a dictionary of its attributes; `name` is in the form of Python's ssl module."""
     return {key: value for part in name for key, value in part}
 
 
 def show_name(name: Mapping[str, str]) -> str:
-    """Return the common name, or if there is none the whole name."""
+    """Return the common name, or the whole name if it has no common name."""
     return name.get("commonName") or ", ".join(name.values())
 
 

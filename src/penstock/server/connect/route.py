@@ -39,7 +39,7 @@ class Tunnel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """One server to try. `host` and `port` are its own; `settings` are libpq's settings to reach it."""
+    """One server to try. `host` and `port` are the server's own; `settings` are libpq's settings to reach it."""
 
     host: str
     port: int
@@ -87,7 +87,7 @@ def tunnel_route(given: Mapping[str, str], tunnel: Tunnel, resolve: Callable[[Tu
 def named_routes(given: Mapping[str, str]) -> tuple[Route, ...]:
     """Return the given servers, each with its own port. Raises UsageError.
 
-    If libpq's hostaddr is a loopback address, it is the near end of a tunnel and so is the port. The server's own port
+    If libpq's hostaddr is a loopback address, hostaddr and port are those of a tunnel's near end. The server's own port
     is then assumed to be 5432.
     """
     hosts = [host for host in given.get("host", "").split(",") if host]
@@ -111,7 +111,10 @@ def _named_route(host: str, address: str, port: str) -> Route:
 
 
 def resolve_tunnel(tunnel: Tunnel) -> str:
-    """Return the address of a tunnel's near end, IPv4 first: most tunnels listen only there. Raises ServerError."""
+    """Return the address of a tunnel's near end. Raises ServerError.
+
+    An IPv4 address takes precedence, because most tunnels listen only on IPv4.
+    """
     try:
         found = socket.getaddrinfo(tunnel.host, tunnel.port, type=socket.SOCK_STREAM)
     except OSError as exc:

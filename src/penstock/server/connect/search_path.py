@@ -1,11 +1,11 @@
 """The search_path of a statement: penstock's own, or the user's.
 
 A role that may create objects in a schema of the user's path can create an operator or function there that matches a
-call better than PostgreSQL's own. It then runs with the rights of the role that calls it. So a session's path is
-pg_catalog and pg_temp (connection.py), as pg_dump's is. The user's path, which is the session's default, is used for
-statements that run code of the table's owner and of the user (COPY, INSERT, MERGE, TRUNCATE, a transform; deferred
-triggers at COMMIT), and to resolve names that a user gives. Those statements call nothing of penstock's by an
-unqualified name.
+call better than PostgreSQL's own. That function then runs with the rights of the role that calls it. So a session's
+path is pg_catalog and pg_temp (connection.py), as pg_dump's is. The user's path, which is the session's default, is
+used for statements that run code of the table's owner and of the user (COPY, INSERT, MERGE, TRUNCATE, a transform;
+deferred triggers at COMMIT), and to resolve names that a user gives. In those statements, the parts that penstock
+writes call only functions and operators with a qualified name.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ if TYPE_CHECKING:
 # pg_temp must be listed last, because otherwise it is searched first.
 OWN_PATH: Final = "pg_catalog, pg_temp"
 
-# Both last until the transaction ends. DEFAULT is the value from role, database and connection string.
+# Both statements last until the transaction ends. DEFAULT is the user's path: the value from role, database and
+# connection string.
 TO_OWN_PATH: Final = "SET LOCAL search_path = pg_catalog, pg_temp"
 TO_USERS_PATH: Final = "SET LOCAL search_path TO DEFAULT"
 
-# For statement templates that change between the two.
+# Values for statement templates that switch between the two paths.
 PATHS: Final = {"to_own": sql.SQL(TO_OWN_PATH), "to_users": sql.SQL(TO_USERS_PATH)}
 
 
@@ -44,14 +45,16 @@ def users_path(connection: Connection) -> Iterator[None]:
     with in_transaction(connection):
         connection.execute(TO_USERS_PATH)
         yield
-        # SET LOCAL would last until the caller's transaction ends. An error rolls it back with the block.
+        # Without this, the user's path would last until the caller's transaction ends. After an error, the rollback of
+        # the block restores the path.
         connection.execute(TO_OWN_PATH)
 
 
 def find_schemas(connection: Connection, names: Sequence[TableName]) -> list[str | None]:
-    """Return the schema of each name: its own, or the first in the user's path that has such a relation, or None.
+    """Return the schema of each name, or None if the user's path has no such relation.
 
-    Temporary schemas are ignored, because temporary tables usually belong to another session.
+    A schema in the name itself is returned as it is. Otherwise it is the first schema in the user's path that has the
+    relation. Temporary schemas are ignored, because temporary tables usually belong to another session.
     """
     if all(name.schema is not None for name in names):
         return [name.schema for name in names]

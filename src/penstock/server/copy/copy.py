@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from penstock.model.source.block import CopySpec
     from penstock.server.table.identity import LoadedTable
 
-# A statement with all its values in it, for other modules that pass statements on.
+# A complete statement that contains all its values. Other modules use this type to pass statements on.
 Statement: TypeAlias = sql.Composed
 
 # The length of one CopyData message. libpq keeps a copy until it is sent, and the server one until it is parsed. At
@@ -39,12 +39,12 @@ Statement: TypeAlias = sql.Composed
 # header a message fills libpq's 8 KiB buffer a whole number of times; a remainder would cost a system call of its own.
 _MESSAGE_BYTES = 64 * 1024 - 5
 
-# How often a wait checks whether it was cancelled.
+# How many milliseconds a wait lasts before it checks whether it was cancelled.
 _CANCEL_CHECK_MS = 500
 
 _CANCEL_TIMEOUT_S = 5.0
 
-# From this version on, COPY can skip rows whose values their types refuse, and reports each
+# From this version on, COPY can skip rows whose values their types refuse, and reports each skipped row in a notice
 # (release notes of 17, "COPY ... ON_ERROR ignore").
 _IGNORES_SINCE = 170_000
 
@@ -53,7 +53,8 @@ _COPY_PARSER: Final = "copyfromparse.c"
 
 _NUMBER = re.compile(r"\d+")
 
-# What to run before the next COPY command (or, if broken, any other statement), by the state of the savepoint.
+# What to run before the next COPY command, by the state of the savepoint. In state "broken", it runs before any other
+# statement too.
 _SAVEPOINTS: Final[dict[str, LiteralString]] = {
     "none": "SAVEPOINT penstock",
     "kept": "RELEASE SAVEPOINT penstock; SAVEPOINT penstock",
@@ -61,7 +62,8 @@ _SAVEPOINTS: Final[dict[str, LiteralString]] = {
 }
 
 
-# Deferred constraints would fail at the commit, when the record can no longer be identified.
+# Runs at the start of a protected transaction. A deferred constraint would fail at the commit, when the record can no
+# longer be identified. Notices report the rows that COPY skips.
 _PROTECTION: Final = "SET CONSTRAINTS ALL IMMEDIATE; SET LOCAL client_min_messages = notice"
 
 
@@ -79,7 +81,7 @@ class CopyFailed(Exception):
 
 
 class Superseded(Exception):
-    """Another host has claimed the load: this session must not write anything."""
+    """Another process has taken the load over, so this session must not write anything."""
 
 
 def compose_table(spec: CopySpec) -> sql.Identifier:
@@ -117,19 +119,19 @@ class CopySession:
 
     Only `cancel` may be called from another thread. Methods raise CopyFailed. Needs INSERT on the table.
 
-    `fence` is a query that runs at the begin of every transaction. If it returns no row, Superseded is raised.
+    `fence` is a query that runs at the start of every transaction. If it returns no row, Superseded is raised.
 
-    If `is_protected`, each COPY command runs under a savepoint, so that another may follow after one fails, and
+    If `is_protected`, each COPY command runs under a savepoint, so that another COPY may follow after one fails, and
     constraints are checked at each command's end. If the server can, it skips rows whose values their types refuse;
-    `skipped` are the skipped lines of the last command.
+    `skipped` has the line numbers that the last command skipped.
 
-    `tables` are the tables that must still be those of the load's start, by the names in CopySpecs. Each COPY command
-    checks that under its own lock, and raises TargetError if the name belongs to another table now.
+    `tables` has the tables as they were at the start of the load, by their names in CopySpecs. Each COPY command
+    checks, under its own lock, that the name still belongs to the same table; if not, TargetError is raised.
 
     `transaction` counts the transactions that were opened.
 
-    The session calls libpq's functions for COPY itself. While psycopg's Copy sends, it waits only until it can write;
-    if the server waits until its notices are read (a trigger's warnings), that wait never ends.
+    The session calls libpq's functions for COPY itself. psycopg's Copy does not read while it waits until it can write.
+    If the server meanwhile waits until its notices (such as a trigger's warnings) are read, both sides wait for ever.
     """
 
     def __init__(
@@ -179,9 +181,10 @@ class CopySession:
             self.transaction += 1
 
     def start_copy(self, spec: CopySpec) -> None:
-        """Begin a COPY command, in one round trip with BEGIN if needed. The elapsed time is kept in `round_trip_s`.
+        """Begin a COPY command, and a transaction if none is open, in one round trip.
 
-        It runs with the user's search_path, because triggers, defaults and types may need it.
+        `round_trip_s` is set to the elapsed time. The command runs with the user's search_path, because triggers,
+        defaults and types may need it.
         """
         self._spec = spec
         began = time.perf_counter()
@@ -204,7 +207,7 @@ class CopySession:
         self.transaction += not self._is_open
         self._is_open, self._is_copying, self._has_input = True, True, False
         if self._is_protected:
-            # It is kept only after the command has succeeded.
+            # The savepoint counts as broken until finish_copy, so that a failed command is undone.
             self._savepoint = "broken"
         self.round_trip_s = time.perf_counter() - began
 
@@ -214,13 +217,16 @@ class CopySession:
         if self._composed is None or self._composed[0] != key:
             statement = copy_statement(spec, ignores_types=self.ignores_types)
             if (table := self._find_table(spec)) is not None:
-                # This runs after the COPY, while its lock is held.
+                # The check runs after the COPY, while the transaction still holds the table's lock.
                 statement = sql.SQL("{}; {}").format(statement, compose_look(table, spec.columns))
             self._composed = key, statement.as_bytes(self._connection)
         return self._composed[1]
 
     def _opening(self) -> sql.Composed:
-        """Return the statements that begin a transaction. Its commit does not wait for the disk; the last one does."""
+        """Return the statements that begin a transaction.
+
+        With a fence, the commit does not wait until WAL is on disk. The load's last commit makes all of them durable.
+        """
         parts: list[sql.Composable] = [sql.SQL("BEGIN")]
         if self._fence is not None:
             parts += [sql.SQL("SET LOCAL synchronous_commit = off"), self._fence]
@@ -253,8 +259,8 @@ class CopySession:
     def has_answer(self) -> bool:
         """Return whether the server has sent something during a COPY: usually an error, which `finish_copy` raises.
 
-        COPY has no other way to learn of an error early: the server reads and discards data until the command ends
-        (protocol documentation, "COPY Operations").
+        There is no other way to learn of an error early: after an error, the server reads and discards data until the
+        command ends (protocol documentation, "COPY Operations").
         """
         if self._reports_skipped:
             # A notice about a skipped row is no reason to end the command, and it cannot be distinguished from an
@@ -266,13 +272,19 @@ class CopySession:
         return self._tables.get(TableName(schema=spec.schema, name=spec.table))
 
     def check_table(self, spec: CopySpec) -> None:
-        """Check as COPY does, after other statements have written to a spec's table. Raises TargetError."""
+        """Check that the name of a spec's table still belongs to the load's table, as each COPY does.
+
+        Call it after other statements have written to the table. Raises TargetError.
+        """
         if (table := self._find_table(spec)) is not None:
             with self.between_copies() as connection:
                 send_check(connection, table, spec.columns)()
 
     def finish_copy(self) -> int:
-        """End the COPY command and return its row count. Raises TargetError if a name in `tables` has another table."""
+        """End the COPY command and return its row count.
+
+        Raises TargetError if the table's name belongs to a table other than the one in `tables`.
+        """
         assert self._spec is not None
         self._is_copying, table = False, self._find_table(self._spec)
         with self._failures():
@@ -304,9 +316,9 @@ class CopySession:
         self.execute(checks if statement is None else sql.SQL("{}; {}").format(checks, statement))
 
     def commit(self, statement: sql.Composed | None = None) -> None:
-        """Run a last statement, if given, and commit. The elapsed time is kept in `commit_s`.
+        """Run a last statement, if given, and commit.
 
-        Deferred triggers run with the user's search_path.
+        `commit_s` is set to the elapsed time. Deferred triggers run with the user's search_path.
         """
         began = time.perf_counter()
         commit = sql.SQL(f"{TO_USERS_PATH}; COMMIT")
@@ -350,7 +362,7 @@ class CopySession:
         return f"{TO_OWN_PATH}; " if has_users_path else ""
 
     def cancel(self) -> None:
-        """Ask the server to cancel what this session does. Safe from another thread, and more than once.
+        """Ask the server to cancel the statement that this session runs. Any thread may call this, more than once.
 
         A wait for a server that does not answer the cancel request ends after _CANCEL_TIMEOUT_S.
         """
@@ -360,7 +372,10 @@ class CopySession:
             self._connection.cancel_safe(timeout=_CANCEL_TIMEOUT_S)
 
     def abandon(self) -> None:
-        """Fail a COPY in progress and close, which rolls back. For error paths: it never waits or raises."""
+        """End a COPY in progress with an error and close the connection, which rolls back.
+
+        It is for error paths: it never waits or raises.
+        """
         with contextlib.suppress(psycopg.Error, OSError):
             if self._is_copying:
                 self._pgconn.put_copy_end(b"load abandoned")
@@ -373,7 +388,7 @@ class CopySession:
     # ---------------------------------------------------------------- libpq, without blocking calls
 
     def _record_skipped(self, notice: Diagnostic) -> None:
-        """Record a row that COPY skipped. The first number in the notice is its line."""
+        """Record a row that COPY skipped. The first number in the notice is the row's line number."""
         words = notice.message_primary or ""
         if notice.source_file == _COPY_PARSER and (number := _NUMBER.search(words)) is not None:
             self.skipped.append(int(number[0]))
@@ -403,7 +418,7 @@ class CopySession:
         return waiting.poll(timeout_ms)
 
     def _take(self, expected: ExecStatus) -> PGresult:
-        """Return the next of several results. If it has another status, read the others and raise its error."""
+        """Return the next of several results. If its status is not `expected`, read the rest and raise its error."""
         result = self._await_result()
         if result is None:
             raise psycopg.OperationalError("the server gave no answer")
@@ -417,7 +432,7 @@ class CopySession:
             pass
 
     def _expect(self, expected: ExecStatus) -> PGresult:
-        """Return the result if it has that status; otherwise read the remaining results and raise its error."""
+        """Return the result if its status is `expected`; otherwise read the remaining results and raise its error."""
         result = self._await_result()
         if result is None:
             raise psycopg.OperationalError("the server gave no answer")

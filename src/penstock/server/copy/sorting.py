@@ -3,10 +3,10 @@
 Records are copied into a temporary table, which is dropped at the end of the transaction. Records of files are copied
 as text, which COPY always accepts. One DO statement then stores them by INSERT, or by the statement of a merge, in
 stretches of consecutive records, each under its own savepoint. A sequence counts the records of a stretch that were
-begun, so if a record fails, its position is known. The records before it are stored. It is then tried again as the
-first one of a stretch, and recorded with the fields of the error. All the table's types, constraints, triggers,
-partitions and indexes apply as usual. If a stretch fails as a whole, for example by a foreign key that is checked at
-its end, the next stretch is half as long.
+begun, so if a record fails, its position is known. The records before the failed record are stored. The failed record
+is then tried again as the first one of a stretch, and recorded with the fields of the error. All the table's types,
+constraints, triggers, partitions and indexes apply as usual. If a stretch fails as a whole, for example by a foreign
+key that is checked at its end, the next stretch is half as long.
 """
 
 from __future__ import annotations
@@ -44,13 +44,14 @@ if TYPE_CHECKING:
     from penstock.server.copy.copy import CopySession
 
 _STAGE: Final = "penstock_stage"
-# Its row type reads values as COPY does; the columns of the stage have type text.
+# The name of a table with the types of the target's columns. Its row type reads values as COPY does. The columns of the
+# stage have type text.
 _TYPED: Final = "penstock_typed"
 _COUNTER: Final = "penstock_counter"
 
-# The best stretch is about the square root of this over the share of bad records. Longer stretches are undone and
-# stored again too often, and shorter ones have too much overhead (of 20, 80 and 320, 80 was the fastest with 1 % bad
-# records).
+# The best number of records in a stretch is about the square root of (this factor / the share of bad records). Longer
+# stretches are undone and stored again too often, and shorter ones have too much overhead (of 20, 80 and 320, 80 was
+# the fastest with 1 % bad records).
 _STRETCH_FACTOR = 60.0
 
 # A bad record without a known position causes as much repeated work as this many bad records with a known one.
@@ -99,14 +100,17 @@ class Sorted:
 
 
 class _Made(NamedTuple):
-    """What the stage was created for. The stage is dropped when the transaction ends."""
+    """The transaction and the spec for which the stage was created. The stage is dropped when the transaction ends."""
 
     transaction: int
     spec: CopySpec
 
 
 def find_hindrance(connection: psycopg.Connection[Any], table: str) -> str | None:
-    """Return, as a hint, why records for `table`, a quoted name, cannot be sorted, or None. Raises psycopg.Error."""
+    """Return a hint that says why records for a table cannot be sorted, or None if they can. Raises psycopg.Error.
+
+    `table` is a quoted name.
+    """
     if connection.execute(HAS_RIGHTS).fetchone() != (True,):
         return (
             "Bad records are sorted out in a temporary table: grant the role TEMPORARY on the database and USAGE on"
@@ -124,8 +128,8 @@ class Hindered(Exception):
 class Sorter:
     """Sorts the records of one session. Methods raise CopyFailed.
 
-    `own_codes` are prefixes of the SQLSTATEs that one record causes. Needs TEMPORARY on the database, INSERT on the
-    table, and USAGE on its types and on plpgsql.
+    `own_codes` are prefixes of the SQLSTATEs that a single bad record causes. Needs TEMPORARY on the database, INSERT
+    on the table, and USAGE on its types and on plpgsql.
     """
 
     def __init__(self, session: CopySession, own_codes: Sequence[str]) -> None:

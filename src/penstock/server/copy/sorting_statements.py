@@ -1,6 +1,6 @@
 """The statements that sort records on the server, without the names of tables and columns (see sorting.py).
 
-Statements that convert and store values run with the user's search_path, so operators have their schema.
+Statements that convert and store values run with the user's search_path, so operators in them are schema-qualified.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ MAKE: Final = """
     CREATE SEQUENCE {counter} CACHE 1000 OWNED BY {stage}.{first}
 """
 
-# A column's name takes precedence over a variable's; the block's name qualifies the variables.
-# {to_users} and {to_own} are search_path.PATHS. After an error between them, the savepoint restores the search_path.
+# If a column and a variable have the same name, the name means the column. Variables are qualified with the block's
+# name. {to_users} and {to_own} are search_path.PATHS. After an error between them, the savepoint restores the
+# search_path.
 SORT: Final = """
 #variable_conflict use_column
 <<sorting>>
@@ -102,7 +103,7 @@ BEGIN
 END sorting
 """
 
-# Stores a stretch by INSERT alone; then how its refused records are recorded and read.
+# STORE stores a stretch by INSERT alone. NOTE and OUTCOME record its refused records, and TAKE_OUTCOME reads them.
 STORE: Final = """
             {to_users};
             INSERT INTO {target} ({names}) OVERRIDING SYSTEM VALUE
@@ -117,7 +118,7 @@ s.ctid OPERATOR(pg_catalog.>=) sorting.lower
 """
 NOTE: Final = "outcome := outcome || pg_catalog.json_build_array(bad, code, words, more, field);"
 OUTCOME: Final = "pg_catalog.json_build_object('stored', stored, 'refused', pg_catalog.to_json(outcome))"
-# As bytes, because in SQL_ASCII the texts may not be valid in any encoding.
+# The outcome is returned as bytes, because in SQL_ASCII its texts may not be valid in any encoding.
 TAKE_OUTCOME: Final = """
     SELECT pg_catalog.convert_to(
                pg_catalog.current_setting('penstock.outcome'),
@@ -145,8 +146,9 @@ SELECT_RECORD: Final = """
                    ) AS s
 """
 
-# To find the field that a type refuses, each field is converted alone. That also shows that a type refused it, because
-# some types raise SQLSTATEs that mean something else for a statement. A domain's CHECK reports the domain's name.
+# To find the field that a type refuses, each field is converted alone. That also shows whether a type has raised the
+# error: some types raise SQLSTATEs that mean something else for a statement. A domain's CHECK reports the domain's
+# name.
 FIND_FIELD: Final = """
             IF field = '' AND (NOT is_own OR bad = first AND (code LIKE '22%' OR refusing <> '')) THEN
                 DECLARE

@@ -72,7 +72,7 @@ def compose_parent_index(index: IndexRow, constraint: ConstraintRow | None, tabl
 
 
 def compose_index_marks(index: IndexRow, constraint: ConstraintRow | None, table: Table) -> list[sql.Composed]:
-    """Return the statements for an index's properties that are not in its definition; it has its final name."""
+    """Return the statements for an index's properties that are not in its definition. The index has its final name."""
     name, relation = sql.Identifier(table[0], index.name), sql.Identifier(*table)
     statements: list[sql.Composed] = [
         sql.SQL("ALTER INDEX {} ALTER COLUMN {} SET STATISTICS {}").format(

@@ -58,7 +58,7 @@ class ConstraintRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublicationRow:
-    """The row of ddl_publications.sql; `statement` is None if it publishes all tables, or all of the schema."""
+    """The row of ddl_publications.sql; `statement` is None for a publication of all tables, or of a whole schema."""
 
     name: str
     statement: str | None
@@ -119,7 +119,10 @@ class TableDefinition:
         return [part.statement or "" for part in self.parts if part.step == step]
 
     def name_indexes(self, oid: int) -> dict[str, str]:
-        """Return the name of each index on the replacement with that oid. It contains the oid, so it is unique."""
+        """Return a temporary name for each index of the replacement table, by the name of the old index.
+
+        `oid` is the replacement's. Each name contains it, so the names are unique.
+        """
         return {index.name: f"penstock_{oid}_index_{number}" for number, index in enumerate(self.indexes, 1)}
 
 

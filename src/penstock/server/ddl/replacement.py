@@ -47,7 +47,7 @@ def create_replacement(connection: Connection, definition: TableDefinition, *, n
     check_names(new, [])
     table = sql.Identifier(definition.table.schema, name)
     actions = [f"OWNER TO {sql.Identifier(definition.table.owner).as_string()}", *definition.statements("create")]
-    # LIKE marks them as valid, because the new table is empty.
+    # LIKE marks constraints that are NOT VALID as valid, because the new table is empty. So create these again.
     for constraint in definition.constraints:
         if constraint.kind in "cn" and not constraint.is_validated:
             key = sql.Identifier(constraint.name).as_string()
@@ -99,7 +99,7 @@ def finish_replacement(
     with_foreign_keys: bool = True,
     with_locks: Callable[[Callable[[], object]], object] = _at_once,
 ) -> None:
-    """Create the indexes and constraints of the loaded table. Names that are unique in a schema are temporary ones.
+    """Create the indexes and constraints of the loaded table. Indexes get temporary names, unique in the schema.
 
     In autocommit mode all indexes are created in one transaction. Each foreign key, and each validation, has its own
     transaction, so that writers to the referenced table wait only while the key is added. Without `with_foreign_keys`,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result")
 
-# A transaction that drops several parts has usually ended by the second attempt.
+# How many times look_again reads. A transaction that drops several parts has usually ended by the second attempt.
 _LOOKS = 3
 
 

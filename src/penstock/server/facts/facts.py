@@ -36,7 +36,7 @@ class ServerRow:
 
 
 def read_server_facts(connection: Connection) -> ServerFacts:
-    """Return the facts of a connection's server. This connection counts as used.
+    """Return the facts of a connection's server. This connection is counted among those in use.
 
     Raises ServerError.
     """

@@ -50,7 +50,7 @@ _PATRONI_CHANGE = "patronictl edit-config"
 
 
 def recognise_flavour(marks: Collection[Mark], *, is_multi_az_cluster: bool = False) -> Flavour:
-    """Return the server's product. `is_multi_az_cluster` is the answer of rds_tools.
+    """Return the server's product. `is_multi_az_cluster` is the answer of the extension rds_tools.
 
     >>> from penstock.model.server.inspection import Mark
     >>> recognise_flavour([Mark(kind="role", name="rds_superuser")]).name

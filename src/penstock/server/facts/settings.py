@@ -122,8 +122,8 @@ def reload(
 ) -> None:
     """Make the server reload its configuration files, and wait until this session has. Needs pg_reload_conf().
 
-    Every process of the server reloads at the same time. The load time of this one shows that the files were read and
-    are valid. Raises ServerError if it does not change in time.
+    Every process of the server reloads at the same time. If the load time of this session's process changes, the files
+    were read and are valid. Raises ServerError if the load time does not change in time.
     """
     loaded = "SELECT pg_catalog.pg_conf_load_time()"
     with translate_errors("reloading the server's configuration"):

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from penstock.server.connect.connection import Connection
 
-# The statistics views that are read if the server has them; of large ones without rows of zeros. The columns are not
-# named, because they depend on the version: a new version needs no new query.
+# The statistics views that are read if the server has them, each with a condition that leaves out rows of zeros in
+# large views. The columns are not named, because they depend on the version: a new version needs no new query.
 _VIEWS: Final = {
     "pg_stat_database": "v.datname IS NOT NULL",
     "pg_stat_bgwriter": "true",
@@ -187,7 +187,7 @@ def flush_statistics(connection: Connection) -> None:
 
 
 def _take_text_as_it_is(connection: Connection) -> None:
-    """Make text arrive in the server's encoding, and never fail to decode.
+    """Receive text in the server's encoding, and decode it without errors.
 
     Statements of sessions in another database are in that database's encoding, and an SQL_ASCII database may contain
     any bytes. The server would refuse to convert them.
@@ -196,7 +196,8 @@ def _take_text_as_it_is(connection: Connection) -> None:
     try:
         encoding = codecs.lookup(name.replace("WIN", "cp").replace("KOI8", "koi8_")).name
     except LookupError:
-        # Python does not know it, or it is no encoding (SQL_ASCII): bytes that are not UTF-8 are replaced.
+        # Python does not know the encoding, or the database is SQL_ASCII, which is no encoding. Bytes that are not
+        # UTF-8 are replaced.
         name, encoding = "SQL_ASCII", "ascii"
     connection.execute("SELECT pg_catalog.set_config('client_encoding', %s, false)", [name])
 

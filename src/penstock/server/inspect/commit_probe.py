@@ -23,7 +23,7 @@ _LONGEST_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeResult:
-    """The seconds that each of some small commits took, with its round trip; and the median of a round trip alone."""
+    """How many seconds each small commit took, with its round trip, and the median of a round trip alone."""
 
     commits_s: tuple[float, ...]
     round_trip_s: float

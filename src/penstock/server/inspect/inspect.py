@@ -131,7 +131,7 @@ def inspect_server(
 def _find_encryption(connection: Connection) -> Encryption | None:
     """Return whether the network connection is encrypted, as this end knows it.
 
-    None without TLS if the connection is local or uses GSSAPI.
+    Returns None for a connection without TLS that is local or uses GSSAPI.
     """
     pgconn, address = connection.pgconn, connection.info.hostaddr
     # psycopg does not show whether GSSAPI encrypts or only authenticates.

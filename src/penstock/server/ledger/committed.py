@@ -25,8 +25,8 @@ BE_DURABLE = (
     " WHERE pg_catalog.current_setting('synchronous_commit') = 'off'"
 )
 
-# Whether an object is complete, given all its rows r in ranges and their parts p: its first and last records are
-# committed, and nothing is missing between them. Only an empty object has no parts.
+# The condition that an object is complete: its first and last records are committed, and nothing is missing between
+# them. `r` are all rows of the object in table ranges, and `p` are their parts. Only an empty object has no parts.
 IS_COMPLETE = """
     coalesce(
         pg_catalog.bool_or(r.has_start) AND pg_catalog.bool_or(r.has_end)
@@ -102,7 +102,7 @@ def find_others(connection: Connection, schema: str, load_id: str, numbers: Sequ
 
 
 def read_ranges(connection: Connection, schema: str, load_id: str, number: int) -> list[CommittedRange]:
-    """Return the ledger's rows of one object. Raises ServerError."""
+    """Return the rows of the ledger about the committed ranges of one object. Raises ServerError."""
     query = sql.SQL(
         "SELECT start, ranges::text, has_start, has_end, records, rows, suppressed, checksum"
         " FROM ONLY {} WHERE load = %s AND object = %s ORDER BY start"
@@ -126,9 +126,9 @@ def read_ranges(connection: Connection, schema: str, load_id: str, number: int) 
 
 
 def move_end(connection: Connection, schema: str, claim: Claim, number: int, *, end: int | None) -> None:
-    """Record that an object's last record ends at `end`; None means that it is not committed yet.
+    """Record that an object ends at `end`: the range that ends there contains the object's last record.
 
-    Raises ServerError.
+    If `end` is None, the last record is not committed yet. Raises ServerError.
     """
     query = sql.SQL(
         "UPDATE ONLY {} SET has_end = coalesce(pg_catalog.upper(ranges) = %s, false) WHERE load = %s AND object = %s"

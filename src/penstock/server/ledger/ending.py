@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from penstock.server.connect.connection import Connection
     from penstock.server.ledger.ledger import Ledger
 
-# The SQLSTATE of the warning if a commit's wait for synchronous standbys is cancelled: the transaction is committed on
-# the primary (SyncRepWaitForLSN in src/backend/replication/syncrep.c).
+# The SQLSTATE of the warning that the server sends if a commit's wait for synchronous standbys is cancelled. The
+# transaction is then committed on the primary (SyncRepWaitForLSN in src/backend/replication/syncrep.c).
 _UNCONFIRMED = "01000"
 
 # The rows that load l has stored in its tables: staged records count only if they were inserted or updated.
@@ -56,8 +56,8 @@ def finish(
     """Record durably that a load is complete; return None if a part of it is not in the ledger.
 
     If nothing is missing, `act` runs the last statements for the tables in the same transaction. Only the ledger
-    decides, because a server that crashed may have lost what it had acknowledged. Raises ServerError, TargetError if
-    the load was taken over, and the errors of `act`.
+    decides, because a server that crashed may have lost commits that it had acknowledged. Raises ServerError,
+    TargetError if the load was taken over, and the errors of `act`.
     """
     query = sql.SQL(
         """
@@ -97,7 +97,10 @@ def _run_with(
     query: sql.Composed,
     values: Mapping[str, Any],
 ) -> tuple[Any, ...] | None:
-    """Call `act` and run `query` in one durable transaction that checks the claim; if there is no row, roll it back."""
+    """Call `act` and run `query` in one durable transaction that checks the claim; return the row of `query`.
+
+    If a part of the load is not committed, or `query` returns no row, roll back and return None.
+    """
     row: tuple[Any, ...] | None = None
     with in_transaction(connection) as transaction:
         with connection.pipeline():
@@ -122,9 +125,9 @@ def commit_durably() -> sql.Composed:
 
 
 def confirm(ledger: Ledger, connection: Connection, claim: Claim) -> FinishedLoad | None:
-    """Return the result of `finish` if it has committed and only its answer was lost; make that durable again.
+    """Return the result of `finish` if it has committed and only the server's answer was lost, else None.
 
-    Raises ServerError.
+    The statement commits durably once more, which makes the commit of `finish` durable too. Raises ServerError.
     """
     query = sql.SQL(
         "UPDATE ONLY {} AS l SET login = CASE WHEN l.login = SESSION_USER THEN l.login END"

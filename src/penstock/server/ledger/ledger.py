@@ -1,8 +1,8 @@
 """Looks up, begins, claims, fences and removes loads in the ledger.
 
-A claim is an epoch of the load's row. Every loading transaction first reads the epoch and locks the row (`fence`). A
-process that takes a load over raises the epoch: it waits for open transactions of the old loader, and makes its later
-transactions fail.
+A claim is a value of `epoch` in the load's row of table loads. Every loading transaction first reads the epoch and
+locks the row (`fence`). A process that takes a load over raises the epoch. The UPDATE waits for open transactions of
+the old loader, and makes the old loader's later transactions fail.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ _LOCK_TIMEOUT = "1s"
 
 
 class Ledger:
-    """The ledger of one schema. Methods raise ServerError and TargetError, and need what the schema's grants give."""
+    """The ledger of one schema.
+
+    Methods raise ServerError and TargetError. They need the privileges that sharing.py grants.
+    """
 
     def __init__(self, schema: str = "penstock") -> None:
         self.schema = schema
@@ -53,7 +56,10 @@ class Ledger:
     def look_up(
         self, connection: Connection, identity: str, objects: Sequence[LedgerObject], *, lock: str
     ) -> LedgerFindings:
-        """Return what the ledger has about a load that is about to begin; `lock` is the argument of locks.try_lock."""
+        """Return what the ledger has recorded that concerns a load that is about to begin.
+
+        `lock` is the argument of locks.try_lock.
+        """
         return look_up(connection, self.schema, identity, objects, lock=lock)
 
     def has(self, connection: Connection, load_id: str) -> bool:
@@ -125,13 +131,15 @@ class Ledger:
     def take_over(
         self, connection: Connection, load_id: str, *, client: str, job: str | None = None, is_own_job: bool = True
     ) -> Claim | None:
-        """Raise a load's epoch; return None if sessions of an earlier loader still lock it after a second.
+        """Take a load over by raising its epoch.
 
-        What these sessions are committing counts; their later transactions fail. `job` replaces the recorded job, since
-        options that are not part of the identity may differ now. `is_own_job`: this login chose the job, it was not
-        read from the ledger. Raises TargetError if the load does not exist, has ended, or belongs to another role.
+        Returns None if sessions of an earlier loader still lock the load's row after a second. Transactions that these
+        sessions are committing count; their later transactions fail. `job` replaces the recorded job, since options
+        that are not part of the identity may differ now. `is_own_job` is whether this login chose the job; it is false
+        if the job was read from the ledger. Raises TargetError if the load does not exist, has ended, or belongs to
+        another role.
 
-        The holds of the earlier loader are removed: this one holds only the tables that it restores.
+        The holds of the earlier loader are removed: the new loader holds only the tables that it restores itself.
         """
         remove_holds = sql.SQL("DELETE FROM ONLY {} WHERE holder = %s").format(self._table("holds"))
         query = sql.SQL(
@@ -157,7 +165,7 @@ class Ledger:
         return Claim(load_id=load_id, epoch=int(row[0]), is_resumed=True)
 
     def adopt(self, connection: Connection, claim: Claim, *, identity: str, meaning: str) -> None:
-        """Record the present oids of the tables of a claimed load that was recorded in another database."""
+        """Update a claimed load that was recorded in another database: its identity, meaning and table oids."""
         origin = compose_origin(self.schema)
         update = (
             "UPDATE ONLY {table} AS o SET target_oid = coalesce({oid}, 0), {more}origin = {origin} WHERE o.load = %s"
@@ -193,7 +201,7 @@ class Ledger:
             return added.rowcount == len(objects)
 
     def drop_objects(self, connection: Connection, claim: Claim, numbers: Sequence[int]) -> None:
-        """Remove objects from a claimed load; nothing of them may be committed."""
+        """Remove objects from a claimed load. No record of these objects may be committed."""
         query = sql.SQL("DELETE FROM ONLY {} WHERE load = %s AND number = ANY (%s)").format(self._table("objects"))
         with in_transaction(connection, "removing objects from the load"):
             self.hold_claim(connection, claim)
@@ -241,7 +249,7 @@ class Ledger:
             return connection.execute(query, [claim.load_id, claim.epoch, even_if_used]).fetchone() is not None
 
     def _find_taken(self) -> sql.Composed:
-        """Return the query for `unshared` objects that a load which is not in `seen` has."""
+        """Return the query that finds `unshared` objects that a load other than those in `seen` has."""
         return sql.SQL(
             """
             SELECT

@@ -128,8 +128,9 @@ _LOADS = """
      ORDER BY l.began_at, l.id
 """
 
-# The rows of a load that may still be in tables. Rows of a dropped table, or of one that a later load has truncated,
-# are not. Staged rows are in the table once they are merged, those of a replacing table once the load is complete.
+# How many rows of a load may still be in each table. Rows of a dropped table, or of a table that a later load has
+# truncated, do not count. Staged rows are in the table once they are merged; rows of a replacing table are there once
+# the load is complete.
 _STAYING = """
     SELECT pg_catalog.concat_ws('.', nullif(s.schema, ''), s."table") AS "table", pg_catalog.sum(s.rows)::int8 AS rows
       FROM (
@@ -207,7 +208,7 @@ def list_objects(connection: Connection, schema: str, load_id: str) -> list[Obje
 
 
 def forget_load(connection: Connection, schema: str, load_id: str, *, keeps_rows: bool = False) -> list[StayingRows]:
-    """Remove a load from the ledger, drop the tables created for it, and return its rows that stay.
+    """Remove a load from the ledger, drop the tables created for it, and return how many of its rows stay in tables.
 
     Raises TargetError if the load is running, if rows stay and `keeps_rows` is false, or if it is another role's load.
     Raises ServerError.
@@ -219,7 +220,8 @@ def forget_load(connection: Connection, schema: str, load_id: str, *, keeps_rows
         if rights is None:
             raise no_such_load(load_id)
         refuse_at_work(connection, schema, load_id)
-        # Once the row is locked, nothing more is committed. Row security lets only the load's role lock it.
+        # Once the load's row is locked, no more of its rows can be committed. Row security lets only the load's role
+        # lock it.
         held = sql.SQL("SELECT FROM ONLY {} WHERE id = %s FOR UPDATE").format(loads)
         if connection.execute(held, [load_id]).fetchone() is None:
             rights.refuse_other_role("forget")
@@ -243,7 +245,7 @@ def _has_rows(load_id: str, staying: Sequence[StayingRows]) -> TargetError:
 
 
 def refuse_at_work(connection: Connection, schema: str, load_id: str) -> None:
-    """Raise TargetError if a process is running a load; until the end of the transaction none can start."""
+    """Raise TargetError if a process is running a load; else keep others from running it until the transaction ends."""
     query = sql.SQL("SELECT lock_key FROM ONLY {} WHERE id = %s").format(sql.Identifier(schema, "loads"))
     row = connection.execute(query, [load_id]).fetchone()
     is_locked = row is not None and not try_lock_here(connection, row[0])

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from penstock.server.connect.connection import Connection
 
-# The first key of the marks: "pens" in ASCII.
+# The first key of the two-key locks that mark backends: "pens" in ASCII.
 _MARK = 0x70656E73
 # The first key of the locks for changing a table's indexes and settings: "pent".
 _SHAPE = 0x70656E74
@@ -95,7 +95,7 @@ def find_workers(connection: Connection, load_id: str) -> list[int]:
 
 
 def mark(load_id: str) -> sql.Composed:
-    """Return the expression that marks the backend, until its transaction ends, as one that runs a load."""
+    """Return the SQL expression that marks the backend as one that runs a load, until its transaction ends."""
     return sql.SQL("pg_catalog.pg_try_advisory_xact_lock_shared({}, {})").format(
         sql.Literal(_MARK), sql.Literal(_mark_key(load_id))
     )
@@ -109,9 +109,9 @@ def lock_objects(connection: Connection, target_oids: Iterable[int]) -> None:
 
 
 def try_shape_lock(connection: Connection, target_oid: int) -> bool:
-    """Take the lock for changing a table's indexes, keys and triggers for this session; return False if it is taken.
+    """Take the lock for changing a table's indexes, keys and triggers for this session.
 
-    Raises ServerError.
+    Returns False if another session has it. Raises ServerError.
     """
     with translate_errors("locking a table's indexes, keys and triggers"):
         query = "SELECT pg_catalog.pg_try_advisory_lock(%s, %s)"

@@ -34,8 +34,8 @@ _RUNNING = """
      LIMIT 1
 """
 
-# A table that a load has replaced has, like a truncated one, no rows of earlier loads.
-# IS NOT DISTINCT FROM keeps the planner from hashing the whole table by the oid's expression, here and below.
+# A table that a load has replaced has no rows of earlier loads, as if it had been truncated. IS NOT DISTINCT FROM keeps
+# the planner from hashing the whole table by the oid's expression, here and below.
 _KNOWN = """
       WITH emptied AS MATERIALIZED (
                SELECT {target} AS oid,
@@ -113,7 +113,8 @@ _CHANGED = """
            )
 """
 
-# On the server: their changes are in another database. A place for temporary work stays until it is removed.
+# The loads that may have changed the whole server; these changes are recorded in another database. A place for
+# temporary work (until = 'infinity') is left out, because it stays until it is removed.
 _HOLDS = """
     SELECT h.holder::text
       FROM ONLY {schema}.holds AS h
@@ -127,13 +128,13 @@ class LedgerFindings:
     """What concerns a load that is about to begin.
 
     `running` is the load with the same identity that has begun and not ended, and `next_number` is the number of its
-    next object; `is_copied`: its oids were recorded in another database. `known` are the objects of any load with the
-    same URI and table.
+    next object. `is_copied` is whether its oids were recorded in another database. `known` are the objects of any load
+    with the same URI and table.
 
     `changed_by` has the loads whose changes to the tables, their partitions or their parents are not restored yet, by
-    the oid of the table that the load filled. `server_holds` are the holders that may have changed settings of the
-    server. `renamed` has, by object number, the URI and the load of an object with the same size and version
-    that a complete load has loaded into the same table under another name.
+    the oid of the table that the load filled. `server_holds` are the loads that may have changed settings of the
+    server. `renamed` has, by object number, the URI and the load of an object with the same size and version that a
+    complete load has loaded into the same table under another name.
     """
 
     running: str | None

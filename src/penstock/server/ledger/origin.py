@@ -12,8 +12,8 @@ from typing import LiteralString
 
 from psycopg import sql
 
-# A statement that names pg_control_system fails without EXECUTE on it, even if it does not call it. So ts_stat calls
-# it, which runs a query that it gets as a text. Without EXECUTE the other two parts of the origin decide.
+# Without EXECUTE on pg_control_system, a statement that names this function fails, even if it does not call it. So
+# ts_stat, which gets a query as a text, calls it. Without EXECUTE, the other two parts of the origin decide.
 _ORIGIN = """
     (
         SELECT pg_catalog.concat_ws(

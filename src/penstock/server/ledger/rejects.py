@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # Greater than any object's number.
 _BEHIND_ALL = 2**31 - 1
 
-# About how much memory a record takes in addition to its bytes.
+# About how many bytes of memory a record takes in addition to its own.
 _OVERHEAD_BYTES = 200
 
 
@@ -58,7 +58,7 @@ class RejectStore:
         connection.execute(query, {"load": self._load_id, "rejects": _describe_all(rejects)})
 
     def remove(self, connection: psycopg.Connection[Any], rejects: Sequence[Reject]) -> int:
-        """Delete records in the open transaction, which has stored them; return how many existed."""
+        """Delete records that the open transaction has stored in their table; return how many existed in the ledger."""
         query = sql.SQL(
             """
             DELETE FROM ONLY {}.rejects AS r
@@ -89,7 +89,7 @@ class RejectStore:
         connection.execute(query, {"load": self._load_id, "rejects": _describe_all(rejects)})
 
     def correct(self, connection: psycopg.Connection[Any], corrections: Sequence[Correction]) -> None:
-        """Insert rows into ranges that count rejected records as stored, and correct the load's row count.
+        """Insert rows into table ranges that count rejected records as stored, and correct the load's row count.
 
         Negative numbers count staged records as rejected.
         """
@@ -115,7 +115,8 @@ class RejectStore:
             "forms": [item.form for item in corrections],
         }
         connection.execute(query, values)
-        # Do not change when the load ended: if the table was truncated after that, its other rows are still gone.
+        # Do not change the time at which the load ended: if the table was truncated after that time, the load's other
+        # rows are still gone.
         total = sql.SQL(
             "UPDATE ONLY {}.loads SET rows = rows + %s, login = CASE WHEN login = SESSION_USER THEN login END"
             " WHERE id = %s AND state = 'complete'"
@@ -125,7 +126,7 @@ class RejectStore:
     # ---------------------------------------------------------------- what there is
 
     def count(self, connection: Connection, *, but_code: str | None = None) -> int:
-        """Return how many rejected records are not stored yet, without those of the SQLSTATE `but_code`."""
+        """Return how many rejected records are not stored yet, not counting those with SQLSTATE `but_code`."""
         query = sql.SQL("SELECT count(*) FROM ONLY {}.rejects WHERE load = %s AND sqlstate IS DISTINCT FROM %s")
         return self._fetch_count(connection, query, [self._load_id, but_code])
 
@@ -177,8 +178,8 @@ class RejectStore:
     ) -> list[Reject]:
         """Return records in the order of objects and offsets, at most `limit_bytes` of them, but at least one.
 
-        They begin after the object number and offset `beyond`. With `codes`, only records with these SQLSTATEs are
-        returned; `is_backwards`: the last ones first.
+        Only records after (with `is_backwards`, before) the object number and offset `beyond` are returned. With
+        `codes`, only records with these SQLSTATEs are returned. With `is_backwards`, the order is descending.
         """
         query = sql.SQL(
             """
@@ -279,7 +280,7 @@ class RejectStore:
             return cursor.execute(query, [self._load_id]).fetchone()
 
     def read_forms(self, connection: Connection) -> dict[int, StoredForm]:
-        """Return how the records of each object with rejected records are read, by the object's number."""
+        """Return the form of the records of each object with rejected records, by the object's number."""
         query = sql.SQL(
             """
             SELECT DISTINCT ON (r.object) r.object, o.uri, r.form::text

@@ -24,9 +24,10 @@ Deed = Literal["resume", "retry", "forget", "discard rejects of"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadRights:
-    """The owner of a load. `is_own_login`: the login of this session chose its sources and its transform.
+    """The owner of a load, and how this session's login relates to the load.
 
-    `is_logins`: the load's role is the login itself.
+    `is_own_login` is whether this session's login chose the load's sources and transform. `is_logins` is whether the
+    load's role is this login itself.
     """
 
     load_id: str
@@ -49,7 +50,7 @@ class LoadRights:
             )
 
     def refuse_others_job(self, what: Deed, job: LoadJob | None) -> None:
-        """Raise TargetError if the load is another role's, or if another login's code could get this login's rights."""
+        """Raise TargetError if the load is another role's, or if another login's code could run as this login."""
         self.refuse_other_role(what)
         has_transform = job is not None and any(target.transform is not None for target in job.targets)
         if self.is_own_login or not (self.is_superuser or has_transform):

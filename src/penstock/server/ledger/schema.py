@@ -38,8 +38,8 @@ VERSION = 7
 # `origin` is the database in which the oids of a row are valid (origin.py).
 # `changes` and `holds` record what loads change. They have no foreign key to `loads`, because they must stay when a
 # load is removed. A change of the whole server is recorded in database "postgres", with target_oid 0. A hold with
-# target_oid 0 in another database names a load that may have changed the server: without one, a load need not look
-# there.
+# target_oid 0 in another database names a load that may have changed the server. Without such a hold, a load need not
+# look in database "postgres".
 _STATEMENTS = (
     """
     CREATE TABLE {schema}.loads (

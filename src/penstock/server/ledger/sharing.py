@@ -1,6 +1,7 @@
-"""Creates a ledger that several roles share: the database's owner, whom all trust, owns it, and it is granted to each.
+"""Creates a ledger that several roles share.
 
-Row security keeps their loads apart (schema.py).
+The owner of the ledger is the owner of the database, whom all roles trust. Each role is granted the use of the ledger.
+Row security keeps the loads of the roles apart (schema.py).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from penstock.server.connect.connection import Connection
 
-# The database's owner, and the roles that every role trusts: it and the superusers.
+# The database's owner, and the roles that every role trusts: the database's owner and the superusers.
 _OWNER = """
     SELECT pg_catalog.pg_get_userbyid(d.datdba)::text,
            ARRAY(SELECT r.rolname::text FROM pg_catalog.pg_roles AS r WHERE r.rolsuper OR r.oid = d.datdba)
@@ -41,7 +42,8 @@ def share_ledger(
 ) -> list[str]:
     """Create the ledger if it does not exist, grant its use to roles, and return the statements.
 
-    CREATE on its schema is granted too, because staging tables are created there. Raises TargetError, ServerError.
+    With `only_planned`, the statements are not run. CREATE on the ledger's schema is granted too, because staging
+    tables are created there. Raises TargetError, ServerError.
     """
     with translate_errors("looking for the ledger's owner"):
         (rights,) = fetch_rows(connection, "inspect_ledger", LedgerRightsRow, schema=schema)

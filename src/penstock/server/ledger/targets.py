@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from penstock.model.load.ledger import Claim, LandedCounts
     from penstock.server.connect.connection import Connection
 
-# The names of the tables that loads create: the beginning of the identity, and the target's number.
+# Patterns for the names of the tables that loads create. A name contains the beginning of the load's identity and the
+# target's number.
 _MADE_NAMES = {
     "staging": re.compile(r"staging_[0-9a-f]{16}_\d+"),
     "replacement": re.compile(r"penstock_[0-9a-f]{16}_\d+"),
@@ -128,7 +129,7 @@ def note_truncated(connection: Connection, schema: str, claim: Claim, landing: L
 
 
 def write_counts(connection: Connection, schema: str, claim: Claim, counts: Iterable[LandedCounts]) -> None:
-    """Record the counts of the targets, and the oids of their tables, which a replacement has changed.
+    """Record the counts of the targets, and the present oids of their tables; a replacing table has a new oid.
 
     Raises ServerError.
     """
@@ -253,8 +254,7 @@ def drop_landing(
 ) -> bool:
     """Drop the table that was created for a target; return False if it does not exist any more, or was renamed.
 
-    Only a table that a load of `role` (default: the current role) can have created is dropped. Raises TargetError,
-    ServerError.
+    Raises TargetError if a load of `role` (default: the current role) cannot have created the table, and ServerError.
     """
     if landing.kind is None or landing.schema is None or landing.table is None or landing.oid is None:
         return False

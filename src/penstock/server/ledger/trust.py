@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 class LedgerRelation:
     """The row of ledger_state.sql; `name` is None for the schema itself.
 
-    `is_privileged`: the session can become a role that can do more than read and write tables. `additions` are objects
-    that other roles than the owner have added, or rights to add some.
+    `is_privileged` is whether the session can become a role that can do more than read and write tables. `additions`
+    are objects that roles other than the owner have added, or privileges of such roles to add some.
     """
 
     name: str | None

@@ -1,4 +1,4 @@
-"""Removes what the ledger does not need any more: details of complete loads, and left staging tables.
+"""Removes what the ledger does not need any more: details of complete loads, and abandoned staging tables.
 
 What prevents loading an object twice is kept: the object's row, and one row of its committed ranges.
 """
@@ -138,9 +138,9 @@ _DROP_JOB = """
 
 
 def find_left_staging(connection: Connection, schema: str, *, age_s: float | None = None) -> list[LeftStaging]:
-    """Return the staging tables of loads that are not running, and have made no progress for `age_s` if it is given.
+    """Return the staging tables of loads that are not running.
 
-    Raises ServerError, TargetError.
+    With `age_s`, only loads that have made no progress for this many seconds count. Raises ServerError, TargetError.
     """
     if not has_ledger(connection, schema):
         return []
@@ -172,7 +172,7 @@ def drop_left_staging(connection: Connection, schema: str, *, age_s: float | Non
 
 
 def prune_loads(connection: Connection, schema: str, *, age_s: float) -> PrunedLoads:
-    """Remove details of this role's loads that have been complete for `age_s`, and staging tables of that age.
+    """Remove details of this role's loads that have been complete for `age_s` seconds, and staging tables of that age.
 
     Raises ServerError, TargetError.
     """
@@ -193,9 +193,10 @@ def prune_loads(connection: Connection, schema: str, *, age_s: float) -> PrunedL
 def find_left_rejects(
     connection: Connection, schema: str, *, oids: Sequence[int], uris: Sequence[str], but_load: str | None
 ) -> list[LeftRejects]:
-    """Return how many of this role's rejected records of objects are neither loaded nor discarded, by load.
+    """Return, by load, how many rejected records of some objects are neither loaded nor discarded.
 
-    Raises ServerError.
+    The objects are given by the oids of their tables and by their URIs. Only loads of this role count, except load
+    `but_load`. Raises ServerError.
     """
     query = """
         SELECT o.load::text AS load_id, count(*) AS count

@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 
 _COMMA = sql.SQL(", ")
 
-# Without times and buffers, counting costs next to nothing.
+# Makes the server count the records. Without times and buffers, counting costs next to nothing.
 COUNTING = sql.SQL("EXPLAIN (ANALYZE, VERBOSE OFF, COSTS OFF, BUFFERS OFF, TIMING OFF, SUMMARY OFF, FORMAT JSON) ")
 
-# EXPLAIN's "Parent Relationship" of the node whose rows another node reads; InitPlan and SubPlan are others
-# (explain.c).
+# EXPLAIN's "Parent Relationship" of a node whose rows its parent node reads. Other values, such as InitPlan and
+# SubPlan, mean subqueries (explain.c).
 _INPUTS = ("Outer", "Subquery")
 
 
@@ -67,7 +67,7 @@ class MergeCounts:
     is_certain: bool = True
 
     def landed(self, *, number: int, target_oid: int) -> LandedCounts:
-        """Return the counts of a load's target."""
+        """Return these counts as the counts of a load's target."""
         return LandedCounts(
             number=number,
             target_oid=target_oid,
@@ -98,7 +98,7 @@ class PlanCounts:
 class MergeParts:
     """The parts of a merge. If `key` and `mode` are None, all records are inserted.
 
-    With `is_sorted_out`, records that the table refuses are rejected.
+    With `is_sorted_out`, records that the table refuses are rejected, and the merge goes on.
     """
 
     staging: TableName
@@ -112,12 +112,13 @@ class MergeParts:
     def compose_order(self) -> tuple[sql.Composable, sql.Composed]:
         """Return what follows SELECT, and what follows ORDER BY, in the query that chooses the records for the table.
 
-        With a key they are in its order, so that two concurrent merges lock rows in the same order; otherwise in file
-        order.
+        With a key, the records are in the key's order, so that two concurrent merges lock rows in the same order.
+        Without a key, they are in file order.
         """
         if self.key is None:
             return sql.SQL(""), position_list()
-        # Triggers may give a key to a record without one.
+        # Records with null in a NOT NULL column are told apart too, if each is refused by itself or if a trigger may
+        # replace the null.
         with_not_null = self.is_sorted_out or bool(self.target.suppressing_triggers)
         unequal = tell_unequal(self.key, with_not_null=with_not_null)
         direction = sql.SQL(" DESC" if self.keeps_last else "")
@@ -126,9 +127,9 @@ class MergeParts:
         return distinct, _COMMA.join([*key_order(self.key), *unequal, *positions])
 
     def compose_group(self, chosen: sql.Identifier) -> tuple[sql.Composed, sql.Composable]:
-        """Return the statement that stores chosen records s, as its parts before and after the WHERE condition.
+        """Return the statement that stores chosen records, in two parts: before and after its WHERE condition.
 
-        With a key, the statement returns a plan with the server's counts.
+        The alias of the chosen records is s. With a key, the statement returns a plan with the server's counts.
         """
         insert = _compose_insert(self.target, self.columns)
         select = sql.SQL(" SELECT {} FROM {} AS s").format(_join(self.columns), chosen)
@@ -146,7 +147,7 @@ class MergeParts:
         return statement if self.key is None else statement + self._compose_conflict()
 
     def count(self, counted: PlanCounts) -> MergeCounts:
-        """Return what the statement did, from its counts."""
+        """Return what the statement did with the records, computed from the server's counts."""
         if self.key is None:
             suppressed = counted.staged - counted.stored
             return MergeCounts(staged=counted.staged, inserted=counted.stored, suppressed=suppressed)
@@ -203,10 +204,10 @@ def check_merge(
     mode: MergeMode | None,
     key: Sequence[str] = (),
 ) -> None:
-    """Make the server plan a merge without running it, before anything is staged; all are inserted if `mode` is None.
+    """Make the server plan a merge without running it, before anything is staged.
 
-    The server then refuses what it would refuse at the load's end, such as a missing privilege or a rule. Raises
-    TargetError, ServerError.
+    If `mode` is None, the merge inserts all records. The server then refuses what it would refuse at the load's end,
+    such as a missing privilege or a rule. Raises TargetError, ServerError.
     """
     parts = find_parts(connection, staging=staging, target=target, columns=columns, mode=mode, key=key)
     with translate_errors(f"planning the merge into {target.name}"), users_path(connection):
@@ -271,7 +272,7 @@ def read_plan(plan: Mapping[str, Any]) -> PlanCounts:
 
 
 def _find_input(plan: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the child node whose rows a node reads; other children are the subqueries of policies."""
+    """Return the child node whose rows a node reads. Other children are subqueries of row-level security policies."""
     return next((below for below in plan.get("Plans", ()) if below["Parent Relationship"] in _INPUTS), None)
 
 

@@ -1,4 +1,4 @@
-"""Explains the errors of a merge by the files' records that caused them."""
+"""Adds to the errors of a merge which records of the files caused them."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ class DuplicateKey(DataError):
 
 
 def name_by_number(place: RecordPlace) -> str:
-    """Return the description of a record in errors if only the number of its object is known."""
+    """Describe a record for an error message, if only the number of its object is known."""
     return f"object {place.object_number}, record {place.record} from byte {place.block_start} on"
 
 
 def refuse_duplicates(connection: Connection, staging: TableName, key: Key, *, name_record: NameRecord) -> None:
-    """Raise DuplicateKey for the first record, in file order, with the key of an earlier one."""
+    """Raise DuplicateKey for the first record, in file order, that has the same key as an earlier record."""
     with translate_errors(f"looking for duplicate keys in {staging}"):
         row = connection.execute(_compose_duplicates(staging, key)).fetchone()
         if row is None:
@@ -85,9 +85,9 @@ def explain_merge(
     find_refused: Callable[[str], RecordPlace | None],
     has_key: bool = True,
 ) -> Iterator[None]:
-    """Run the block in a savepoint. Add a hint, and a record that caused it, to a server's error.
+    """Run the block in a savepoint. If the server raises an error, add a hint and a record that caused the error.
 
-    `find_refused` returns a record that is refused with an SQLSTATE, or None if it finds none.
+    `find_refused` gets the error's SQLSTATE and returns a record that is refused with it, or None if it finds none.
     """
     try:
         with in_transaction(connection):
@@ -121,7 +121,10 @@ def _choose_hint(diagnostic: Diagnostic, columns: Sequence[str], *, has_key: boo
 
 
 def _compose_duplicates(staging: TableName, key: Key) -> sql.Composed:
-    """Return the query for the first record with an earlier one's key: its values, its position, the earlier one's."""
+    """Return the query for the first record that has the same key as an earlier record.
+
+    It returns the record's key values and position, and the position of the earlier record.
+    """
     values = _COMMA.join(sql.SQL("{}::pg_catalog.text").format(sql.Identifier(name)) for name in key.names)
     previous = _COMMA.join(
         sql.SQL("pg_catalog.lag({}) OVER w AS {}").format(sql.Identifier(name), sql.Identifier(f"previous_{number}"))

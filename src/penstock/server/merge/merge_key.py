@@ -1,7 +1,7 @@
 """The key of an upsert: the unique index that ON CONFLICT infers, and SQL conditions for equal keys.
 
-Equality is the index's: its operator class and collation, which may differ from the column's, and its rule whether two
-nulls are equal. merge.py merges by it.
+The index decides which keys are equal: by its operator class and collation, which may differ from the column's, and by
+its rule whether two nulls are equal. merge.py merges records by this key.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _COMMA = sql.SQL(", ")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UniqueIndex:
-    """The row of merge_keys.sql; None in `columns` is an expression."""
+    """The row of merge_keys.sql; None in `columns` stands for an expression."""
 
     oid: int
     name: str
@@ -44,7 +44,7 @@ class UniqueIndex:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyColumn:
-    """The row of merge_key_columns.sql: a column, its collation and operator class in the index, its < and =."""
+    """The row of merge_key_columns.sql: a column, its collation, operator class, < and = in the index."""
 
     name: str
     is_not_null: bool
@@ -69,7 +69,7 @@ class ColumnPrivileges:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """A unique index for conflicts. `has_equal_nulls` is whether two records with null in the key have the same key."""
+    """The unique index that decides conflicts. `has_equal_nulls` is whether two nulls in the key are equal."""
 
     index: str
     columns: tuple[KeyColumn, ...]
@@ -114,7 +114,7 @@ def find_key(connection: Connection, target: TableFacts, key: Sequence[str]) -> 
 
 
 def key_terms(key: Key) -> list[sql.Composed]:
-    """Return each column with the collation of the index."""
+    """Return SQL for each column of the key, with the index's collation."""
     return [_collate(column) for column in key.columns]
 
 
@@ -127,7 +127,7 @@ def key_order(key: Key) -> list[sql.Composed]:
 
 
 def conflict_target(key: Key) -> sql.Composed:
-    """Return what follows ON CONFLICT in parentheses. It selects this index, not one with another collation."""
+    """Return the list in parentheses after ON CONFLICT. It selects this index, not an index with another collation."""
     return _COMMA.join(
         sql.SQL("{} {}").format(term, sql.Identifier(column.class_schema, column.operator_class))
         for column, term in zip(key.columns, key_terms(key), strict=True)
@@ -135,9 +135,10 @@ def conflict_target(key: Key) -> sql.Composed:
 
 
 def tell_unequal(key: Key, *, with_not_null: bool) -> list[sql.Composed]:
-    """Return a term that is distinct for each record with null in the key, if such records are no duplicates.
+    """Return a list with an expression that differs for each record with null in the key, so that none is a duplicate.
 
-    Without `with_not_null`, columns that are NOT NULL are ignored: the statement fails for the first such record.
+    The list is empty if nulls are equal or cannot occur. Without `with_not_null`, columns that are NOT NULL are
+    ignored: the statement fails for the first record with null in one of them.
     """
     names = [
         column.name for column in key.columns if (with_not_null if column.is_not_null else not key.has_equal_nulls)
@@ -162,8 +163,8 @@ def same_key(key: Key, one: str, other: str) -> sql.Composed:
 def same_lack(key: Key, one: str, other: str) -> sql.Composed | None:
     """Return the condition that two records have equal keys that contain nulls, or None if that is impossible.
 
-    A null in a column that is NOT NULL never counts as equal, because no row has one. It is a condition of its own,
-    because with an OR in `same_key` the server could not use it for a hash or merge join.
+    A null in a column that is NOT NULL never counts as equal, because no row has one. This condition is separate from
+    `same_key`, because with an OR between the two, the server could not use a hash or merge join.
     """
     nullable = [column for column in key.columns if key.has_equal_nulls and not column.is_not_null]
     if not nullable:
@@ -181,7 +182,7 @@ def same_lack(key: Key, one: str, other: str) -> sql.Composed | None:
 
 
 def _lacks_value(names: Iterable[str], *alias: str) -> sql.Composed:
-    """Return the condition that one of some columns is null. As in an index, a composite of nulls is not null."""
+    """Return the condition that any of the columns is null. As in an index, a composite of nulls is not null."""
     return sql.SQL(" OR ").join(
         sql.SQL("{} IS NOT DISTINCT FROM NULL").format(sql.Identifier(*alias, name)) for name in names
     )

@@ -15,14 +15,15 @@ if TYPE_CHECKING:
     from penstock.model.server.table import TableName
     from penstock.server.connect.connection import Connection
 
-# This SQLSTATE means a row-level security policy if this function of the server raised it, else a missing privilege.
+# The SQLSTATE of a missing privilege, and of a row that a row-level security policy refuses. If this function of the
+# server raised the error, a policy refused the row.
 _INSUFFICIENT_PRIVILEGE = "42501"
 _POLICY_FUNCTION = "ExecWithCheckOptions"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordPlace:
-    """A record's position: its object's number, its block's offset in bytes, and its number in the block, from 1."""
+    """A record's position: the number of its object, the offset of its block in bytes, its number in the block."""
 
     object_number: int
     block_start: int
@@ -30,14 +31,17 @@ class RecordPlace:
 
 
 def is_policy_violation(diagnostic: Diagnostic) -> bool:
-    """Return whether a policy refused a row. The role's privileges may raise the same SQLSTATE."""
+    """Return whether a policy refused a row. A missing privilege raises the same SQLSTATE."""
     return diagnostic.sqlstate == _INSUFFICIENT_PRIVILEGE and diagnostic.source_function == _POLICY_FUNCTION
 
 
 def find_place(
     connection: Connection, staging: TableName, object_number: int, block_start: int, sequence: int
 ) -> RecordPlace:
-    """Return the position of a record. Its number is the count of the block's records up to it."""
+    """Return the position of a record.
+
+    The record's number is how many records of its block are staged up to and including it.
+    """
     query = sql.SQL("SELECT pg_catalog.count(*) FROM {} WHERE {} = %s AND {} = %s AND {} <= %s").format(
         staging_identifier(staging), *map(sql.Identifier, (OBJECT_COLUMN, BLOCK_COLUMN, SEQUENCE_COLUMN))
     )

@@ -1,6 +1,7 @@
 """The records that a merge has refused, with the reasons, in a temporary table of the merge's transaction.
 
-Chosen records that the table refuses are added here. Records to be tried again are moved back.
+A chosen record that the table refuses is added to this temporary table. A record that is to be tried again is moved
+back to the chosen records.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class RefusedRecord(NamedTuple):
 
 
 class RefusedRecords:
-    """The refused records of one merge. `number` is unique in the transaction. Methods raise ServerError."""
+    """The refused records of one merge. `number` tells the merges of a transaction apart. Methods raise ServerError."""
 
     def __init__(self, connection: Connection, parts: MergeParts, *, number: int) -> None:
         self._connection = connection
@@ -104,13 +105,16 @@ class RefusedRecords:
         return self._count("SELECT pg_catalog.count(*) FROM {refused} WHERE {sqlstate} = {reference}")
 
     def take_references(self, chosen: sql.Identifier, *, is_backwards: bool) -> int:
-        """Move the records that violate a foreign key back to the chosen ones; return how many there were."""
+        """Move the records that violate a foreign key back to the chosen ones; return how many records were moved.
+
+        With `is_backwards`, they are moved in descending order of their positions.
+        """
         direction = sql.SQL(" DESC" if is_backwards else "")
         order = _COMMA.join(sql.Identifier(name) + direction for name in POSITION_COLUMNS)
         return self._connection.execute(self._compose(TAKE_REFERENCES, chosen=chosen, order=order)).rowcount
 
     def add_same_keys(self) -> None:
-        """Refuse the records that have the key of a refused one, with the same SQLSTATE."""
+        """Refuse all records that have the same key as a refused record, with that record's SQLSTATE."""
         if not self.count():
             return
         self._analyze(self._table)

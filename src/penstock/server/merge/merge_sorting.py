@@ -1,12 +1,12 @@
-"""Merges staged records of which the table refuses some: stores the others and records the refused by position.
+"""Merges staged records if the table refuses some: stores the others, and records the refused ones by position.
 
 The records for the table, one for each key, are copied into a temporary table in the order of the merge. From there one
 DO statement merges them in stretches, each under its own savepoint (sorting.py). A refused record goes to another
 temporary table with the reason. Records that violate a foreign key are tried again as long as some succeed. At the end,
 all other records with the key of a refused one are refused too.
 
-Everything happens in the caller's transaction, and the staging table is only read. Besides the rights for the merge, it
-needs TEMPORARY on the database and USAGE on plpgsql.
+Everything happens in the caller's transaction, and the staging table is only read. The role needs the rights for the
+merge, TEMPORARY on the database and USAGE on plpgsql.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 _COMMA: Final = sql.SQL(", ")
 _TEMPORARY: Final = "pg_temp"
 
-# A stretch costs as much as some hundred rows, and is undone and stored again for each bad record in it.
+# The overhead of a stretch is as much as some hundred rows cost. For each bad record in it, a stretch is undone and
+# stored again.
 _MOST_IN_STRETCH = 20_000
 
 
@@ -54,11 +55,11 @@ class _Sums:
 
 
 class MergeSorter:
-    """The merge of one staging table that rejects bad records. Methods raise PenstockError.
+    """Merges one staging table and rejects its bad records. Methods raise PenstockError.
 
-    `number` is unique in the transaction. `refused` are the records that were not stored. `own_codes` are prefixes of
-    the SQLSTATEs that one record causes. One statement merges at most `portion_bytes`, because it keeps the position of
-    each row in memory. Call `merge`, and then `settle` with the sorters of all tables.
+    `number` tells the merges of a transaction apart. `refused` are the records that were not stored. `own_codes` are
+    prefixes of the SQLSTATEs that a single bad record causes. One statement merges at most `portion_bytes`, because it
+    keeps the position of each row in memory. Call `merge`, and then `settle` with the sorters of all tables.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class MergeSorter:
 
     @property
     def noted(self) -> int:
-        """Return how many records have been refused so far, without those that violate a foreign key."""
+        """Return how many records have been refused so far, not counting those that violate a foreign key."""
         return self._sums.noted
 
     def merge(self, *, limit: int | None = None) -> None:
@@ -125,7 +126,7 @@ class MergeSorter:
     def counts(self) -> MergeCounts:
         """Return the counts of all records except the refused ones."""
         sums = self._sums
-        # Each record was refused, or proposed to the table once, or replaced by another with its key.
+        # Each record was refused, or was proposed to the table once, or was left out for another record with its key.
         staged = self._staged - self.refused.count()
         assert sums.proposed == staged or self._has_others
         counted = PlanCounts(
@@ -207,7 +208,7 @@ class MergeSorter:
     # ---------------------------------------------------------------- the choice of records
 
     def _compose_choice(self) -> sql.Composed:
-        """Return the query for the records for the table, in the order of the merge."""
+        """Return the query that chooses the records for the table, in the order of the merge."""
         distinct, order = self._parts.compose_order()
         return sql.SQL("SELECT {} {} FROM {} AS s ORDER BY {}").format(
             distinct, _join(self._columns), staging_identifier(self._parts.staging), order
@@ -215,7 +216,10 @@ class MergeSorter:
 
 
 def settle(sorters: Sequence[MergeSorter]) -> None:
-    """Let merges store all records that they can, also those with references between their tables."""
+    """Try refused records of all merges again until no more can be stored, then refuse records with a refused key.
+
+    Records of one table may refer to records of another table, so the merges are retried together.
+    """
     while sum(sorter.retry_references() for sorter in sorters):
         pass
     for sorter in sorters:

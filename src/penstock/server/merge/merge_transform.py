@@ -1,8 +1,9 @@
 """Runs the user's own statement for staged records: `--transform FILE.sql`.
 
-The file contains one INSERT or MERGE that uses `:staging` as the name of the staging table, as in psql
-(`psql -v staging=schema.table -f FILE.sql` runs the file unchanged). The table's columns are text, with the names of
-the file's. They are followed by the columns of model/load/landing.py, which show which of two records comes first.
+The file contains one INSERT or MERGE that uses `:staging` as the name of the staging table, as in psql (`psql -v
+staging=schema.table -f FILE.sql` runs the file unchanged). The columns of the staging table have type text and the
+names of the file's columns. They are followed by the columns of model/load/landing.py, which show which of two records
+comes first.
 """
 
 from __future__ import annotations
@@ -116,7 +117,10 @@ def find_place(text: str, position: int) -> tuple[int, int]:
 
 
 def to_original(position: int, *, table: str, found: list[int]) -> int:
-    """Return the position in the file of a character of the new text. A table's name has its placeholder's position.
+    """Return the position in the file for a position in the text that place_table returned.
+
+    A character of the table's name has the position of its placeholder. `found` are the placeholders' positions in the
+    file.
 
     >>> to_original(25, table='"a"."b"', found=[10])
     26

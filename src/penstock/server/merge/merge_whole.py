@@ -1,7 +1,7 @@
-"""Merges a whole staging table by one statement: upsert, insert new, insert all. The first bad record ends it.
+"""Merges a whole staging table by one statement: upsert, insert new, insert all. Any bad record makes the merge fail.
 
-If a record makes the statement fail, the merge runs again with the sorter (merge_sorting.py), until that finds a record
-that fails with the same SQLSTATE. The error names the record. The second run is rolled back.
+If a record makes the statement fail, the merge runs again with the sorter (merge_sorting.py), until the sorter finds a
+record that fails with the same SQLSTATE. The error names this record. The second run is rolled back.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# A small portion: one bad record is enough, and the sorter stops between portions.
+# How many bytes the sorter merges by one statement. They are few, because one bad record is enough and the sorter stops
+# between portions.
 _PORTION_BYTES = 1024 * 1024
 
 
@@ -48,9 +49,9 @@ def merge_upsert(
 ) -> MergeCounts:
     """Insert each staged record, or update the row with its key, in the file's columns except the key.
 
-    `keep` decides, by file order, which of several records with the same key is used; with "error" there must not be
-    any. A key with a null equals no other, unless the index is NULLS NOT DISTINCT. `name_record` describes a record's
-    position in errors. Raises DataError, TargetError, ServerError. Needs the rights that check_key checks.
+    `keep` decides, by file order, which of several records with the same key is used; with "error", such records raise
+    DuplicateKey. A key with a null equals no other key, unless the index is NULLS NOT DISTINCT. `name_record` describes
+    a record's position in errors. Raises DataError, TargetError, ServerError. Needs the rights that check_key checks.
     """
     parts = find_parts(connection, staging=staging, target=target, columns=columns, mode="upsert", key=key, keep=keep)
     assert parts.key is not None
@@ -100,7 +101,7 @@ def insert_all(
         ),
         users_path(connection),
     ):
-        # Not RETURNING, by which merges count: it would need SELECT privileges and policies.
+        # Other merges count with RETURNING. It is not used here, because it would need SELECT privileges and policies.
         inserted = connection.execute(parts.compose()).rowcount
     staged = count_staged(connection, staging) if target.suppressing_triggers else inserted
     return MergeCounts(staged=staged, inserted=inserted, suppressed=staged - inserted)

@@ -1,1 +1,1 @@
-"""The .sql files, one query each, and what finds and runs them."""
+"""The .sql files, one query each, and the functions that find and run them."""

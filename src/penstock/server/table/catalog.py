@@ -1,6 +1,6 @@
 """Tables as the catalog describes them, and whether a load into one is possible.
 
-Reads with an ordinary user's rights. loading decides which columns a file fills.
+The queries need only an ordinary user's rights. Package loading decides which columns a file fills.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class ReferenceRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockedRow:
-    """The row of blocked.sql: a backend that waits for one of the load's, or for `others`, each described in words."""
+    """The row of blocked.sql: a backend that waits for another one of the load, or for `others`, as words."""
 
     pid: int
     waits_for_own: bool

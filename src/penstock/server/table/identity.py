@@ -1,7 +1,7 @@
 """Checks, under a lock, that names still belong to the table and columns that a load began with.
 
-Commands use the names of tables and columns. A command that waited for its lock uses what has the name then: a table
-that another session swapped in or renamed.
+Commands use the names of tables and columns. A command that has waited for a lock uses the table that has the name at
+that time. Another session may have swapped in or renamed that table.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class LoadedTable(NamedTuple):
 
 
 def compose_look(table: LoadedTable, columns: Sequence[str] = ()) -> sql.Composed:
-    """Return the query for the current meaning of the names; `check_look` compares its result."""
+    """Return the query for the table and columns that have the names now; `check_look` compares its result."""
     name = sql.Identifier(table.name.schema or "public", table.name.name).as_string(None)
     return sql.SQL(_LOOK).format(table=sql.Literal(name), columns=sql.Literal(list(columns)))
 

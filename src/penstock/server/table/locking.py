@@ -28,7 +28,8 @@ LOCK_NOT_AVAILABLE = "55P03"
 # If the server ends a deadlock by cancelling this session, that too means that a lock was not granted.
 _RETRIED = {LOCK_NOT_AVAILABLE, "40P01"}
 
-# Longer than deadlock_timeout (1 s by default): only after that time is an autovacuum worker cancelled that blocks us.
+# Longer than deadlock_timeout (1 s by default): if an autovacuum worker blocks this session, the server cancels the
+# worker only after that time.
 DEFAULT_LOCK_TIMEOUT_S = 2.0
 # Between attempts, sessions that queued for the lock can run. The pause doubles up to the second value.
 _FIRST_PAUSE_S = 0.1

@@ -41,10 +41,10 @@ class ScratchTables:
     def name_for(self, facts: TableFacts, filled: Collection[str]) -> str:
         """Return the name, in pg_temp, of the table for a load that fills the columns `filled`.
 
-        It has the target's columns, NOT NULL and CHECK constraints, except those on values that the server supplies
-        (defaults, identity columns, and generated columns if there are any of these). Defaults are left out, because a
-        serial column's would advance its sequence. If the target does not exist yet (oid 0), all columns are text.
-        Needs TEMPORARY on the database and SELECT on the table. Raises TargetError, ServerError.
+        The table has the target's columns, and their NOT NULL and CHECK constraints. Constraints on columns whose
+        values the server supplies (made_up_columns) are left out. Defaults are left out too, because the default of a
+        serial column would advance the target's sequence. If the target does not exist yet (oid 0), all columns are
+        text. Needs TEMPORARY on the database and SELECT on the target. Raises TargetError, ServerError.
         """
         key = (facts.name, frozenset(filled))
         if key not in self._names:

@@ -61,10 +61,10 @@ def advance_sequences(connection: Connection, facts: TableFacts, columns: Collec
 
 
 def choose_position(sequence: SequenceRow, end: int | None) -> int | None:
-    """Return the value to set a sequence to whose column ends at `end`, or None if nothing need be set.
+    """Return the value to which a sequence must be set, or None if it need not be set.
 
-    The end is the greatest value, or the least if the sequence descends. An unused sequence returns its start value
-    next, so a column that ends there collides too.
+    `end` is the greatest value of the column, or the least if the sequence descends. The next value of an unused
+    sequence is its start value, so a column that ends at the start value collides too.
     """
     if end is None:
         return None

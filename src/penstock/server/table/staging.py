@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# All sessions use one sequence. With a cache, a session needs the sequence's lock and WAL only once in so many rows.
-# Within a session the numbers still ascend, and one session sends a whole block (docs/decisions/0009: a quarter less
-# time).
+# All sessions use one sequence. With a cache, a session needs the sequence's lock and writes WAL only once in this many
+# rows. Within a session the numbers still ascend, and one session sends a whole block (docs/decisions/0009: a quarter
+# less time).
 _SEQUENCE_CACHE = 1000
 
 

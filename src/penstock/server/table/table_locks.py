@@ -1,8 +1,8 @@
-"""Locks on several tables: all of them within a short time, or none, so that a reader is never cancelled as a deadlock.
+"""Locks several tables within a short time, or none of them, so that no reader is cancelled because of a deadlock.
 
-A session that holds one of the tables and then asks for another that this session holds waits for it, while this
-session waits too. After deadlock_timeout the server ends that by cancelling one of them. So an attempt holds only some
-of its locks for less than that time.
+A deadlock occurs if another session has locked one of the tables and waits for a table that this session has locked,
+while this session waits too. After deadlock_timeout the server cancels one of the two sessions. So an attempt that has
+only some of its locks releases them before that time is over.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _MODES: Final[tuple[LockMode, ...]] = ("ROW SHARE", "ROW EXCLUSIVE", "ACCESS EXC
 # Other sessions may have a shorter deadlock_timeout than this one, but rarely shorter than the default.
 _LONGEST_DEADLOCK_TIMEOUT_S = 1.0
 
-# The lock mode of VACUUM and ANALYZE, also of autovacuum: without pg_read_all_stats, nothing else of a worker is
-# visible.
+# The lock mode of VACUUM and ANALYZE. An autovacuum worker is recognised by it, because a role without
+# pg_read_all_stats sees nothing else of the worker.
 _VACUUM_MODE = "ShareUpdateExclusiveLock"
 
 
@@ -77,7 +77,8 @@ class TableLocks:
     def take(self) -> None:
         """Take all locks until the end of the caller's transaction or savepoint. Call it through with_lock_retries.
 
-        If that takes long, it raises ServerError (55P03) and holds none of the locks.
+        If several locks take longer than half of deadlock_timeout (at most 0.5 s), it raises ServerError (55P03) and
+        holds none of them.
         """
         self._attempts += 1
         if self._attempts == 1 and len(self._wanted) < 2:
@@ -90,7 +91,9 @@ class TableLocks:
             try:
                 self._lock(self._rows)
             except psycopg.errors.InsufficientPrivilege:
-                # The owner of a view may lack the right to lock its tables, which an INSTEAD OF trigger may have.
+                # LOCK TABLE on a view also locks the view's tables, for which the view's owner may lack the right. The
+                # load may succeed all the same, because an INSTEAD OF trigger may have that right. So lock the other
+                # relations only.
                 self._lock({mode: [row for row in rows if row.kind != "v"] for mode, rows in self._rows.items()})
 
     def _look_up(self) -> None:
@@ -108,7 +111,7 @@ class TableLocks:
                 self._connection.execute(statement)
             return
         longest_s = min(self._deadlock_timeout_s, _LONGEST_DEADLOCK_TIMEOUT_S)
-        # All attempts together take half of it, so that the locks are released in the other half.
+        # All statements together take at most half of it, so that the locks are released in the other half.
         timeout_s = longest_s / 2 / len(statements)
         try:
             with in_transaction(self._connection):
@@ -120,7 +123,10 @@ class TableLocks:
             raise ServerError("could not lock all tables at once", sqlstate=LOCK_NOT_AVAILABLE) from error
 
     def _wait_for_vacuum(self) -> None:
-        """Make autovacuum release a table: it does so if one session waits for longer than deadlock_timeout."""
+        """Make autovacuum release a table, by waiting for the table's lock for longer than deadlock_timeout.
+
+        The server then cancels the autovacuum worker.
+        """
         for row in self._rows["ACCESS EXCLUSIVE"]:
             blockers = find_blockers(self._connection, [row.oid])
             if not any(blocker.is_held and blocker.mode == _VACUUM_MODE for blocker in blockers):

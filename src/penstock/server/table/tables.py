@@ -109,7 +109,10 @@ def is_empty(connection: Connection, oid: int) -> bool:
 
 
 def analyze_table(connection: Connection, name: TableName) -> None:
-    """Update the planner's statistics of a table. Only the table's owner may. Raises ServerError."""
+    """Update the planner's statistics of a table. Raises ServerError.
+
+    Needs the table's owner, the database's owner, or MAINTAIN (17+).
+    """
     with translate_errors(f"analyzing table {name}"):
         connection.execute(sql.SQL("ANALYZE {}").format(_identifier(name)))
 

@@ -1,6 +1,6 @@
-"""TRUNCATE for loads: without CASCADE, and refused in advance if the server would refuse it or it would do too much.
+"""TRUNCATE for loads: without CASCADE, and checked in advance, so that a refusal comes before the load.
 
-loading decides when it runs and what is recorded with it.
+Package loading decides when TRUNCATE runs and what is recorded with it.
 """
 
 from __future__ import annotations

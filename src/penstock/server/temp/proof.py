@@ -55,7 +55,8 @@ def find_disproof(connect: ConnectionFactory, control: Connection, placement: Pl
 def _try_out(session: Connection, control: Connection, placement: Placement, oid: int) -> str | None:
     with in_transaction(session, "proving where temporary work goes") as transaction:
         transaction.force_rollback = True
-        # Without CREATE on the tablespace, PostgreSQL silently puts temporary work elsewhere: take a role that has it.
+        # If the role lacks CREATE on the tablespace, PostgreSQL silently puts temporary work elsewhere. So take a role
+        # that has it.
         role = placement.scope.name if placement.scope.kind == "role" else next(iter(placement.granted), None)
         if role is not None:
             session.execute(sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(role)))

@@ -115,7 +115,7 @@ class ReplaySession:
 
 
 def check_place(connection: Connection, tablespaces: str) -> None:
-    """Raise TargetError if temp_tablespaces cannot have a value because a tablespace is missing or not granted."""
+    """Raise TargetError if temp_tablespaces cannot be set to a value: a tablespace is missing or not granted."""
     with translate_errors("checking where temporary work is to go"):
         connection.execute("SELECT pg_catalog.set_config('temp_tablespaces', %s, false)", [tablespaces])
 

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 _MOST_BYTES = 16 * MIB
 
-# If there are several log formats, the first of the list, which has the most fields.
+# The current log file. If the server writes several formats, it is the first of the given list, which has the most
+# fields.
 _FILE = """
     SELECT f.format, pg_catalog.pg_current_logfile(f.format)
       FROM pg_catalog.unnest(%s::text[]) WITH ORDINALITY AS f (format, number)
@@ -31,7 +32,7 @@ _END = """
 
 
 def _formats(connection: Connection) -> list[LogFormat]:
-    """Return the log formats that the server's version has; it refuses names of other formats."""
+    """Return the log formats that the server's version has; the server refuses names of other formats."""
     return ["jsonlog", "csvlog", "stderr"] if connection.info.server_version >= 150000 else ["csvlog", "stderr"]
 
 

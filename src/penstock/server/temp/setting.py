@@ -64,7 +64,7 @@ def scope_exists(connection: Connection, scope: Scope) -> bool:
 
 
 def read_setting(connection: Connection, scope: Scope) -> tuple[str, ...] | None:
-    """Return the tablespaces that the setting of a scope names, or None if the scope has no setting of its own.
+    """Return the tablespaces that temp_tablespaces of a scope names, or None if the scope has no setting of its own.
 
     The server's setting is read from pg_file_settings, which needs a superuser. Raises ServerError, TargetError.
     """
@@ -76,7 +76,7 @@ def read_setting(connection: Connection, scope: Scope) -> tuple[str, ...] | None
 
 
 def find_naming(connection: Connection, tablespace: str) -> list[str]:
-    """Return the databases, roles, and roles in databases whose settings name a tablespace.
+    """Return the databases, roles, and roles in databases whose temp_tablespaces names a tablespace.
 
     Raises ServerError.
     """
@@ -86,7 +86,7 @@ def find_naming(connection: Connection, tablespace: str) -> list[str]:
 
 
 def setting_statement(scope: Scope, names: Sequence[str] | None) -> str:
-    """Return the statement that sets a scope's setting to tablespaces; with None, the one that resets it."""
+    """Return the statement that sets temp_tablespaces of a scope to `names`, or resets it if `names` is None."""
     start = sql.SQL("ALTER SYSTEM")
     if scope.name is not None:
         start = sql.SQL(f"ALTER {scope.kind.upper()} {{}}").format(sql.Identifier(scope.name))  # type: ignore[assignment]

@@ -32,7 +32,7 @@ class PlaceRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablespaceRow:
-    """The row of temp_tablespaces.sql; `excluded` are roles that may log in and not create in it."""
+    """The row of temp_tablespaces.sql; `excluded` are roles that may log in but may not create in the tablespace."""
 
     oid: int
     location: str
@@ -41,7 +41,7 @@ class TablespaceRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OccupantRow:
-    """The row of temp_occupants.sql; `kind` is as in ALTER."""
+    """The row of temp_occupants.sql; `kind` is the kind of the object as ALTER names it."""
 
     kind: str
     name: str
@@ -65,7 +65,8 @@ _DATABASES = """
      ORDER BY d.datname
 """
 
-# pg_ls_tmpdir does not show files of parallel workers; DROP TABLESPACE fails because of these.
+# pg_ls_tmpdir does not show files of parallel workers, so these are missing here; DROP TABLESPACE fails because of
+# them.
 _SPILLING = """
     SELECT DISTINCT pg_catalog.format('temporary files of backend %%s (%%s in %%s)', a.pid, a.usename, a.datname)
       FROM pg_catalog.pg_ls_tmpdir(%s::oid) AS f

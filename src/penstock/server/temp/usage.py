@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from penstock.server.connect.connection import Connection
 
-# As jsonb, because the columns depend on the extension's version.
+# Rows are read as jsonb, because the columns depend on the extension's version.
 _STATEMENTS = """
     SELECT pg_catalog.to_jsonb(s), d.datname::text, r.rolname::text
       FROM {schema}.pg_stat_statements AS s
@@ -65,7 +65,7 @@ def read_usage(connection: Connection) -> UsageReading:
 def _read_statements(
     connection: Connection, *, block_bytes: int, missing: list[str]
 ) -> tuple[list[StatementUse], datetime | None]:
-    """Return all statements, including those that have not spilled yet, and when they were reset, None if not known."""
+    """Return all statements, including those that have not spilled, and when the statistics were reset, if known."""
     schema = find_statements_schema(connection)
     if schema is None:
         missing.append(f"statements: pg_stat_statements is not installed in this database; {_REMEDY}")
