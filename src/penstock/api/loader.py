@@ -229,9 +229,7 @@ class Loader(Closing):
     def forecast(self, plan: LoadPlan) -> list[DiskForecast]:
         """Return how many bytes a planned load is expected to add to this machine's disks.
 
-        The list is empty if the server is on another machine.
-
-        Raises ServerError.
+        The list is empty if the server is on another machine. Raises ServerError.
         """
         guard = self._guard()
         if guard is None or not plan.targets:
