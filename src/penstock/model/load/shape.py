@@ -83,7 +83,7 @@ def lock_of(holder_id: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
-    """The ledger's note that a load or command needs a table, or the server, to stay changed.
+    """A record that a load or command needs a table, or the server, to stay changed.
 
     `target_oid` is the table's OID, or SERVER. `holder_id` is the id of the load or of the lease. `lock` is the lock of
     the holder, and `pid` the backend that has it, None if no backend has it. If `stands` is true, the hold does not
