@@ -66,8 +66,8 @@ def prepare_group(connect: ConnectionFactory, name: str) -> tuple[AttachedGroup,
 class ServerSettings(Closing):
     """The settings of one server; close it, or use it as a context manager.
 
-    Methods raise ServerError. They raise TargetError if the role lacks a privilege; the hint has the statements that
-    grant it.
+    Methods raise ServerError. If the role lacks a privilege, they raise TargetError with the statements that grant
+    it.
     """
 
     def __init__(self, connect: ConnectionFactory, *, may_share_group: bool = False) -> None:
