@@ -1,4 +1,4 @@
-"""`python -m penstock` is `penstock`."""
+"""Makes `python -m penstock` do the same as the command `penstock`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Every error that a user can get: one class per exit code, in PostgreSQL's message style.
+"""Every error that a user can get: one class for each exit code, with messages in PostgreSQL's style.
 
-The message is one line in lower case without a full stop; the detail gives facts; the hint is a sentence to act on.
-Rooms that use a library or a service turn its errors into these classes. Only the command line prints them.
+The message is one line in lower case without a full stop; the detail gives facts; the hint says what to do. Modules
+that use a library or a service turn its errors into these classes. Only the command line prints them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilePlace:
-    """Where in a source an error is: `file` is a path or URL, `line` counts from 1, `column` is the table's."""
+    """Where in a source an error is. `file` is a path or URL, `line` counts from 1, `column` is the table's column."""
 
     file: str
     line: int | None = None
@@ -29,9 +29,9 @@ class FilePlace:
 class PenstockError(Exception):
     """An error that the user can act on; `exit_code` is the exit status of the process.
 
-    `sqlstate` is the server's five-character code, None if the error is not the server's. `is_transient`: the same
-    operation may succeed if it is retried. `place` is the file, line and column of the error, as far as they are known.
-    `load_id` is the load that has committed rows, None if no load has.
+    `sqlstate` is the server's five-character code, None if the error did not come from the server. `is_transient` is
+    true if the same operation may succeed when it is retried. `place` is the file, line and column of the error, as far
+    as they are known. `load_id` is the load that has committed rows, None if no load has.
     """
 
     exit_code = 1
@@ -89,11 +89,11 @@ class TargetError(PenstockError):
 
 
 class OtherTableError(TargetError):
-    """The table's name belongs to another table than when the load began; a retry does not help."""
+    """The target's name now belongs to another table than when the load began; a retry does not help."""
 
 
 class TableExistsError(TargetError):
-    """The table to create exists: another session created it after the load had found that it did not exist."""
+    """The table to create exists: another session created it after the load had checked that it did not exist."""
 
 
 class ServerError(PenstockError):

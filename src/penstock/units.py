@@ -1,4 +1,4 @@
-"""Bytes, rows, seconds and rates as people read them (MB = 10^6 bytes, MiB = 2^20)."""
+"""Formats bytes, rows, seconds and rates for people (MB = 10^6 bytes, MiB = 2^20)."""
 
 from __future__ import annotations
 

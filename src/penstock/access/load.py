@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def judge_disks(disks: Sequence[DiskForecast], *, ignores_space: bool = False) -> Iterator[Finding]:
-    """Return a finding for each local disk: a refusal if the load would fill it, unless `ignores_space`."""
+    """Return a finding for each local disk. It is a refusal if the load would fill the disk, unless `ignores_space`."""
     for disk in disks:
         if disk.is_short and not ignores_space:
             error = describe_shortage(disk)
@@ -38,7 +38,7 @@ def _judge_room(disk: DiskForecast) -> Finding:
 
 
 def judge_volume(volume: DiskForecast, storage: Storage, found: RdsDescription) -> Iterator[Finding]:
-    """Return whether the load fits on an RDS instance's volumes, which may grow automatically."""
+    """Return a finding on whether the load fits on an RDS instance's volumes, which may grow automatically."""
     if not volume.needs:
         text = "the disk space that the load needs is not known: a source has no known size, or no record"
         yield Finding(severity="note", subject="disks", text=text)
@@ -68,7 +68,10 @@ def judge_windows(found: RdsDescription, *, now: datetime) -> Iterator[Finding]:
 
 
 def judge_routes(plan: LoadPlan, routes: Sequence[S3Route]) -> Iterator[Finding]:
-    """Return by which endpoint each S3 bucket was reached; planning has listed it and read an object of each table."""
+    """Return for each S3 bucket by which endpoint it was reached: planning has listed it and read from it.
+
+    Planning reads an object of each table.
+    """
     for route in routes:
         inside = [
             source.uri

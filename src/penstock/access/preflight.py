@@ -25,9 +25,10 @@ _VERIFY = "Add sslmode=verify-full to the connection string, with sslrootcert=FI
 
 
 def judge(found: Inspection, *, creates: bool = False, publishes: bool = False) -> tuple[Finding, ...]:
-    """Return what the facts mean for loading, the most severe first.
+    """Return findings that say what the facts mean for a load, the most severe first.
 
-    `creates`: the load creates the table if it does not exist. `publishes`: the ledger's tables may be published.
+    If `creates` is true, the load creates the table if it does not exist. If `publishes` is true, the ledger's tables
+    may be published.
     """
     findings = [
         *_judge_connection(found),
@@ -50,7 +51,7 @@ def sort_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def would_load(findings: Sequence[Finding]) -> bool:
-    """Return whether a load is possible: no finding is a refusal."""
+    """Return whether a load is possible, which means that no finding is a refusal."""
     return all(finding.severity != "refusal" for finding in findings)
 
 
@@ -222,7 +223,7 @@ def _judge_table(found: Inspection, *, creates: bool) -> Iterator[Finding]:
 
 
 def _judge_staging(found: Inspection) -> Iterator[Finding]:
-    """Return a refusal if the role cannot create staging tables: they are created in the ledger's schema."""
+    """Return a refusal if the role cannot create staging tables, which are created in the ledger's schema."""
     ledger, user = found.ledger, quote_name(found.server.user)
     if ledger is not None and ledger.exists and not ledger.may_create:
         schema = quote_name(ledger.schema)

@@ -28,15 +28,15 @@ _SUBJECT = "AWS"
 # Source: RDS User Guide, "Managing capacity automatically with Amazon RDS storage autoscaling"
 _FREE_SHARE = 0.1
 
-# By how much a remedy enlarges a volume. RDS requires at least 10 percent.
+# The share by which a remedy enlarges a volume. RDS requires at least 10 percent.
 _GROWTH_PERCENT = 20
 
-# How many of the other instances that use a parameter group are named.
+# At most this many of the other instances that use a parameter group are named.
 _SHARERS_SHOWN = 5
 
 
 def judge_rds(found: RdsDescription, *, uses_iam: bool) -> Iterator[Finding]:
-    """Return what AWS's description means for loading; `uses_iam`: sessions authenticate by IAM."""
+    """Return what AWS's description means for a load. `uses_iam` is true if sessions authenticate with IAM tokens."""
     owners = [owner for owner in (found.cluster, found.instance) if owner is not None]
     for owner in owners:
         yield from _judge_status(owner)
@@ -57,7 +57,7 @@ def judge_rds(found: RdsDescription, *, uses_iam: bool) -> Iterator[Finding]:
 
 
 def describe_silence(error: PenstockError) -> Finding:
-    """Return a note that AWS could not be asked, and why."""
+    """Return a note that AWS could not be asked, with the reason."""
     detail = "" if error.detail is None else f". {error.detail}"
     text = f"{error.message}{detail}".rstrip(".")
     return Finding(severity="note", subject=_SUBJECT, text=text, remedy=error.hint)

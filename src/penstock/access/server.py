@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
     from penstock.model.server.inspection import Inspection, Slot, Standby
 
-# A standby or the archiver is far behind if it lacks more than this much WAL, or a standby more than this much time.
+# A standby or the archiver is far behind if it lacks more WAL than this. A standby is also far behind if its delay is
+# longer than this.
 _LAG_BYTES = GIB
 _LAG_S = 60.0
 
@@ -109,7 +110,7 @@ def find_wal(found: Inspection) -> Iterator[Finding]:
 
 
 def find_durability(found: Inspection) -> Iterator[Finding]:
-    """Return settings that let a server lose committed rows, and other settings that harm loaded tables."""
+    """Return findings about settings that let a server lose committed rows, or that harm loaded tables."""
     for name in ("fsync", "full_page_writes"):
         if found.value(name) == "off":
             yield Finding(
@@ -135,7 +136,7 @@ def find_durability(found: Inspection) -> Iterator[Finding]:
 
 
 def find_space(found: Inspection) -> Iterator[Finding]:
-    """Return which disks are nearly full, and whether the WAL disk has room for max_wal_size during a load."""
+    """Return findings about nearly full disks, and about room for max_wal_size on the WAL's disk during a load."""
     if found.host is None:
         return
     largest_wal = found.value("max_wal_size")
@@ -161,7 +162,7 @@ def find_space(found: Inspection) -> Iterator[Finding]:
 
 
 def find_managers(found: Inspection) -> Iterator[Finding]:
-    """Return which tools manage the server's settings, and which facts could not be read."""
+    """Return findings about tools that manage the server's settings, and about facts that could not be read."""
     for manager in found.managers:
         yield Finding(
             severity="note",

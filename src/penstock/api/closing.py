@@ -1,4 +1,4 @@
-"""The base class of this room's objects that hold sessions."""
+"""The base class of the objects of penstock.api that hold sessions."""
 
 from __future__ import annotations
 

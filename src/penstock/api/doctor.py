@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 def explain_refused_token(error: ServerError, *, to: str | None, now: datetime) -> ServerError:
-    """Return the error of a refused IAM token, with the cause and the remedy if AWS's description shows them."""
+    """Return the error of a refused IAM token, with cause and remedy if AWS's description of the server shows them."""
     from penstock.aws.rds import describe_instance  # noqa: PLC0415 (59 ms, botocore)
 
     try:
@@ -78,7 +78,7 @@ class LoadExamination:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """The facts of a server, AWS's description (None: not asked), the findings for a load, and a planned load."""
+    """The facts of a server, AWS's description (None if AWS was not asked), the findings, and a planned load."""
 
     inspection: Inspection
     aws: RdsDescription | AwsError | None
@@ -105,8 +105,8 @@ def diagnose(
     """Return the facts of a server, and whether a load into a table would work; changes nothing.
 
     Works on a standby and through a pooler, and needs no privilege. If a `request` is given and no finding refuses it,
-    its load is planned too. `creates`: the load creates the table if it does not exist. `publishes`: the ledger's
-    tables may be published. Raises ServerError.
+    the load that it describes is planned too. If `creates` is true, the load creates the table if it does not exist. If
+    `publishes` is true, the ledger's tables may be published. Raises ServerError.
     """
     found = examine_server(connect, ledger_schema=ledger_schema, table=table)
     aws = ask_aws(connect, now=now)
@@ -174,9 +174,9 @@ def examine_server(
 
 
 def ask_aws(connect: ConnectionFactory, *, now: datetime) -> RdsDescription | AwsError | None:
-    """Return AWS's description of the connected server, or the error of asking for it; None if it is not RDS.
+    """Return AWS's description of the connected server, or the AwsError of asking for it; None if it is not on RDS.
 
-    Rights: docs/rds.md. Raises ServerError if the server cannot be reached.
+    docs/rds.md lists the AWS permissions. Raises ServerError if the server cannot be reached.
     """
     with connect.borrow() as connection:
         host = connection.info.host
@@ -191,7 +191,7 @@ def ask_aws(connect: ConnectionFactory, *, now: datetime) -> RdsDescription | Aw
 
 
 def examine_load(connect: ConnectionFactory, request: Request, aws: RdsDescription | None) -> LoadExamination:
-    """Plan a load and return what it needs; the load is not begun. Raises PenstockError."""
+    """Plan a load and return what it needs of disk space and routes; the load is not begun. Raises PenstockError."""
     with Loader(connect, request.housekeeping) as loader:
         plan, outlook = loader.foresee(loader.plan(request.job))
         volume = None
@@ -246,7 +246,8 @@ def find_directories(inspection: Inspection) -> list[tuple[str, Path]]:
     found += [
         (f'tablespace "{space.name}"', Path(space.location))
         for space in inspection.tablespaces or ()
-        # pg_default and pg_global have no location; tablespaces by allow_in_place_tablespaces have a relative one.
+        # pg_default and pg_global have no location. Tablespaces made with allow_in_place_tablespaces have a relative
+        # one.
         if Path(space.location).is_absolute()
     ]
     return found

@@ -1,4 +1,4 @@
-"""The functions that the package exports: each does its whole task in one call, with the classes of this room."""
+"""The functions that the package exports. Each does a whole task in one call, with the classes of penstock.api."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ def load(
     """Load files into one table and return what was done; objects that are loaded already are skipped.
 
     `source` is a path, wildcard or URL, a file object, or a list of those. A file object is first copied to a temporary
-    file, text as UTF-8; each call loads it again, and no other process can resume such a load. `into` is "table" or
-    "schema.table" as SQL spells it. `to` is a connection string of libpq; by default the PG* variables name the server,
-    and without them it is the embedded server. Warnings are logged, and returned in the outcome. Raises PenstockError,
-    which says which rows stay committed and how to resume.
+    file, text as UTF-8. Each call loads a file object again, and no other process can resume such a load. `into` is
+    "table" or "schema.table" as SQL spells it. `to` is a connection string of libpq. By default the PG* variables name
+    the server; if they are not set, it is the embedded server. Warnings are logged, and returned in the outcome. Raises
+    PenstockError, which says which rows stay committed and how to resume.
     """
     sources = list(source) if isinstance(source, (list, tuple)) else [source]
     with ExitStack() as stack:

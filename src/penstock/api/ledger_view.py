@@ -64,7 +64,7 @@ class LedgerView(Closing):
             return list_loads(connection, self._schema, since=since, into=into, limit=limit)
 
     def server(self) -> ServerFacts:
-        """Return the facts of the server."""
+        """Return the facts of the server that has the ledger."""
         with self._connect.borrow() as connection:
             return replace(read_server_facts(connection), is_embedded=self._connect.is_embedded)
 
@@ -89,7 +89,7 @@ class LedgerView(Closing):
             )
 
     def prune(self, *, age_s: float) -> PrunedLoads:
-        """Remove the ledger's rows that loads complete for `age_s` no longer need, and staging tables as old."""
+        """Remove ledger rows that loads complete for `age_s` seconds no longer need, and staging tables of that age."""
         with self._connect.borrow() as connection:
             self._connect.refuse_unwritable("prune the ledger")
             return prune_loads(connection, self._schema, age_s=age_s)
@@ -109,7 +109,8 @@ class LedgerView(Closing):
     def find(self, beginning: str) -> str:
         """Return the id of the only load whose id begins with these characters."""
         if not beginning:
-            # An empty variable of a script gives this: it must not match even if the ledger has only one load.
+            # An unset variable of a script gives an empty id, which must not match even if the ledger has only one
+            # load.
             raise TargetError("the load's id is empty", hint="See penstock loads.")
         found = [record.load_id for record in self.loads() if record.load_id.startswith(beginning.lower())]
         if len(found) != 1:
@@ -119,7 +120,10 @@ class LedgerView(Closing):
         return found[0]
 
     def find_rejecting(self, beginning: str) -> str:
-        """Return what `find` returns; "latest" means the newest load with rejected records that this role may see."""
+        """Return the id of the load that `beginning` names; "latest" is the newest load with rejected records.
+
+        "latest" considers only loads that this role may see.
+        """
         if beginning != "latest":
             return self.find(beginning)
         with self._connect.borrow() as connection:
@@ -139,7 +143,8 @@ class LedgerView(Closing):
     def job(self, load_id: str) -> LoadJob:
         """Return the job that resumes a load.
 
-        Raises TargetError if its sources cannot be read again, or if this session may not run a job of its owner.
+        Raises TargetError if the load is complete, if its sources cannot be read again, or if this session may not run
+        a job of the load's owner.
         """
         record, _ = self.load(load_id)
         if record.state == "complete":
@@ -156,7 +161,7 @@ class LedgerView(Closing):
     def find_job(
         self, beginning: str, *, retry_for_s: float, on_notice: Callable[[str], None] | None = None
     ) -> tuple[str, LoadJob]:
-        """Return what `find` and `job` return; transient faults are retried for `retry_for_s`."""
+        """Return the id that `find` finds, and its job; transient faults are retried for `retry_for_s` seconds."""
 
         def look() -> tuple[str, LoadJob]:
             load_id = self.find(beginning)
@@ -165,7 +170,7 @@ class LedgerView(Closing):
         return patiently(look, Patience(retry_for_s, time.perf_counter), sleep=time.sleep, notice=on_notice)
 
     def rejects(self, load_id: str) -> list[RejectCause]:
-        """Return why records of a load were rejected, the most frequent cause first; only of this role's own loads."""
+        """Return why records of a load were rejected, the most frequent cause first; only for this role's own loads."""
         with self._open() as connection:
             return RejectStore(self._schema, load_id).read_causes(connection)
 
@@ -191,12 +196,13 @@ class LedgerView(Closing):
                 target = find_merged_target(load_id, job, connection, schema=self._schema)
                 if target is not None:
                     if path is not None and edited is not None:
-                        # The merge removes all rejected records from the ledger, and reads the file a second time.
+                        # The merge removes all rejected records from the ledger, and reads again the file that `edited`
+                        # was read from. So the number of records must match, and the file must be a regular file.
                         refuse_other_count(edited, RejectStore(self._schema, load_id), connection, load_id=load_id)
                         if not path.is_file():
                             raise SourceError(f'"{path}" is not a regular file')
                     return self._merge_again(load_id, target, job.rules, path)
-        # A separate session, because it holds the load's lock until it ends.
+        # Use a separate session, because it holds the load's lock until the session ends.
         with self._connect.connect(label="retry") as connection:
             return retry_rejects(load_id, tools, connection, edited=edited)
 
@@ -208,7 +214,10 @@ class LedgerView(Closing):
             yield connection
 
     def _merge_again(self, load_id: str, target: TargetJob, rules: LoadRules, path: Path | None) -> RetryOutcome:
-        """Load rejected records by the statement of their load; what is refused again is rejected by the new load."""
+        """Load rejected records by a new load, with the mode or transform of their load.
+
+        Records that are refused again are rejected records of the new load.
+        """
         from penstock.api.loader import Loader  # noqa: PLC0415 (50 ms, for who merges)
 
         rules = replace(rules, again=True, on_error="reject", max_rejects=None, wait=True)
@@ -238,9 +247,9 @@ class LedgerView(Closing):
         return LoadTools(connect=self._connect, sources=sources, server_major=major, ledger=Ledger(self._schema))
 
     def forget(self, load_id: str, *, keeps_rows: bool = False) -> list[StayingRows]:
-        """Remove a load that is not running from the ledger, and return its rows that stay in their tables.
+        """Remove a load that is not running from the ledger. Return how many rows of the load stay in which tables.
 
-        Its objects then count as not loaded. If rows stay, this is refused unless `keeps_rows` is true.
+        The load's objects then count as not loaded. If rows stay, the call is refused unless `keeps_rows` is true.
         """
         with self._connect.borrow() as connection:
             if not list_loads(connection, self._schema, load_id=load_id):

@@ -64,9 +64,10 @@ _HOUSEKEEPING = Housekeeping()
 class Loader(Closing):
     """Plans, checks and runs loads into one server; close it, or use it as a context manager.
 
-    `resumes` is the id of a load to resume; no other load is begun. `retries` is the id of a load whose rejected
-    records are merged: they leave the ledger with the end of this load. Standard input can be read only once, so plan
-    and run with the same Loader. Warnings and notices are logged if no callback takes them.
+    If `resumes` is given, it is the id of the load to resume, and no other load is begun. If `retries` is given, it is
+    the id of a load whose rejected records are merged; the ledger drops these records when the new load ends. Standard
+    input can be read only once, so plan and run with the same Loader. Warnings and notices are logged if no callback
+    takes them.
     """
 
     def __init__(
@@ -101,7 +102,7 @@ class Loader(Closing):
 
     @property
     def server(self) -> ServerFacts:
-        """Return the server's facts, which are known after a load was planned."""
+        """Return the server's facts; call this only after a load was planned."""
         assert self._server is not None
         return self._server
 
@@ -156,9 +157,9 @@ class Loader(Closing):
         return self._note_refusal(plan)
 
     def _check_rights(self, load_id: str, job: LoadJob, connection: Connection) -> None:
-        """Refuse a job of another role that this role may not run with its rights; raises TargetError.
+        """Raise TargetError if another role's job needs rights that this role may not use for it.
 
-        If another login wrote the job, only sources that every user of this machine may read are read.
+        If another login wrote the job, the load reads only sources that every user of this machine may read.
         """
         # Raises TargetError if the ledger cannot be trusted.
         has_ledger(connection, self._ledger.schema)
@@ -182,9 +183,9 @@ class Loader(Closing):
             self._connect.on_warning = before
 
     def _plan(self, job: LoadJob, inputs: Sequence[TargetInput], connection: Connection) -> LoadPlan:
-        """Return the plan, with what is parked.
+        """Return the plan, including which indexes and keys are parked.
 
-        If foreign keys are parked, the load is planned again without them: it can then use several sessions.
+        If foreign keys are parked, the load is planned again without them, because it can then use several sessions.
         """
         server, load_id = self.server, str(uuid.uuid4())
         cpus = cpu_count() if server.is_local else None
@@ -201,7 +202,7 @@ class Loader(Closing):
         return replace(again, targets=tuple(replace(new, parking=old.parking) for new, old in targets))
 
     def _note_refusal(self, plan: LoadPlan) -> LoadPlan:
-        """Return the plan with a notice if this connection cannot load: a plan can be made through a pooler."""
+        """If this connection cannot load, return the plan with a notice: planning also works through a pooler."""
         refusal = self._connect.find_refusal("load")
         if refusal is None:
             return plan
@@ -226,9 +227,9 @@ class Loader(Closing):
         return replace(plan, notices=(*plan.notices, *heard.notices)), outlook
 
     def forecast(self, plan: LoadPlan) -> list[DiskForecast]:
-        """Return what a planned load is expected to add to this machine's disks; empty if the server is remote.
+        """Return how many bytes a planned load is expected to add to this machine's disks.
 
-        Raises ServerError.
+        The list is empty if the server is on another machine. Raises ServerError.
         """
         guard = self._guard()
         if guard is None or not plan.targets:
@@ -241,7 +242,7 @@ class Loader(Closing):
         return self._patiently(look)
 
     def forecast_volume(self, plan: LoadPlan, *, device: str, free_bytes: int) -> DiskForecast:
-        """Return what a planned load is expected to add to a server that has all its files on one volume.
+        """Return how many bytes a planned load is expected to add to a server that has all its files on one volume.
 
         Raises ServerError.
         """
@@ -273,7 +274,7 @@ class Loader(Closing):
         except TableExistsError:
             again = self.plan(plan.job, on_notice=on_notice)
             if _count_created(again) >= _count_created(plan):
-                # This role cannot see the table that exists.
+                # The table exists, but this role cannot see it.
                 raise
         # Another load has created a table since the plan was made.
         for notice in again.notices:
@@ -400,7 +401,7 @@ def _count_created(plan: LoadPlan) -> int:
 
 
 def _refuse_warned(plan: LoadPlan) -> bool:
-    """Return whether warnings are errors; raise UsageError if they are and the plan has one."""
+    """Return whether warnings are errors. Raise UsageError if they are and the plan has a warning."""
     is_strict = plan.job.rules.warnings == "error"
     if is_strict and plan.notices:
         raise strict_error(plan.notices[0])

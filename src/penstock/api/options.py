@@ -1,4 +1,4 @@
-"""Gives functions with **options the signature and the help of the options, as the options are declared."""
+"""A decorator that gives functions with **options the signature and help of the declared options."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
 
 OPTIONS = {name: field for kind in (*TARGET_KINDS, *LOAD_KINDS) for name, field in option_fields(kind).items()}
-# Which server, how it is reached, and where its ledger is.
+# The options that say which server is used, how it is reached, and where its ledger is.
 ACCESS = ("role", "iam_auth", "tunnel", "read_write", "ledger_schema")
-# The options that functions take by name: keywords.py has their types.
+# The options that functions take by name. keywords.py has the types of these options.
 LOAD_KEYWORDS = tuple(name for name in OPTIONS if name not in ("into", "to"))
 ACCESS_KEYWORDS = ("pg_bin", *ACCESS)
 

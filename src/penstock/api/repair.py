@@ -1,4 +1,4 @@
-"""Restores what loads have left changed in a database, and of the whole server."""
+"""Restores what loads have left changed in a database and on its server."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def _drop_step(left: LeftStaging) -> RepairStep:
 
 
 class Repairer(Closing):
-    """Looks at, and restores, what dead loads have changed; close it, or use it as a context manager.
+    """Finds and restores what loads that no longer run have changed; close it, or use it as a context manager.
 
-    `on_notice` hears what is to be known beside the result; by default it is logged.
+    `on_notice` is called with each message that is not part of the result. By default the messages are logged.
     """
 
     def __init__(
@@ -59,11 +59,11 @@ class Repairer(Closing):
         self._tell = on_notice or log_notice
 
     def close(self) -> None:
-        """Let go of the session kept for the next step."""
+        """Close the session that is kept for the next step."""
         self._connect.close()
 
     def server(self) -> ServerFacts:
-        """Return which server this is. Raises ServerError."""
+        """Return the facts of the server. Raises ServerError."""
         with self._connect.borrow() as connection:
             return replace(read_server_facts(connection), is_embedded=self._connect.is_embedded)
 
@@ -80,15 +80,16 @@ class Repairer(Closing):
             return steps + [_drop_step(left) for left in find_left_staging(connection, self._schema) if left.is_own]
 
     def run(self) -> RepairOutcome:
-        """Restore everything that no load at work wants changed. What could not be is in the result's errors.
+        """Restore everything that no running load needs changed. The result's `errors` name what could not be restored.
 
-        The server comes first: tables may take hours. Raises ServerError, or TargetError if the ledger cannot be used.
+        The server's settings are restored first, because restoring tables may take hours. Raises ServerError, or
+        TargetError if the ledger cannot be used.
         """
         with self._connect.borrow() as connection:
             is_local = read_server_facts(connection).is_local
         self._connect.refuse_unwritable("repair")
         outcome = RepairOutcome()
-        # A session of its own: it holds the tables' locks until it ends.
+        # Use a separate session, because it holds the locks of the tables until the session ends.
         with self._connect.connect(label="repair") as connection:
             tables = self._context(connection, is_local=is_local)
             try:
@@ -100,16 +101,18 @@ class Repairer(Closing):
         return outcome
 
     def forget_missing(self, names: Sequence[str], *, only_planned: bool = False) -> list[RepairStep]:
-        """Give up for good what tables lack since a rebuild failed; steps tell what would make it by hand.
+        """Forget indexes and keys that tables lack because a rebuild failed: no repair restores them from then on.
 
-        Raises TargetError for what is not missing, or is another role's to restore, ServerError.
+        The reason of each returned step has the statement that would create the index or key. With `only_planned`,
+        nothing is removed. Raises TargetError if a name is not missing, if only another role may restore it, or if a
+        load of its table is running. Raises ServerError.
         """
         self._connect.refuse_unwritable("repair")
         with self._connect.connect(label="repair") as connection:
             return forget_missing(self._context(connection), names, only_planned=only_planned)
 
     def _restore_server(self, tables: Context, outcome: Restored) -> None:
-        """Restore what is changed of the server, and remove the notes of leases that are no more."""
+        """Restore what is changed on the server. Remove the database's notes of leases that no longer exist."""
         notes = _read_notes(tables)
         server = self._open_server(notes)
         if server is None:
@@ -123,7 +126,10 @@ class Repairer(Closing):
             server.backend.close()
 
     def _open_server(self, notes: Sequence[str]) -> _Server | None:
-        """Return how the server is repaired; None, which is told, if it cannot be looked at and nothing is noted."""
+        """Open the server's leases and changes. If that fails and `notes` is empty, report why and return None.
+
+        If `notes` are given, the error is raised: the server may have changes.
+        """
         backend: SettingsBackend | None = None
         try:
             backend = open_backend(self._connect)
@@ -155,7 +161,7 @@ class Repairer(Closing):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Server:
-    """What is changed of a server, and by what it is restored; close the backend."""
+    """How to find and restore what is changed on a server. Close `backend` after use."""
 
     backend: SettingsBackend
     leases: SettingsLeases
@@ -167,5 +173,5 @@ def _is_of_server(change: Change) -> bool:
 
 
 def _read_notes(tables: Context) -> list[str]:
-    """Return who may have changed the server, by the ledger of the database."""
+    """Return the ids of the leases that may have changed the server, as noted in this database's ledger."""
     return [hold.holder_id for hold in tables.store.read_holds(SERVER)] if tables.store.exists() else []

@@ -41,7 +41,7 @@ def replay_statements(
 
     `seed` draws the order of the tablespaces in each round. `place` is the second tablespace; None means the role's own
     temp_tablespaces. If `against` is given, the statements run on both servers, each with the temp_tablespaces that is
-    in effect there. Raises UsageError if both tablespaces are the same or if a statement does more than read;
+    in effect on that server. Raises UsageError if both tablespaces are the same or if a statement does more than read;
     TargetError, ServerError.
     """
     skipped: list[Skipped] = []
@@ -80,9 +80,9 @@ def replay_statements(
 
 
 def _compare_totals(to: ConnectionFactory, against: ConnectionFactory, skipped: list[Skipped]) -> list[StatementTotals]:
-    """Return the totals of pg_stat_statements of both servers, read before the replay adds its own.
+    """Return the totals of pg_stat_statements of both servers, read before the replay changes them.
 
-    If it is not installed on both, `skipped` gets an entry that says so.
+    If the extension is not installed on both servers, an entry that says so is added to `skipped`.
     """
     found = []
     for factory in (to, against):

@@ -1,4 +1,4 @@
-"""A server's settings: shown, compared with a profile, changed under a lease, restored."""
+"""Shows a server's settings, compares them with a profile, changes them under a lease, and restores them."""
 
 from __future__ import annotations
 
@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 
 
 def open_backend(connect: ConnectionFactory, *, may_share_group: bool = False) -> SettingsBackend:
-    """Return how settings of a server are changed: of an endpoint of Amazon RDS, in its parameter group.
+    """Return the backend that changes a server's settings.
 
-    `may_share_group`: though other instances have the same. Raises ServerError.
+    For an endpoint of Amazon RDS, the backend changes parameters in the server's parameter group; for any other server,
+    it uses ALTER SYSTEM. If `may_share_group` is true, a group that other instances use too may be changed. Raises
+    ServerError.
     """
     with connect.borrow() as connection:
         host = connection.info.host
@@ -38,7 +40,7 @@ def open_backend(connect: ConnectionFactory, *, may_share_group: bool = False) -
 
 
 def prepare_group(connect: ConnectionFactory, name: str) -> tuple[AttachedGroup, str]:
-    """Make a parameter group that a server of Amazon RDS could have in place of AWS's own, and attach it to nothing.
+    """Create a parameter group that a server of Amazon RDS can use in place of AWS's default group. It is not attached.
 
     Return the group that is attached now, and the command that attaches the new one. Raises UsageError, AwsError.
     """
@@ -64,7 +66,8 @@ def prepare_group(connect: ConnectionFactory, name: str) -> tuple[AttachedGroup,
 class ServerSettings(Closing):
     """The settings of one server; close it, or use it as a context manager.
 
-    Methods raise TargetError where the role may not do it, with the statements that would allow it, and ServerError.
+    Methods raise ServerError. If the role lacks a privilege, they raise TargetError with the statements that grant
+    it.
     """
 
     def __init__(self, connect: ConnectionFactory, *, may_share_group: bool = False) -> None:
@@ -72,16 +75,16 @@ class ServerSettings(Closing):
         self._backend = open_backend(connect, may_share_group=may_share_group)
 
     def close(self) -> None:
-        """Let go of sessions."""
+        """Close the sessions."""
         self._backend.close()
         self._connect.close()
 
     def show(self) -> SettingsOverview:
-        """Return the settings of profiles as they are, and the leases on them."""
+        """Return the current values of the settings in profiles, and the leases on the settings."""
         return self._backend.leases().overview()
 
     def leases(self) -> SettingsOverview:
-        """Return the leases, in the overview that show returns. Raises TargetError where they cannot be seen."""
+        """Return the leases, in the overview that `show` returns. Raises TargetError if the leases cannot be seen."""
         self._backend.refuse_blindness()
         return self._backend.leases().overview()
 
@@ -92,13 +95,14 @@ class ServerSettings(Closing):
     def apply(
         self, profile: Profile, *, lasts_s: float, expected_wal_bytes: int | None = None
     ) -> tuple[LeaseReport, SettingsDecision]:
-        """Change settings under a lease that stands for a time, or until it is restored."""
+        """Change settings under a lease that lasts for `lasts_s` seconds, or until it is restored."""
         return self._backend.take(self._request(profile, lasts_s=lasts_s, expected_wal_bytes=expected_wal_bytes))
 
     def restore(self, *, beginning: str | None = None, forgets: bool = False) -> LeaseReport:
-        """Restore what leases have changed that no running load holds; of one lease where its id's beginning is given.
+        """Restore settings whose leases no session holds. If `beginning` is given, restore only the lease with that id.
 
-        `forgets` removes the record of leases that were made on another server, before a failover.
+        `beginning` is the beginning of a lease's id. Leases that a running load holds are not ended. `forgets` also
+        ends the leases that were made on another server, before a failover.
         """
         self._backend.refuse_blindness()
         return self._backend.leases().restore(beginning=beginning, forgets=forgets)
@@ -116,7 +120,7 @@ class ServerSettings(Closing):
         )
 
     def _find_wal_room(self) -> int | None:
-        """Return what is free where a local server's WAL is, None where that is not this machine or not told."""
+        """Return the free bytes of the disk with a local server's WAL; None if it is remote or the path is unknown."""
         with self._connect.borrow() as connection:
             is_local = read_server_facts(connection).is_local
             path = read_table_places(connection, [0])[0].wal_path if is_local else None

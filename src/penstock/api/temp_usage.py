@@ -1,4 +1,7 @@
-"""Reports a server's temporary work within an interval: what spills, why, and to which tablespaces and devices."""
+"""Reports a server's temporary work within an interval: which statements spill and why, and to which tablespaces.
+
+It also reports the devices of the tablespaces.
+"""
 
 from __future__ import annotations
 
@@ -36,11 +39,11 @@ def temp_usage(
     say: Callable[[str], None] = lambda _: None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> UsageReport:
-    """Return what temporary work a server does within an interval; 0: since its statistics were reset.
+    """Return what temporary work a server does within an interval; 0 means since its statistics were reset.
 
     Changes nothing. Statements need pg_stat_statements; statements of other roles, and files on disk, need pg_monitor.
     Devices are read if the server is on this machine. If `host` (an endpoint of RDS) is given, CloudWatch is asked for
-    the metrics of its local storage. Raises ServerError.
+    the metrics of local storage. Raises ServerError.
     """
     with closing(to.connect(label="usage")) as connection:
         facts = read_server_facts(connection)
@@ -82,7 +85,7 @@ def _read(connection: Connection, *, is_local: bool) -> UsageReading:
 
 
 def _explain(connection: Connection, use: StatementUse, user: str, database: str) -> StatementUse:
-    """Return a statement with the reason why it spills, as its plan shows it, or why it was not planned.
+    """Return a statement with the reason why it spills, according to its plan, or why it was not planned.
 
     Only this role's own statements are planned, because planning runs immutable functions with this role's rights.
     """

@@ -1,4 +1,4 @@
-"""Opens a sampler for a server; for RDS, AWS tells the number of CPUs and the metrics of local storage."""
+"""Opens a sampler for a server. For RDS, AWS is asked for the number of CPUs and the metrics of local storage."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def find_rds_host(to: str | None) -> str | None:
 class LocalStorageFeed:
     """CloudWatch's metrics of an instance's local storage, which a background thread reads once a minute.
 
-    There are none if AWS refuses, or if the instance has no local storage.
+    There are no metrics if AWS refuses, or if the instance has no local storage.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Calls of the AWS API. A call that may be denied leaves a gap, with the reason, instead of an error."""
+"""Calls the AWS API. A call that may be denied leaves a gap, with the reason, instead of an error."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.model.server.rds import Gap
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    # botocore makes its clients' classes at run time, so there is nothing to name.
+    # botocore makes the classes of its clients at run time, so there is no type to name here.
     Clients: TypeAlias = Callable[[str], Any]
 
 Raw: TypeAlias = dict[str, Any]
@@ -31,7 +31,7 @@ _DENIED = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOpera
 # Error codes for a temporary state. botocore has already retried for some seconds when it returns one.
 _BUSY = frozenset({"Throttling", "ThrottlingException", "RequestLimitExceeded", "InvalidDBParameterGroupState"})
 
-# The number of questions that can be asked at the same time.
+# How many calls can be made at the same time.
 _THREADS = 8
 
 
@@ -47,7 +47,10 @@ class Calls:
         self.gaps: list[Gap] = []
 
     def need(self, service: str, operation: str, key: str, **parameters: Any) -> list[Raw]:
-        """Return what an operation lists, or an empty list if no object has that name. Raises AwsError."""
+        """Return the objects that an operation lists. If AWS knows no object of the given name, return an empty list.
+
+        Raises AwsError if AWS refuses or does not answer.
+        """
         client = self._clients(service)
         try:
             return _list(client, operation, key, parameters)
@@ -57,7 +60,7 @@ class Calls:
             raise _refusal(name_call(client, service, operation), exc) from exc
 
     def ask(self, service: str, operation: str, key: str, **parameters: Any) -> list[Raw] | None:
-        """Return what an operation lists, or None and add a gap if AWS refuses or does not answer."""
+        """Return the objects that an operation lists. If AWS refuses or does not answer, add a gap and return None."""
         client = self._clients(service)
         try:
             return _list(client, operation, key, parameters)
@@ -75,20 +78,20 @@ class Calls:
         return answer
 
     def note(self, call: str, reason: str, *, is_denied: bool = False) -> None:
-        """Add a gap unless it exists already."""
+        """Add a gap, unless an equal one exists."""
         gap = Gap(call=call, reason=reason, is_denied=is_denied)
         with self._lock:
             if gap not in self.gaps:
                 self.gaps.append(gap)
 
     def together(self, *questions: Callable[[], Any]) -> list[Any]:
-        """Ask questions at the same time and return their answers in order."""
+        """Make calls at the same time and return the answers in order."""
         with ThreadPoolExecutor(_THREADS) as pool:
             return list(pool.map(lambda question: question(), questions))
 
 
 def name_call(client: Any, service: str, operation: str) -> str:
-    """Return an operation as IAM policies name it: rds:DescribeDBInstances."""
+    """Return an operation's name as IAM policies spell it: rds:DescribeDBInstances."""
     return f"{service}:{client.meta.method_to_api_mapping[operation]}"
 
 
@@ -101,8 +104,8 @@ def read_code(exc: Exception) -> str | None:
 def explain(exc: Exception) -> str:
     """Return the first line of an error message of AWS or botocore.
 
-    Later lines are cut off because they may contain a session's token: AWS answers a wrong signature with all the text
-    that had to be signed.
+    Later lines may contain a session's token, so they are cut off: AWS answers a wrong signature with all the text that
+    had to be signed.
     """
     if isinstance(exc, ResponseParserError):
         return "the answer is not from AWS, or the call is not supported"

@@ -1,6 +1,6 @@
-"""Reads an instance class's hardware from EC2's description, or its vCPUs from its name.
+"""Reads an instance class's hardware from EC2's description, or the number of vCPUs from the class's name.
 
-Pure. It also decides whether Optimized Reads apply.
+Pure. Also decides whether Optimized Reads apply.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SERVERLESS_CLASS = "db.serverless"
 
-# Families and generations since 2014, all of which have these sizes. A test compares them with EC2's table.
+# Families and generations since 2014 that have all of these sizes. A test compares them with EC2's table.
 _CLASS = re.compile(
     r"db\.(?P<family>[a-z]+)(?P<generation>\d+)[a-z]*\.(?P<size>(?P<times>\d*)xlarge|large|medium|small|micro)"
 )
@@ -39,7 +39,7 @@ def ec2_type(class_name: str) -> str | None:
 
 
 def count_vcpus(class_name: str) -> int | None:
-    """Return the vCPUs of a class by its name alone, or None if the name does not determine them.
+    """Return a class's number of vCPUs from its name alone, or None if the name does not determine it.
 
     Source: DescribeInstanceTypes. RDS's classes of the last ten years follow one rule.
 
@@ -123,6 +123,9 @@ def _read_version(text: str | None) -> tuple[int, int] | None:
 
 
 def _is_since(version: tuple[int, int], since: Mapping[int, int]) -> bool:
-    """Return whether a version has a feature that came with these minor versions; all later major versions have it."""
+    """Return whether a version has a feature that came with these minor versions.
+
+    All later major versions have the feature.
+    """
     major, minor = version
     return major > max(since) or minor >= since.get(major, 1_000)

@@ -1,4 +1,4 @@
-"""botocore's clients, with the machine's configured credentials, region and endpoints (such as AWS_ENDPOINT_URL)."""
+"""Creates botocore's clients, with the machine's configured credentials, region and endpoints (AWS_ENDPOINT_URL)."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 # A private network without a route to a service drops packets. A short timeout distinguishes that from a slow answer.
 _CONNECT_TIMEOUT_S = 3
 _READ_TIMEOUT_S = 20
-# For throttling and lost connections. botocore waits longer before each attempt.
+# How often a call is tried after throttling and lost connections. botocore waits longer before each attempt.
 _ATTEMPTS = 3
 
 
 class AwsClients:
-    """Clients of one region, each created at its first use; threads may share them.
+    """Clients of one region, each created when it is first used; threads may share them.
 
-    `profile` is as for AwsCredentials. Without `region`, the configured one is used. With `timeout_s`, there are no
-    retries, and no wait is longer. Methods raise AwsError.
+    `profile` is as for AwsCredentials. Without `region`, the configured region is used. If `timeout_s` is given,
+    connecting and reading wait at most that many seconds, and nothing is retried. Methods raise AwsError.
     """
 
     def __init__(

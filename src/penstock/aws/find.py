@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     Resolve = Callable[[str], Sequence[str]]
 
-# The ids of resources. Identifiers are stored in lower case, so an identifier never matches.
+# Matches resource ids. Identifiers are stored in lower case, so an identifier never matches.
 _INSTANCE_ID = re.compile(r"db-[A-Z0-9]{20,}")
 _CLUSTER_ID = re.compile(r"cluster-[A-Z0-9]{20,}")
 
@@ -32,7 +32,7 @@ _NOT_A_SERVER = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Located:
-    """The instance, the cluster, or both, as RDS describes them; see RdsDescription for `may_reach`."""
+    """The instance, the cluster, or both, as RDS describes them. RdsDescription explains `may_reach`."""
 
     found_by: FoundBy
     instance: Raw | None
@@ -41,7 +41,7 @@ class Located:
 
 
 def find_endpoint(host: str, *, resolve: Resolve) -> RdsEndpoint | None:
-    """Return the endpoint that a host name is or that DNS resolves it to, or None.
+    """Return the RDS endpoint that a host name is or resolves to in DNS, or None.
 
     Raises AwsError for an endpoint that does not belong to one server, such as a proxy's.
     """
@@ -65,7 +65,10 @@ def resolve_names(host: str) -> list[str]:
 
 
 def locate_endpoint(calls: Calls, endpoint: RdsEndpoint) -> Located:
-    """Return the servers of an endpoint. Raises AwsError if they do not exist or belong to another account."""
+    """Return the instance and cluster of an endpoint.
+
+    Raises AwsError if they do not exist or belong to another account.
+    """
     if endpoint.kind == "instance":
         return _locate_with_cluster(calls, _need_instance(calls, endpoint), found_by="instance")
     if endpoint.kind == "custom":
@@ -137,7 +140,7 @@ def _locate_member(calls: Calls, cluster: Raw, members: Sequence[str], *, found_
 
 
 def _choose_members(cluster: Raw, *, is_writer: bool) -> list[str]:
-    """Return the writer or the readers. A cluster without readers routes its reader endpoint to the writer."""
+    """Return the writer or the readers. If a cluster has no readers, RDS routes its reader endpoint to the writer."""
     members = cluster.get("DBClusterMembers", [])
     chosen = [member["DBInstanceIdentifier"] for member in members if member.get("IsClusterWriter", False) is is_writer]
     return sorted(chosen) or [member["DBInstanceIdentifier"] for member in members if member.get("IsClusterWriter")]
@@ -159,7 +162,10 @@ def _need_cluster(calls: Calls, name: str, *, endpoint: RdsEndpoint | None = Non
 
 
 def _check_host(endpoint: RdsEndpoint, actual: str | None, what: str) -> None:
-    """Raise AwsError if what was found has another address: names are unique only within an account."""
+    """Raise AwsError if the found instance or cluster has another address than `host`.
+
+    Names are unique only within an account, so another account may have one of the same name.
+    """
     if actual is None or actual.lower() != endpoint.host:
         raise AwsError(
             f'{what} "{endpoint.name}" of this AWS account is not the one at {endpoint.host}',

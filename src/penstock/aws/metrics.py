@@ -1,4 +1,4 @@
-"""CloudWatch's metrics of an instance: one value a minute, a few minutes late."""
+"""Reads CloudWatch's metrics of an instance: one value a minute, a few minutes late."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The parameter group of one server of Amazon RDS: its settings, its tags, and changes to both.
+"""Reads and changes the parameter group of one server of Amazon RDS: its parameters and its tags.
 
-Rights: those of describe_instance, and rds:DescribeDBParameters, DescribeDBParameterGroups, ModifyDBParameterGroup,
-ResetDBParameterGroup, ListTagsForResource, AddTagsToResource and RemoveTagsFromResource on the group; for a cluster's
-group, the actions with DBClusterParameter in place of DBParameter.
+Needs the permissions of describe_instance, and rds:DescribeDBParameters, DescribeDBParameterGroups,
+ModifyDBParameterGroup, ResetDBParameterGroup, ListTagsForResource, AddTagsToResource and RemoveTagsFromResource on the
+group; for a cluster's group, the actions with DBClusterParameter in place of DBParameter.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from penstock.aws.calls import Raw
     from penstock.model.server.rds import RdsDescription
 
-# The most that ModifyDBParameterGroup accepts in one call.
+# ModifyDBParameterGroup accepts at most this many parameters in one call.
 _PARAMETERS_AT_ONCE = 20
 
 
@@ -65,7 +65,7 @@ _WORDS = {
 
 
 class _LentClients:
-    """Clients that their borrower does not close: creating new ones takes a tenth of a second."""
+    """Clients that the borrower does not close, because creating new ones takes a tenth of a second."""
 
     def __init__(self, clients: AwsClients) -> None:
         self._clients = clients
@@ -152,7 +152,7 @@ class RdsParameterGroups:
                 self._calls.act("rds", operation, **{words.name: group.name, "Parameters": part, **more})
 
     def read_tags(self, group: AttachedGroup) -> dict[str, str]:
-        """Return the group's tags. AWS's default groups cannot have tags of ours, so they are not asked."""
+        """Return the group's tags. AWS's default groups are not asked for tags, because penstock cannot tag them."""
         if group.is_default:
             return {}
         found = self._calls.need("rds", "list_tags_for_resource", "TagList", ResourceName=self._find_arn(group))
@@ -193,7 +193,10 @@ class RdsParameterGroups:
 
 
 def _lacks_its_cluster(found: RdsDescription) -> bool:
-    """Return whether AWS did not describe the instance's Multi-AZ DB cluster, whose group is the one that counts."""
+    """Return whether AWS did not describe the Multi-AZ DB cluster of an instance.
+
+    In such a cluster, the cluster's parameter group applies, not the instance's.
+    """
     if found.cluster is not None or found.instance is None or found.instance.engine.startswith("aurora"):
         return False
     # DescribeDBClusters is only called for an instance of a cluster.

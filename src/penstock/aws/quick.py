@@ -1,4 +1,4 @@
-"""What a load asks AWS before it starts: one question, with a short time limit."""
+"""Asks AWS for a brief description of a server before a load starts, with a short time limit."""
 
 from __future__ import annotations
 

@@ -42,10 +42,11 @@ def describe_instance(
     """Return AWS's description of the server of an endpoint, or of an instance or a cluster by its identifier.
 
     `wanted` is a host name (RDS's own, or one that DNS resolves to it), an identifier, or a resource id (db-ABC...).
-    RDS's host names contain the region; otherwise it is `region` or the configured one. `expected_resource_id` is the
-    DbiResourceId or DbClusterResourceId that the server must have. With `is_brief`, only the calls that find the server
-    are made: its windows are known, and what other calls return is None. Raises AwsError if the server cannot be found
-    or is another one. docs/rds.md lists the rights; only the first call, which finds the server, must be allowed.
+    RDS's host names contain the region; for other names the region is `region` or the configured one.
+    `expected_resource_id` is the DbiResourceId or DbClusterResourceId that the server must have. With `is_brief`, only
+    the calls that find the server are made: its windows are known, and everything that only other calls return is None.
+    Raises AwsError if the server cannot be found or is another one. docs/rds.md lists the permissions; only those of
+    the first call, which finds the server, are required.
     """
     endpoint = find_endpoint(wanted, resolve=resolve)
     if endpoint is None and "." in wanted:
@@ -95,7 +96,7 @@ def _check_identity(located: Located, wanted: str, expected_resource_id: str | N
 
 
 class _Answers(NamedTuple):
-    """The answers of the calls after those that found the server; None if there is no answer."""
+    """The answers to the calls that follow those that find the server. An answer is None if AWS gave none."""
 
     hardware: Raw | None = None
     instances: list[Raw] | None = None

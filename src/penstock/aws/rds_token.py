@@ -1,7 +1,8 @@
-"""Tokens of IAM database authentication: passwords valid for 15 minutes, signed here and sent only to the server.
+"""Creates tokens for IAM database authentication. A token is a password that is valid for 15 minutes.
 
-Creating a token makes no call to AWS unless the credentials must be obtained. A token expires with its credentials, if
-that is earlier.
+A token is signed on this machine and sent only to the server. Creating a token makes no call to AWS unless the
+credentials must be obtained. A token expires with its credentials, if that is earlier.
+
 Source: docs.aws.amazon.com/AmazonRDS/latest/UserGuide/UsingWithRDS.IAMDBAuth.Connecting.html
 """
 

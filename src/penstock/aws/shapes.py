@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from penstock.model.server.rds import InstanceClass, LocalStorageMetrics
     from penstock.model.server.windows import Window, WindowKind, WindowOwner
 
-# AWS masks its value, and the mask is not shown either.
+# AWS masks the value of this property, and penstock does not show the mask either.
 _SECRETS = frozenset({"MasterUserPassword"})
 
 
@@ -160,7 +160,7 @@ def _read_cluster_group(raw: Raw, all_clusters: list[Raw] | None) -> tuple[Param
 
 
 def _users(itself: str, others: Iterable[str]) -> tuple[str, ...]:
-    """Return the users of a group, the described one first. It is added because the list may be older than it."""
+    """Return the users of a group, the described server first. It is added because the list may be older than it."""
     return (itself, *sorted(set(others) - {itself}))
 
 

@@ -1,4 +1,4 @@
-"""The published experiments as comparable runs: the only room that uses both the lab and loading.
+"""Repeats the published experiments on this machine or on servers of the user. The command line shows the results.
 
-The command line shows the results.
+This is the only package that uses both penstock.lab and penstock.loading.
 """

@@ -1,7 +1,7 @@
 """Experiment A on this machine: seven files, one session per file in turn, one per file in parallel, or penstock.
 
-Runs are interleaved, so that a change of the machine's speed affects every way. The first round is not counted. Rows
-are counted after each run.
+Runs of the three ways alternate, so that a change of the machine's speed affects every way. The first round is not
+counted. Rows are counted after each run.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MARK = "created by penstock demo, which drops and recreates it at each run"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WayResult:
-    """The runs of one way in order, in seconds. `published_s` is the article's time, on another machine."""
+    """The runs of one way in order, in seconds. `published_s` is the article's time, measured on another machine."""
 
     name: str
     description: str
@@ -57,13 +57,13 @@ class BulkLoadResult:
     postgresql: str
 
     def times_as_fast(self, way: WayResult) -> float:
-        """Return how many times as fast as the first way a way is."""
+        """Return how many times as fast as the first way another way is."""
         return self.ways[0].median_s / way.median_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStarted:
-    """A run that begins. Round 0 warms up and is not counted."""
+    """Tells that a run begins. Round 0 warms up and is not counted."""
 
     way: str
     round: int

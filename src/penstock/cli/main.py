@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     # typer contains its own copy of click, whose types have no public name.
     from typer._click import Command, Context
 
-# Every command by its heading, in the order of --help: its name, and the module that has its `app`. A new command is
-# added here.
+# All commands under their headings, in the order of --help. Each command has its name and the module that has its
+# `app`. Add a new command here.
 _HEADINGS = MappingProxyType(
     {
         "Loads": {
@@ -100,7 +100,7 @@ def load_command(name: str) -> Command:
 
 
 def _join_lines(command: Command) -> None:
-    """Join the lines of each paragraph of a help text: typer keeps a docstring's line ends, whatever the width."""
+    """Join the lines of each paragraph of a help text, because typer keeps a docstring's line ends at any width."""
     command.help = _LINE_END.sub(" ", command.help or "")
     for below in getattr(command, "commands", {}).values():
         _join_lines(below)

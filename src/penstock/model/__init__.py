@@ -1,1 +1,1 @@
-"""The values that rooms pass to each other: frozen dataclasses, with properties of their own fields at most."""
+"""Values that packages of penstock pass to each other: frozen dataclasses whose properties use only their fields."""

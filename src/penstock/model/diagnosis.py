@@ -1,4 +1,4 @@
-"""What limits a workload, with the evidence for it."""
+"""Values that describe what limits a workload, with the evidence."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Confidence = Literal["too few samples", "low", "medium", "high"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """A number that supports a claim: its name, its value, and its unit."""
+    """A number that supports a diagnosis: its name, its value, and its unit."""
 
     name: str
     value: float
@@ -21,8 +21,8 @@ class Evidence:
 class Diagnosis:
     """One thing that limits a workload.
 
-    `code` stays the same between releases. `share` is the part of the active sessions' time that this limit costs, 0 to
-    1. `proof` is what shows that the remedy worked. `source` is where the rule comes from.
+    `code` stays the same between releases. `share` is the share of the active sessions' time that this limit costs,
+    from 0 to 1. `proof` says how to see that the remedy has worked. `source` names the source of the rule.
     """
 
     code: str

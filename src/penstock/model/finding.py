@@ -1,4 +1,4 @@
-"""What doctor finds out about a server, in words."""
+"""The value in which doctor reports one finding about a server, in words."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ Severity = Literal["ok", "note", "warning", "refusal"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One finding; `remedy` is the command or the sentence that corrects it.
+    """One finding; `remedy` is the command or the sentence that says how to correct it.
 
-    Severity "refusal": a load would be refused for it, or would wait for ever.
+    Severity "refusal" means that penstock load would be refused, or would wait for ever, for the reason found.
     """
 
     severity: Severity

@@ -31,10 +31,10 @@ _NUMBERED_ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{1,2})|([0-7]{1,3}))")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """How values of a kind are read and shown; a switch has no `metavar`. `is_list`: the option may be repeated.
+    """How values of one kind are read and shown. A switch has no `metavar`. If `is_list`, the option may be repeated.
 
-    `read` takes the value that an option was given, as text or already read. It raises ValueError with a description of
-    the values that are allowed. `hint` is the type of values that Python functions accept.
+    `read` takes the value that was given for an option, as text or already read. It raises ValueError with a
+    description of the allowed values. `hint` is the type of values that Python functions accept.
     """
 
     read: Callable[[Any], object]
@@ -45,7 +45,7 @@ class Kind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """What an option has beside its field: its kind, its help, and the panel of the help that lists it."""
+    """What an option has in addition to its field: a kind, a help text, and the panel of --help that lists it."""
 
     kind: Kind
     group: str
@@ -115,7 +115,7 @@ def _read_switch(value: Any) -> bool:
 
 
 def read_text(value: Any) -> str:
-    """Return a text."""
+    """Return the value if it is a text; raise ValueError otherwise."""
     if not isinstance(value, str):
         raise ValueError("a text")  # noqa: TRY004 (read_options turns ValueError into OptionError)
     return value

@@ -15,7 +15,7 @@ CounterRow: TypeAlias = Mapping[str, object]
 # The name under which a sample has CloudWatch's metrics of local storage.
 LOCAL_STORAGE = "rds_local_storage"
 
-# "major.minor": readers accept any minor version, and refuse a newer major version.
+# The format version as "major.minor". Readers accept any minor version, and refuse a newer major version.
 FORMAT = "1.0"
 
 
@@ -23,11 +23,12 @@ FORMAT = "1.0"
 class SessionSample:
     """One backend at one moment: a row of observe_sessions.sql.
 
-    `wait_event_type` and `wait_event` are None if the backend does not wait, or if the role may not see them (then
-    `state` is None too). `query` has no literals, unless the recording keeps query text. `transaction_s` is the age of
-    its transaction in seconds, `xid_age` the age of its transaction ID in transactions. `blocked_by` has the pids that
-    the backend waits for while it waits for a lock; pid 0 is a prepared transaction. `cpu_s` is the CPU time that its
-    process has used so far, None if the server is not on this machine.
+    `wait_event_type` and `wait_event` are None if the backend does not wait. All three of these and `state` are None if
+    the role may not see them. `query` has no literals, unless the recording keeps query text. `transaction_s` is the
+    age of the backend's transaction in seconds, `xid_age` the age of its transaction ID in transactions. While the
+    backend waits for a lock, `blocked_by` has the pids of the backends that it waits for; pid 0 is a prepared
+    transaction. `cpu_s` is the CPU time in seconds that the backend has used so far, None if the server is not on this
+    machine.
     """
 
     pid: int
@@ -83,10 +84,11 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordingHeader:
-    """Describes a recording and its server. `started_at` is this host's time, as ISO 8601 in UTC.
+    """Describes a recording and its server. `started_at` is the time of this host's clock, as ISO 8601 in UTC.
 
-    `clock_ahead_s` is how far the server's clock is ahead of this host's. `cpu_count` is the server's, None if it is
-    not known. `settings` are those that decide what a commit waits for.
+    `clock_ahead_s` is how far the server's clock is ahead of this host's clock, in seconds. `cpu_count` is the number
+    of the server's CPUs, None if it is not known. `settings` are the server settings that decide what a commit waits
+    for.
     """
 
     started_at: str

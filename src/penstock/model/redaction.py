@@ -1,15 +1,15 @@
 """Removes the secrets of connection strings and signed URLs from text. Pure.
 
-This is for messages that repeat text that a user typed in the wrong place. A value that is known to be secret is never
-put into a message.
+It is used for messages that repeat text that a user may have typed in the wrong place. A value that is known to be
+secret is never put into a message.
 """
 
 from __future__ import annotations
 
 import re
 
-# User and password of a PostgreSQL URI, in which people forget to encode slashes, and of any other URL; both even if
-# a slash of :// is missing. In other URLs, the text after the host's slash is a path, which may contain @.
+# The user and password of a URL. In a PostgreSQL URI, people forget to encode slashes in them; in any other URL, the
+# text after the host's slash is a path, which may contain @. Both alternatives match even if a slash of :// is missing.
 _USERINFO = re.compile(r"""(\bpostgres(?:ql)?:/*)[^\s"']*@|(\b[a-z][a-z0-9+.-]*:/+)[^\s"'/]*@""", re.IGNORECASE)
 
 # password='two words' of a connection string, which may have blanks around the equals sign; X-Amz-Signature=... of a

@@ -25,7 +25,7 @@ _ENDINGS = (".svg", ".png")
 _STYLES = (("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"), ("#56B4E9", "v"))
 _PUBLISHED_STYLE = ("#000000", "X")
 
-# As a part of the axis's width. Lines with equal values are drawn side by side.
+# A share of the axis's width by which lines with equal values are drawn side by side.
 _SHIFT = 0.013
 _NOTE_WIDTH = 150
 _NAME_WIDTH = 60
@@ -33,7 +33,7 @@ _NAME_WIDTH = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """A median at `x`, with the lowest and highest value. If `is_scaled` from fewer rows, it is drawn hollow."""
+    """A median at `x`, with the lowest and highest value. `is_scaled`: computed from fewer rows, and drawn hollow."""
 
     x: float
     median: float

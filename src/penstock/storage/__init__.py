@@ -1,4 +1,4 @@
-"""What volumes deliver: RDS's limits of IOPS and throughput, gp2's burst bucket, and volumes as `lab up` names them.
+"""The performance of volumes: RDS's limits, gp2's burst bucket, and volumes as `penstock lab up` names them.
 
-Pure, except that it reads envelopes.toml from this folder. The lab creates volumes from a file and a throttle.
+Pure, except that it reads envelopes.toml from this folder. penstock.lab creates each volume from a file and a throttle.
 """

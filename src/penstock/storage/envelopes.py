@@ -19,7 +19,10 @@ VOLUME_KINDS: tuple[VolumeKind, ...] = get_args(VolumeKind)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Envelope:
-    """The limits of storage of one kind and size. `bucket` is that of all its volumes together; None if it has none."""
+    """The limits of RDS storage of one kind and size.
+
+    `bucket` is the burst bucket of all `volumes` together; None if this kind has no bucket.
+    """
 
     kind: VolumeKind
     size_gib: float
@@ -76,7 +79,10 @@ def find_instance_limits(instance_class: str) -> InstanceLimits | None:
 
 
 def _gp2(size_gib: float, volumes: int, limits: dict[str, Any]) -> Envelope:
-    """Return the limits of gp2. RDS stripes large storage over several volumes; each has its own limits by its size."""
+    """Return the limits of gp2 storage.
+
+    RDS stripes large storage over several volumes; the limits of each volume depend on its size.
+    """
     each_gib = size_gib / volumes
     iops = round(min(max(limits["iops_per_gib"] * each_gib, limits["least_iops"]), limits["most_iops"]))
     mib_per_s = limits["small_mib_per_s"] if each_gib <= limits["small_gib"] else limits["mib_per_s"]

@@ -1,4 +1,4 @@
-"""A volume as `lab up --volume` names it, and the throttle that gives a file its speed. Pure."""
+"""A volume as `penstock lab up --volume` names it, and the throttle that limits the speed of its file. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.units import GIB, MIB
 # A larger I/O counts as several (EBS User Guide, I/O characteristics).
 IO_BYTES = 256 * 1024
 
-# The file is sparse: it uses only the space that is written.
+# The size of an unlimited volume's file. The file is sparse: it uses only the space that is written.
 _UNLIMITED_BYTES = 64 * GIB
 # The space that ext4 and an empty PostgreSQL with its WAL need.
 _LEAST_BYTES = 256 * MIB
@@ -36,7 +36,7 @@ class Throttle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Volume:
-    """A volume of some size. Without a throttle it is as fast as the disk below it."""
+    """A volume's size and throttle. Without a throttle, the volume is as fast as the disk below it."""
 
     size_bytes: int
     throttle: Throttle | None

@@ -1,1 +1,1 @@
-"""Servers of Amazon RDS: their description, access to them, and what a plan takes from the description."""
+"""Functions for servers of Amazon RDS: AWS's description, access, and adapting a load's plan to the instance."""

@@ -26,14 +26,14 @@ def describe_rds(
 ) -> RdsDescription:
     """Return AWS's description of `wanted`, or of the server that `to` or the PG* variables name.
 
-    `wanted` is an endpoint, an identifier or a resource id. `region` and `profile` are AWS's; the defaults are the
-    configured ones. Raises UsageError, AwsError. Rights: docs/rds.md.
+    `wanted` is an endpoint, an identifier or a resource id. `region` and `profile` are those of AWS; the defaults are
+    the configured ones. docs/rds.md lists the AWS permissions. Raises UsageError, AwsError.
     """
     if wanted is not None and to is not None:
         raise UsageError("an endpoint or identifier cannot be used with --to", hint="Use one of them.")
     if wanted is None:
         wanted = find_host(to)
-        # describe_instance would take a name without a dot for an identifier.
+        # describe_instance would read a host name without a dot as an identifier.
         if "." not in wanted:
             raise UsageError(
                 f'host "{wanted}" is not an endpoint of Amazon RDS',
@@ -43,7 +43,7 @@ def describe_rds(
 
 
 def find_host(to: str | None = None) -> str:
-    """Return the host that a connection string or the PG* variables name; of several hosts the first of RDS.
+    """Return the host that a connection string or the PG* variables name. Of several hosts, return the first of RDS.
 
     Raises UsageError if they name no host.
     """

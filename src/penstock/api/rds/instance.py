@@ -1,4 +1,4 @@
-"""Uses AWS's description of the target in a plan: how many CPUs it has, and which windows are near."""
+"""Adapts a load's plan to an RDS instance: sessions by its number of CPUs, and notices of near windows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from penstock.model.server.rds import RdsDescription
     from penstock.model.server.server import ServerFacts
 
-# AWS is not asked for a smaller load: asking takes 0.2 s and the time of AWS's answer, more than the answer can save.
+# AWS is not asked for a smaller load: asking takes 0.2 s plus the time of AWS's answer, which is more than a better
+# number of sessions can save.
 _WORTH_ASKING_BYTES = 64 * 1024 * 1024
 
 
@@ -32,8 +33,9 @@ def plan_by_instance(
 ) -> LoadPlan:
     """Return the plan with as many sessions as fit the CPUs of an RDS instance, and a notice for each near window.
 
-    A number of sessions that the user gave is not changed. `host` is the host of the connection. The plan is returned
-    unchanged if the load is small, the host is not RDS's, or AWS does not answer within 1.5 s. Never fails.
+    If the user gave the number of sessions, it is not changed. `host` is the host of the connection. The plan is
+    returned unchanged if the load is small, if the host is not an endpoint of RDS, or if AWS does not answer within 1.5
+    s. Never fails.
     """
     is_small = plan.size_bytes is not None and plan.size_bytes < _WORTH_ASKING_BYTES
     if is_small or not is_rds_endpoint(host):

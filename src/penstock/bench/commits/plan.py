@@ -21,8 +21,8 @@ ADVISED_OVER_BEST = 1.07
 class Sweep:
     """The experiment: `rows` in total, with each of `rows_per_commit`; no run takes much longer than `limit_s`.
 
-    `rounds` run with a sampler; one more runs without it. The article's own check comes first: `check_rows` with a
-    commit every 1,000. No round begins later than `begin_within_s` after the first.
+    There are `rounds` rounds with a sampler and one without it. The article's own check comes first: it inserts
+    `check_rows` with a commit after every 1,000. No round begins later than `begin_within_s` after the first.
     """
 
     rows: int
@@ -48,8 +48,8 @@ FULL = Sweep(
     begin_within_s=24 * 3600.0,
 )
 
-# Less than two minutes with three topologies on two cores, even if other processes slow commits tenfold. With 1 s for
-# a run it took 122 s then.
+# Less than two minutes with three topologies on two cores, even if other processes slow commits tenfold. With a limit
+# of 1 s for a run, the sweep took 122 s in that case.
 QUICK = Sweep(
     rows=100_000,
     rows_per_commit=(100_000, 10_000, 1_000, 100, 10, 1),
@@ -88,8 +88,8 @@ class Size:
 class SizeResult:
     """The runs of one batch size in order, in unscaled seconds, with a sampler; `bare_s` is the run without it.
 
-    Median and spread include all of them: the sampler costs less than runs differ. `waits` counts the samples of all
-    runs by wait event.
+    Median and spread include all runs, with and without the sampler, because the sampler costs less than the runs
+    differ. `waits` counts the samples of all runs by wait event.
     """
 
     size: Size
@@ -99,7 +99,7 @@ class SizeResult:
 
     @property
     def totals_s(self) -> tuple[float, ...]:
-        """Return the seconds scaled to all rows; those of the run without a sampler are last."""
+        """Return the seconds of each run, scaled to all rows; the run without a sampler is last."""
         bare_s = () if self.bare_s is None else (self.bare_s,)
         return tuple(map(self.size.to_total, (*self.runs_s, *bare_s)))
 
@@ -154,12 +154,12 @@ def published_multiple(rows_per_commit: int, *, base: int | None = None) -> floa
 
 
 def published_shares(rows_per_commit: int) -> tuple[float, ...] | None:
-    """Return the article's shares of samples, as `SizeResult.shares`, or None if it has no such batch."""
+    """Return the article's shares of samples, in the order of `SizeResult.shares`; None if it has no such batch."""
     samples = SAMPLES.get(rows_per_commit)
     return None if samples is None else tuple(count / sum(samples) for count in samples)
 
 
 def advise(results: Sequence[SizeResult]) -> int:
-    """Return the smallest batch that takes at most ADVISED_OVER_BEST times the best."""
+    """Return the smallest batch size that takes at most ADVISED_OVER_BEST times as long as the best."""
     best_s = min(result.median_s for result in results)
     return min(result.size.rows_per_commit for result in results if result.median_s <= best_s * ADVISED_OVER_BEST)

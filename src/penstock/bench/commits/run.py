@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 _CHECK_ROWS_PER_COMMIT = 1_000
 _PROBE_ROWS = 20_000
 _PROBE_COMMITS = 200
-# The median of several: a single probe took up to thirty times as long as later commits, because another topology was
-# writing.
+# The median of several probes is used: a single probe took up to thirty times as long as later commits, because another
+# topology was writing.
 _PROBES = 3
 # As in the article.
 _SAMPLE_INTERVAL_S = 0.1
@@ -44,7 +44,7 @@ _SAMPLE_INTERVAL_S = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """The article's check: what pg_stat_database counted for `rows`, and how many commits others make in a second."""
+    """The article's check: what pg_stat_database counted for `rows`, and how many commits others make per second."""
 
     rows: int
     commits: int

@@ -58,8 +58,8 @@ FULL = Experiment(rows=1_000_000, sessions=(1, 2, 4, 8), rounds=3)
 # Less than two minutes on two cores. Fewer rows would leave less memory than the processes of the largest step need.
 QUICK = Experiment(rows=400_000, sessions=(1, 2, 4), rounds=1)
 
-# The space of one sysbench row with its part of two indexes, measured on PostgreSQL 18; then the factor and the minimum
-# that leave room for WAL and for what sixteen sorts spill at once.
+# First, the space of one sysbench row with its part of two indexes, measured on PostgreSQL 18. Then the factor and the
+# minimum that leave room for WAL and for what sixteen sorts spill at once.
 _ROW_BYTES = 280
 _SPACE_FACTOR = 6
 _LEAST_SPACE_BYTES = 6 * GIB
@@ -126,9 +126,9 @@ class DeviceUse:
 class QueryRuns:
     """One query at a number of sessions: the seconds of each round on the volume and on the local disk.
 
-    `temp_bytes` is what one round wrote to temporary files. `volume` and `local` are the uses of these devices while
-    temporary files were there. `below` is the use of the disk below the local device in that time, by the whole
-    machine. They are None if the server's devices are not visible.
+    `temp_bytes` is what one round wrote to temporary files. `volume` and `local` are the uses of the two devices while
+    they had the temporary files. `below` is the use of the disk below the local device in the time of `local`, by the
+    whole machine. Each is None if the server's device is not visible.
     """
 
     query: str

@@ -202,7 +202,7 @@ class _Seen:
         self._counters: dict[str, list[tuple[DeviceCounters, DeviceCounters]]] = {}
 
     def add(self, target: _Target, query: Query, sessions: int, *, first: Side) -> None:
-        """Run the query on both sides, each time with as much of the table in the cache as fits."""
+        """Run the query on both sides. Before each run, read as much of the table into the cache as fits."""
         other: Side = "local" if first == "volume" else "volume"
         for side in (first, other):
             server, tablespace = target.sides[side]
@@ -216,7 +216,7 @@ class _Seen:
                     self._counters.setdefault(name, []).append((counters, later))
 
     def conclude(self, name: str) -> QueryRuns:
-        """Return the result of the runs."""
+        """Return the result of all runs of one query."""
         last = self._runs["volume"][-1]
         return QueryRuns(
             query=name,

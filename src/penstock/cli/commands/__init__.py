@@ -1,1 +1,1 @@
-"""One file per command."""
+"""The commands of penstock, one module for each command."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False)
 
-# 5.6 million rows, 260 MB of text: a run takes seconds, the whole demo about half a minute on 2 fast cores.
+# 5.6 million rows, 260 MB of text: one load takes seconds, the whole demo about half a minute on 2 fast cores.
 _SCALE = 0.03
 # The number of rows of IMDb's own files, rounded.
 _ROWS_AT_SCALE_1 = 186_000_000

@@ -96,7 +96,10 @@ def load(
 
 
 def _read_request(sources: Sequence[str], options: Mapping[str, Any]) -> Request:
-    """Return the request of the options, or of a job file whose keys the options override. Raises UsageError."""
+    """Return the request that the options make, or that a job file makes; options override keys of the job file.
+
+    Raises UsageError.
+    """
     is_job_file = [source.lower().endswith(".toml") for source in sources]
     if "into" not in options and is_job_file == [True]:
         return _read_job_file(Path(sources[0]), options)
@@ -146,7 +149,7 @@ def interrupting_signals() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadCommand:
-    """One run of the command, with what it prints."""
+    """One run of `penstock load`: runs, plans or checks the load, and prints the result."""
 
     messages: Messages
     is_quiet: bool
@@ -227,7 +230,7 @@ class LoadCommand:
         _refuse_late(outcome.warnings, plan)
 
     def _print(self, as_object: dict[str, object], as_text: list[str], *, done: str | None = None) -> None:
-        """Print a result; with --quiet only if --json is given."""
+        """Print a result. With --quiet, print it only if --json is given."""
         if self.as_json:
             write_result(as_object | {"warnings": [notice.as_item() for notice in shown_warnings()]}, done=done)
         elif not self.is_quiet:
@@ -235,6 +238,6 @@ class LoadCommand:
 
 
 def _refuse_late(warnings: Sequence[Notice], plan: LoadPlan) -> None:
-    """Exit with code 2 if warnings are errors and the load gave one after its rows were committed."""
+    """Exit with code 2 if --warnings error is given and the load gave a warning after its rows were committed."""
     if warnings and plan.job.rules.warnings == "error":
         raise typer.Exit(UsageError.exit_code)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     # typer contains its own copy of click, whose types have no public name.
     from typer._click import Command, Context
 
-# The beginning of a load's id. No name of a command matches it.
+# The beginning of a load's id. No command's name matches this pattern.
 _ID = re.compile(r"[0-9a-f-]+", re.IGNORECASE)
 
 
@@ -104,7 +104,7 @@ def list_loads(
 
 
 def _read_since(text: str, *, now: datetime) -> datetime:
-    """Return the time that --since means, given as a date or as a time before `now`. Raises UsageError."""
+    """Return the time that --since gives as a date, or as a duration before `now`. Raises UsageError."""
     try:
         return datetime.fromisoformat(text).astimezone()
     except ValueError:
@@ -112,7 +112,7 @@ def _read_since(text: str, *, now: datetime) -> datetime:
 
 
 def _refuse_options(context: typer.Context, command: str) -> None:
-    """Raise UsageError if an option is given before a command, which would ignore it."""
+    """Raise UsageError if an option is given before a subcommand, because the subcommand would ignore it."""
     for param in context.command.params:
         source = context.get_parameter_source(param.name or "")
         if source is not None and source.name == "COMMANDLINE":

@@ -1,4 +1,4 @@
-"""`penstock repair`: puts back what loads that are gone have left changed in a database."""
+"""`penstock repair`: restores what loads that no longer run have left changed in a database and on its server."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def repair(
 
 
 def describe_steps(steps: Sequence[RepairStep], place: str = "") -> list[str]:
-    """Return a line for each thing that a repair would put back."""
+    """Return a line for each thing that a repair would restore."""
     if not steps:
         return [f"nothing to repair{place}"]
     heads = ("table", "what", "name", "as", "action", "why")
@@ -102,7 +102,7 @@ def describe_steps(steps: Sequence[RepairStep], place: str = "") -> list[str]:
 
 
 def describe_repair(done: RepairOutcome, place: str) -> list[str]:
-    """Return what a repair has put back."""
+    """Return lines that list what a repair has restored."""
     lines = [f"settings: {line}" for line in describe_results(done.settings)]
     lines += [f"dropped {each.table} ({format_bytes(each.size_bytes)})" for each in done.dropped]
     lines += [] if done.temp_place is None else describe_removed(done.temp_place)

@@ -1,4 +1,4 @@
-"""`penstock resume`: resumes an interrupted load, from its job in the ledger."""
+"""`penstock resume`: resumes an interrupted load from the job that the ledger records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from penstock.model.options import pick
 
 app = typer.Typer(add_completion=False)
 
-# The options that may differ when a load is resumed. Its table, and options that decide which rows it stores, may not.
+# The options that may differ when a load is resumed. The table, and options that decide which rows are stored, may not
+# differ.
 _OPTIONS = (
     *(
         "to",

@@ -1,4 +1,4 @@
-"""`penstock settings`: a server's settings, profiles of them, and the leases under which they are changed."""
+"""`penstock settings`: shows and changes a server's settings, by profiles and under leases."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def _open(options: Mapping[str, Any]) -> ServerSettings:
 
 
 def _parse_wishes(wishes: Sequence[str] | None) -> Profile:
-    """Return the profile that is named, bulk-load by default, or one of settings that are given. Raises UsageError."""
+    """Return the named profile, or a profile of the given settings; bulk-load by default. Raises UsageError."""
     if not wishes:
         return BULK_LOAD
     if len(wishes) == 1 and "=" not in wishes[0]:

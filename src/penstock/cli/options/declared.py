@@ -19,7 +19,8 @@ TARGET_OPTIONS = {name: field for kind in TARGET_KINDS for name, field in option
 LOAD_OPTIONS = {name: field for kind in LOAD_KINDS for name, field in option_fields(kind).items()}
 _OPTIONS = TARGET_OPTIONS | LOAD_OPTIONS
 
-# The options that say which server is used and how to connect; LEDGER has those that say where its ledger is, too.
+# The options that say which server is used and how to connect. LEDGER also has the options that say where the ledger
+# is.
 SERVER = ("to", "role", "iam_auth", "tunnel")
 LEDGER = (*SERVER, "read_write", "ledger_schema")
 
@@ -58,7 +59,7 @@ def takes(names: Iterable[str]) -> Callable[[Callable[..., None]], Callable[...,
 
 
 def flag(field: Field[Any], value: object = None) -> str:
-    """Return how an option is typed: --name, or --no-name for a switch that is on by default or if `value` is False."""
+    """Return how an option is typed: --name, or --no-name if `value` is False or if the switch is on by default."""
     name = field.name.replace("_", "-")
     is_off = _is_switch(field) and (field.default is True or value is False)
     return f"--no-{name}" if is_off else f"--{name}"

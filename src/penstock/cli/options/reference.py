@@ -1,8 +1,7 @@
 """Writes the declared options into docs/reference and api/keywords.py: `python -m penstock.cli.options.reference`.
 
-It writes cli.md from the commands, the tables of keys in job.md, and in penstock.api.keywords the types of the options
-of Python functions. A test compares the files with what this module returns, so that every option is documented and
-typed.
+It writes cli.md from the commands, the tables of keys in job.md, and in api/keywords.py the types of the options of
+Python functions. A test compares the files with what this module returns, so that every option is documented and typed.
 """
 
 from __future__ import annotations
@@ -133,7 +132,7 @@ def _keyword(field: Field[Any]) -> str:
 
 
 def main() -> None:
-    """Write all the files."""
+    """Write cli.md, job.md and api/keywords.py."""
     (_FOLDER / "cli.md").write_text(render_reference(), encoding="utf-8")
     job = _FOLDER / "job.md"
     job.write_text(render_job_tables(job.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share, beside the declared options."""
+"""Arguments and options that several commands share and that are not options of a load."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Output on the terminal: results, messages, progress bars, and escapes for unsafe characters."""
+"""Prints to the terminal: results, messages and progress bars. Escapes characters that are unsafe there."""

@@ -39,7 +39,7 @@ _REFRESH_INTERVAL_S = 0.095
 
 _BAR_CELLS = 40
 
-# The bars of more open files would scroll other output off the screen.
+# If more files are open, no bars are shown for them: the bars would scroll other output off the screen.
 _FILES_SHOWN = 4
 
 
@@ -53,7 +53,7 @@ class Bar:
 
 
 def list_bars(progress: LoadProgress, reading: Reading) -> Iterator[Bar]:
-    """Yield a bar for the whole load, for some of its open files, and for each step after the last row."""
+    """Yield a bar for the whole load, for some of the open files, and for each step after the last row."""
     is_over = is_all_sent(progress)
     words = [
         format_rows(progress.rows, progress),
@@ -71,7 +71,7 @@ def list_bars(progress: LoadProgress, reading: Reading) -> Iterator[Bar]:
 
 
 def describe_status(progress: LoadProgress, reading: Reading) -> str:
-    """Return the status line of the whole load: phase or sessions, the rate after decompression, and files."""
+    """Return the status line of the whole load: the phase, or the sessions, the rate of sending, and the files."""
     passed = format_duration(progress.elapsed_s)
     if is_all_sent(progress):
         return f"{visible(progress.activity) or 'committing'}, {passed}"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 OK = 0
 REJECTS = 3
-# The exit code of pg_ctl status.
+# The exit code of `pg_ctl status` for a server that does not run.
 NOT_RUNNING = 3
-# The exit code of --check and of temp check.
+# The exit code of penstock load --check and of penstock temp check.
 PROBLEMS = 5
 WOULD_NOT_LOAD = 9
 INTERNAL_ERROR = 70

@@ -32,13 +32,13 @@ class Reading:
 
 
 class Meter:
-    """Keeps the last seconds of a load's progress."""
+    """Computes a load's rates and time left from its progress in the last seconds."""
 
     def __init__(self) -> None:
         self._samples: deque[tuple[float, int, int]] = deque([(0.0, 0, 0)])
 
     def read(self, progress: LoadProgress) -> Reading:
-        """Add this progress and return the reading; time before the first byte is read does not count."""
+        """Add a load's progress, and return the rates; time before the first byte is read does not count."""
         if not progress.bytes_read:
             self._samples.clear()
         self._samples.append((progress.elapsed_s, progress.bytes_read, progress.bytes_copied))
@@ -78,7 +78,7 @@ def format_left(left_s: float | None) -> str:
 
 
 def format_rebuilds(progress: LoadProgress) -> str:
-    """Return how many rebuilds follow, which the time left does not include because their time is not known."""
+    """Return in words how many rebuilds follow. Their time is not known, so the time left does not include them."""
     count = progress.to_rebuild
     return f"then {count} rebuild{'' if count == 1 else 's'}" if count else ""
 

@@ -42,7 +42,7 @@ def begin_output() -> None:
 
 
 def note_warning(notice: Notice) -> None:
-    """Keep a printed warning, for the result as JSON and for --warnings error."""
+    """Keep a printed warning, so that --json prints it too and --warnings error can check for it."""
     _written.warnings.append(notice)
 
 
@@ -76,10 +76,10 @@ def _open_null(flags: int) -> TextIO:
 
 
 def write_result(result: Mapping[str, object] | Sequence[str], *, done: str | None = None) -> None:
-    """Print a result, an object as JSON or lines of text, and flush it.
+    """Print a result, as an object in JSON or as lines of text, and flush it.
 
-    `done` is the detail of the error if that fails: what the command has done anyway. Raises OutputError,
-    BrokenPipeError.
+    If that fails, `done` is the detail of the error: what the command has done in spite of the failure. Raises
+    OutputError, BrokenPipeError.
     """
     if isinstance(result, str):
         write_drawn(visible(result), done=done)
@@ -90,7 +90,7 @@ def write_result(result: Mapping[str, object] | Sequence[str], *, done: str | No
 
 
 def write_drawn(text: str, *, done: str | None = None) -> None:
-    """Print a result unchanged: its parts are safe for a terminal already, and it may have penstock's colours."""
+    """Print a result unchanged. Its parts are already safe for a terminal, and it may have penstock's own colours."""
     _written.has_result = True
     with naming_output_failure(done):
         print(text, flush=True)
@@ -127,7 +127,7 @@ def _redirect_to_null(stream: TextIO) -> None:
 
 @contextmanager
 def naming_output_failure(done: str | None = None) -> Iterator[None]:
-    """Turn an OSError of writing into OutputError, except BrokenPipeError; `done` as for write_result."""
+    """Turn an OSError of writing output into OutputError, except BrokenPipeError; `done` as for write_result."""
     try:
         yield
     except BrokenPipeError:

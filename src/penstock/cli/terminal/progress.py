@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from penstock.cli.terminal.meter import Reading
     from penstock.model.load.outcome import LoadProgress
 
-# Few enough lines for the log of a load that takes hours.
+# At this interval, a load that takes hours does not fill a log.
 _LINE_INTERVAL_S = 10.0
 
 
@@ -42,7 +42,10 @@ def showing_progress(messages: Messages, *, is_quiet: bool) -> Iterator[Callable
 
 
 class PlainProgress:
-    """Prints a line every ten seconds, the first after ten, and a line when each activity after the last row begins."""
+    """Prints a line of progress every ten seconds, and a line when an activity after the last row begins.
+
+    The first line appears after ten seconds.
+    """
 
     def __init__(self, messages: Messages) -> None:
         self._messages = messages

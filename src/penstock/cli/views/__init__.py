@@ -1,1 +1,1 @@
-"""Turns values into text, and into objects for --json. Pure."""
+"""Turns results of commands into text, and into objects for --json. Pure."""

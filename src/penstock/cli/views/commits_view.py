@@ -1,4 +1,4 @@
-"""The screen of `penstock commits`. Pure."""
+"""Renders the report of `penstock commits` as text. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A dialect in one line. Pure."""
+"""Describes a dialect in one line. Pure."""
 
 from __future__ import annotations
 

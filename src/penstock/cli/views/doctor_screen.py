@@ -1,4 +1,4 @@
-"""The screen of doctor: facts, findings, verdict. Their texts come from doctor_view.py and the access room.
+"""Draws the screen of doctor: facts, findings, verdict. The texts come from doctor_view.py and penstock.access.
 
 This module imports rich, so import it only if the screen is shown.
 """
@@ -32,7 +32,7 @@ _STYLES = {"ok": "green", "note": "cyan", "warning": "bold yellow", "refusal": "
 def render(
     facts: Sequence[tuple[str, str]], findings: Sequence[Finding], *, goes: bool, plan: Sequence[str] = ()
 ) -> str:
-    """Return the screen as visible text, with colours for a terminal; `plan` is shown last."""
+    """Return the screen as text that is safe to print, with colours for a terminal; `plan` is shown last."""
     is_coloured = shows_colours(sys.stdout)
     sink = io.StringIO()
     width = min(_WIDTH, Console().width) if sys.stdout.isatty() else _WIDTH

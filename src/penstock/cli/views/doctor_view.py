@@ -1,4 +1,4 @@
-"""A server's facts in a few lines, for the screen of doctor. Pure."""
+"""Describes a server's facts in a few lines, for the screen of doctor. Pure."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
     from penstock.model.server.inspection import Inspection, Setting, Slot, Standby, TableInspection, Volume
 
-# Of a long list, so many items are shown, and the number of the others.
+# How many items of a long list are shown. The number of the others follows.
 _SHOWN = 4
 
-# pg_settings' units in bytes, and in seconds.
+# The units of pg_settings, in bytes and in seconds.
 _UNIT_BYTES = {"B": 1, "kB": KIB, "8kB": 8 * KIB, "MB": MIB}
 _UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "min": 60.0}
 

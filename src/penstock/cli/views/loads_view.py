@@ -1,4 +1,4 @@
-"""Loads of a ledger as text and as objects for --json. Pure."""
+"""Renders loads of a ledger as text and as objects for --json. Pure."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def describe_loads(records: Sequence[LoadRecord], place: str = "") -> list[str]:
 
 
 def describe_load(record: LoadRecord, objects: Sequence[ObjectRecord]) -> list[str]:
-    """Return one load and a line for each of its objects."""
+    """Return lines that describe one load, and a line for each of its objects."""
     took = format_duration(record.seconds)
     staged = sum(item.rows for item in objects if item.is_staged)
     waiting = f"{format_count(staged)} records staged, " if staged and record.state == "running" else ""
@@ -97,7 +97,7 @@ def staging_object(staging: LeftStaging) -> dict[str, object]:
 
 
 def describe_pruned(pruned: PrunedLoads) -> list[str]:
-    """Return what a prune has removed."""
+    """Return lines that say what a prune has removed."""
     noun = "load" if pruned.loads == 1 else "loads"
     freed = f"{format_bytes(pruned.size_bytes)} of rows removed from the ledger"
     lines = [f"pruned {format_count(pruned.loads)} {noun}: {freed}"]

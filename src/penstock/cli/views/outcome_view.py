@@ -1,4 +1,4 @@
-"""What a load or a check found, as text and as an object for --json. Pure."""
+"""Renders the outcome of a load or of --check as text and as an object for --json. Pure."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _SLOWEST_SHOWN = 10
 
 
 def describe_outcome(outcome: LoadOutcome) -> list[str]:
-    """Return what was loaded in one line, and a line for each file if there are several."""
-    # It is not known into which tables a transform stored its rows.
+    """Return what was loaded in one line. If there are several files, a line for each file follows."""
+    # Penstock does not know into which tables a transform stored rows.
     transformed = {statement.table for statement in outcome.statements}
     tables = list(dict.fromkeys(file.table for file in outcome.files if file.table not in transformed))
-    # There are no files if only the last transaction of an interrupted load was left to do.
+    # If only the last transaction of an interrupted load was left to do, the outcome has no files.
     into = f" into {tables[0] if len(tables) == 1 else f'{len(tables)} tables'}" if tables else ""
     pace = f"{_rate(outcome.bytes_copied, outcome.seconds)}, {_count(outcome.sessions, 'session')}"
     what = f"loaded {_rows(outcome.rows)}{into}"

@@ -1,4 +1,4 @@
-"""The parked indexes and keys of a table, as text and as objects for --json. Pure."""
+"""Renders what is parked of a table's indexes and keys, as text and as objects for --json. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from penstock.model.load.shape import ParkingPlan, Part, RepairStep
 
-# If partitions have more equal indexes of their own than this, they share one row.
+# If more partitions than this have an equal index of their own, the indexes share one row.
 _FEW = 3
 
 
@@ -25,7 +25,7 @@ def describe_parking(parking: ParkingPlan) -> list[str]:
 
 
 def _rows(word: str, parts: Sequence[Part]) -> list[tuple[str, str, str, str]]:
-    """Return a row for each index and key; many equal ones of partitions share one row."""
+    """Return a row for each index and key; many equal indexes of partitions share one row."""
     alike: dict[tuple[bool, str, str], list[Part]] = {}
     for part in parts:
         alike.setdefault((part.is_of_partition, part.what, part.reason), []).append(part)
@@ -40,12 +40,12 @@ def _rows(word: str, parts: Sequence[Part]) -> list[tuple[str, str, str, str]]:
 
 
 def name_with_attached(part: Part | RepairStep) -> str:
-    """Return the name of an index or key, with the number of those on partitions that belong to it."""
+    """Return the name of an index or key, with the number of attached ones on partitions."""
     return f"{part.name}, with {part.attached} on partitions" if part.attached else part.name
 
 
 def parking_object(parking: ParkingPlan | None) -> dict[str, object] | None:
-    """Return what --json prints of what is parked, None if nothing can be parked."""
+    """Return what --json prints of a table's parked indexes and keys, None if nothing can be parked."""
     if parking is None:
         return None
     return {

@@ -1,4 +1,4 @@
-"""A load's plan, as text and as an object for --json. Pure."""
+"""Renders a load's plan as text and as an object for --json. Pure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ _ACTIONS = {"new": "", "resume": "resumed", "skip": "skipped: loaded already"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldUse:
-    """The column that a field of the files is loaded into: `field` is its name or number, `column` None if skipped."""
+    """The column into which a field of the files is loaded.
+
+    `field` is the field's name or number. `column` is None if the field is skipped.
+    """
 
     field: str
     column: str | None
@@ -55,7 +58,7 @@ def field_uses(target: TargetPlan) -> tuple[FieldUse, ...]:
 
 
 def unfed_columns(target: TargetPlan) -> dict[str, str]:
-    """Return the table's columns that get no value from the files, and the value that they get."""
+    """Return the table's columns that get no value from the files, each with the value that it gets instead."""
     if target.facts is None:
         return {}
     instead = {}
@@ -110,7 +113,7 @@ def describe_plan(
 
 
 def describe_outlook(outlook: LedgerOutlook) -> str:
-    """Return what the load would resume and skip, by the ledger.
+    """Return what the load would resume and skip, according to the ledger.
 
     >>> from penstock.model.load.ledger import LedgerOutlook
     >>> describe_outlook(LedgerOutlook(exists=True, resumes=None, actions=("skip", "new", "skip")))
@@ -201,7 +204,7 @@ def _target_object(target: TargetPlan, rules: LoadRules, actions: Sequence[str])
 
 
 def _describe_way(target: TargetPlan, *, is_atomic: bool) -> str:
-    """Return how rows get into a table, and what readers see meanwhile."""
+    """Return how rows get into a table, and what other sessions see of the table during the load."""
     job = target.job
     what: str = job.mode
     if job.key:

@@ -1,4 +1,4 @@
-"""AWS's description of an instance or a cluster, as text and as an object for --json. Pure."""
+"""Renders AWS's description of an instance or a cluster as text and as an object for --json. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Row = tuple[str, str]
 
 _PRODUCTS = {"postgres": "PostgreSQL", "aurora-postgresql": "Aurora PostgreSQL"}
 
-# How many of the instances that share a parameter group are named: as many as fit a line.
+# At most this many of the instances that share a parameter group are named, so that they fit a line.
 _SHARERS_SHOWN = 5
 
 
@@ -50,7 +50,7 @@ def describe_lines(found: RdsDescription) -> list[str]:
 
 
 def description_object(found: RdsDescription) -> dict[str, Any]:
-    """Return what --json prints: the fields of RdsDescription, windows and times as text."""
+    """Return what --json prints of AWS's description: the fields of RdsDescription, with windows and times as text."""
     plain: dict[str, Any] = _plain(found)
     return plain
 
@@ -117,7 +117,10 @@ def _instance_rows(instance: RdsInstance, cluster: RdsCluster | None) -> Iterabl
 
 
 def _common_rows(owner: RdsInstance | RdsCluster, *, cluster: RdsCluster | None = None) -> Iterable[Row]:
-    """Yield the rows that instances and clusters share, for a cluster's instance without what the cluster decides."""
+    """Yield the rows that instances and clusters share.
+
+    An instance of a cluster has no rows for what the cluster decides.
+    """
     for group in owner.parameter_groups:
         yield "parameter group", _describe_group(group)
     if cluster is None or cluster.is_aurora:
@@ -143,7 +146,7 @@ def _listed(label: str, values: Sequence[str]) -> Iterable[Row]:
 
 
 def describe_class(found: InstanceClass) -> str:
-    """Return an instance class with its hardware, as far as known."""
+    """Return an instance class with its hardware, as far as it is known."""
     parts = [found.name]
     if found.vcpu_count is not None:
         parts.append(f"{found.vcpu_count} vCPUs")

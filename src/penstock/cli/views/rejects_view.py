@@ -1,4 +1,4 @@
-"""Rejected records, and the outcome of a retry, as text and as objects for --json."""
+"""Renders rejected records, and the outcome of a retry, as text and as objects for --json."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SHOWN = 200
 
 
 def describe_causes(causes: Sequence[RejectCause], *, load_id: str, place: str) -> list[str]:
-    """Return a few lines for each cause."""
+    """Return a few lines for each cause of rejected records."""
     if not causes:
         return [f"load {load_id}{place} has no rejected records that this role may see"]
     lines = [f"{_records(sum(cause.count for cause in causes))} rejected of load {load_id}{place}"]

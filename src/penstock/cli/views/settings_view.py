@@ -1,4 +1,4 @@
-"""Settings, profiles and leases as text and as objects for --json. Pure."""
+"""Renders settings, profiles and leases as text and as objects for --json. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WIDTH = 110
 
 
 def describe_profiles(profiles: Sequence[Profile]) -> list[str]:
-    """Return each profile with its values, reasons and sources."""
+    """Return lines that list each profile with its values, reasons and sources."""
     lines: list[str] = []
     for profile in profiles:
         lines += [f"{profile.name}: {profile.summary}"]
@@ -51,7 +51,7 @@ def describe_refusals(refusals: Sequence[Refusal]) -> list[str]:
 
 
 def profiles_object(profiles: Sequence[Profile], refusals: Sequence[Refusal]) -> dict[str, object]:
-    """Return what --json prints of profiles, and of what is never done."""
+    """Return what --json prints of profiles, and of what penstock never does."""
     return {
         "never": [asdict(refusal) for refusal in refusals],
         "profiles": [
@@ -67,7 +67,7 @@ def profiles_object(profiles: Sequence[Profile], refusals: Sequence[Refusal]) ->
 
 
 def describe_overview(overview: SettingsOverview) -> list[str]:
-    """Return the settings as they are, where they come from, and the leases on them."""
+    """Return lines that list the settings with their values and sources, and the leases on them."""
     lines = [str(overview.identity)]
     rows = [
         (state.name, show(state.value, state.unit), _source(state.source, state.source_file, state.source_line))
@@ -104,7 +104,7 @@ def _lease_row(lease: Hold, overview: SettingsOverview) -> tuple[str, ...]:
 
 
 def _find_wanted(lease: Hold, overview: SettingsOverview) -> dict[str, str]:
-    """Return the settings of a lease, as they were set."""
+    """Return the values that a lease sets, by the names of the settings."""
     return {change.name: str(change.record.get("wanted")) for change in overview.changes if lease.wants(change)}
 
 
@@ -143,7 +143,7 @@ def _lease_object(lease: Hold, overview: SettingsOverview) -> dict[str, object]:
 
 
 def describe_decision(decision: SettingsDecision) -> list[str]:
-    """Return what a profile would change on a server, what it would not, and why."""
+    """Return lines that say what a profile would change on a server, what it would not change, and why."""
     rows = [
         (change.name, show(change.prior.value, change.prior.unit), "->", show_text(change.text))
         for change in decision.changes
@@ -162,12 +162,12 @@ def describe_decision(decision: SettingsDecision) -> list[str]:
 
 
 def describe_skips(decision: SettingsDecision) -> list[str]:
-    """Return what a profile says and is left as it is."""
+    """Return a line for each setting of a profile that is not changed, with the reason."""
     return [f"{skip.name} is not changed: {skip.reason}" for skip in decision.skips]
 
 
 def show_text(text: str) -> str:
-    """Return ALTER SYSTEM's text of a value as SHOW has it.
+    """Return a value as SHOW prints it, given the text that ALTER SYSTEM takes.
 
     >>> show_text("4096MB"), show_text("1800s"), show_text("0.9")
     ('4GB', '30min', '0.9')
@@ -177,7 +177,7 @@ def show_text(text: str) -> str:
 
 
 def describe_load_settings(settings: LoadSettings) -> list[str]:
-    """Return what a load would do about the server's settings, for its plan."""
+    """Return the lines of a load's plan about the server's settings."""
     lines = [f"settings  {settings.choice}"]
     if settings.reason is not None:
         lines[0] += f": not changed ({settings.reason})"
@@ -187,14 +187,14 @@ def describe_load_settings(settings: LoadSettings) -> list[str]:
 
 
 def describe_report(report: LeaseReport) -> list[str]:
-    """Return what was done about leases, setting by setting."""
+    """Return lines that say, for each setting, what taking or ending leases has changed."""
     if not report.results and not report.lease_ids:
         return ["nothing to restore"]
     return describe_results(report.results)
 
 
 def describe_results(results: Sequence[SettingResult]) -> list[str]:
-    """Return what became of settings, line by line."""
+    """Return a line for each setting: the value before and after, and a note."""
     return line_up([_result_row(result) for result in results], align="<<<<<") if results else []
 
 

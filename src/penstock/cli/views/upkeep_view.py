@@ -1,4 +1,4 @@
-"""Vacuum, checkpoint, triggers and autovacuum, as lines of a plan. Pure."""
+"""Describes VACUUM, CHECKPOINT, triggers and autovacuum in lines of a load's plan. Pure."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 def describe_after(plan: LoadPlan, server: ServerFacts, *, is_leased: bool = False) -> list[tuple[str, str]]:
-    """Return what will follow a load, and why, as rows of its plan."""
+    """Return the rows of a load's plan about what follows the load: VACUUM and CHECKPOINT, with the reasons."""
     return [("then", _plan_vacuum(plan)), ("", _plan_checkpoint(plan, server, is_leased=is_leased))]
 
 
 def describe_switches(target: TargetPlan, rules: LoadRules) -> list[tuple[str, str]]:
-    """Return what a load does to triggers and autovacuum, and how often triggers fire, as rows of its plan."""
+    """Return the rows of a load's plan about triggers and autovacuum, and how often triggers fire."""
     is_altered = target.facts is not None and not target.is_replaced
     rows = _describe_triggers(target, rules) if is_altered else []
     if is_altered and rules.autovacuum == "pause":
@@ -62,7 +62,7 @@ def _plan_checkpoint(plan: LoadPlan, server: ServerFacts, *, is_leased: bool) ->
 
     decision = decide_checkpoint(
         asked=plan.job.rules.checkpoint,
-        # How much is loaded is known at the end only.
+        # The plan cannot know how many bytes are loaded.
         stored_bytes=float("inf"),
         is_leased=is_leased,
         is_aurora=server.is_aurora,

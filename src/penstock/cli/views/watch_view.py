@@ -1,4 +1,4 @@
-"""The view of a watched server as a line, as JSON, and as a screen. Pure."""
+"""Renders what a watched server does as a line, as an object for --json, and as a screen. Pure."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 Span = tuple[str, str]
 Line = list[Span]
 
-# Colours that can be seen on black and on white, and be distinguished without seeing red or green. Each has its name
-# next to it.
+# Colours that are visible on black and on white, and that differ for readers who cannot distinguish red and green. Each
+# has its name next to it.
 _STYLES = {
     "cpu": "cyan",
     "io": "blue",
@@ -41,9 +41,9 @@ _LEAST_SHARE = 0.005
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standby:
-    """A receiver of WAL, and how many bytes of WAL it has not replayed yet; None if the role may not see that.
+    """A receiver of WAL, and how many bytes of WAL it has not replayed yet; None if the role may not see that number.
 
-    For a receiver that replays nothing, such as pg_receivewal, it is the bytes that it has not flushed.
+    For a receiver that replays nothing, such as pg_receivewal, the number counts the bytes that it has not flushed.
     """
 
     name: str
@@ -103,7 +103,7 @@ def as_object(view: View) -> dict[str, object]:
 
 
 def describe_line(view: View) -> str:
-    """Return a view on one line."""
+    """Return a line that describes what the server did."""
     waits = ", ".join(
         f"{part.share:.0%} {part.name}" for part in view.activity.waits[:_NAMES_IN_LINE] if part.share >= _LEAST_SHARE
     )
@@ -119,7 +119,7 @@ def describe_line(view: View) -> str:
 
 
 def draw_screen(view: View, *, width: int, height: int, by_name: bool, remark: str) -> list[Line]:
-    """Return a view as lines that fit a terminal; `remark` is the text about the keys and the interval."""
+    """Return the lines of a screen that fits a terminal; `remark` is the text about the keys and the interval."""
     header = view.header
     flavour = "Aurora PostgreSQL" if header.flavour == "aurora" else "PostgreSQL"
     role = ", standby" if header.is_in_recovery else ""
@@ -214,7 +214,7 @@ def _read_standby(row: CounterRow, wal_bytes: int | None) -> Standby:
 
 
 def _parse_lsn(text: object) -> int | None:
-    """Return a WAL position in bytes.
+    """Return a WAL position as a number of bytes.
 
     >>> _parse_lsn("1/10")
     4294967312

@@ -1,1 +1,1 @@
-"""A load: what was asked for, planned, done, and what the ledger has of it."""
+"""Values of a load: what the user asked for, the plan, the outcome, and what the ledger records."""

@@ -1,4 +1,4 @@
-"""What the user asked for. Each option of a load is declared here, or in dialect.py, and nowhere else."""
+"""The job of a load: what the user asked for. Each option of a load is declared here or in dialect.py, nowhere else."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from penstock.model.server.table import TableName
 
-# Which of several records with the same key, in file order, an upsert stores.
+# If several records have the same key, which of them an upsert stores, in file order.
 Keep = Literal["first", "last", "error"]
 # What to do with an object that was loaded in another version.
 OnChanged = Literal["error", "load", "skip"]
@@ -49,7 +49,7 @@ AutovacuumRule = Literal["keep", "pause"]
 # Whether a warning is an error.
 WarningRule = Literal["show", "error"]
 
-# The default of --max-record. PostgreSQL accepts at most 1 GB as one line. The limit must be longer than a piece of a
+# The default of --max-record. PostgreSQL accepts at most 1 GB as one line. The limit must be larger than a piece of a
 # file, which is up to 768 KiB.
 MAX_RECORD_BYTES = 256 * MB
 
@@ -66,7 +66,7 @@ _shown = options_in("What is done and shown")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transform:
-    """A user's statement that stores staged records; `name` is the statement's file, for errors."""
+    """A user's statement that stores staged records; `name` is the name of the statement's file, shown in errors."""
 
     name: str
     text: str
@@ -156,8 +156,8 @@ class TargetJob:
 class LoadRules:
     """How a load treats loaded objects, other loads, faults, bad records and the table, and what follows the load.
 
-    `retry_for` is in seconds, `max_record` in bytes. `max_rejects` None: no limit. `checkpoint` None: after 1 GiB and
-    more, if the server's settings were changed for the load. Raises UsageError.
+    `retry_for` is in seconds, `max_record` in bytes. If `max_rejects` is None, there is no limit. If `checkpoint` is
+    None, a CHECKPOINT follows a load of 1 GiB or more for which the server's settings were changed. Raises UsageError.
     """
 
     atomic: bool = _ledger(
@@ -256,7 +256,7 @@ class LoadRules:
 
 
 def refuse_without_rejects(option: str, rules: LoadRules) -> None:
-    """Raise UsageError if an option that is about rejected records is given without --on-error reject."""
+    """Raise UsageError if an option for rejected records is given without --on-error reject."""
     if rules.on_error != "reject":
         raise UsageError(f"{option} needs --on-error reject", hint="By default the first bad record ends the load.")
 
@@ -280,7 +280,7 @@ class LoadJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """Which server to connect to, and how; `to` may contain a password. Raises UsageError."""
+    """Which server to connect to, and how. `to` may contain a password. Raises UsageError."""
 
     to: str | None = _server(
         None,

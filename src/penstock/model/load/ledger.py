@@ -1,4 +1,4 @@
-"""The ledger's records of loads, of objects, and of the parts of objects that are committed."""
+"""Values of the ledger: its records of loads, of objects, and of the committed parts of objects."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ LoadState = Literal["running", "complete"]
 class Coverage:
     """The committed ranges of one object: sorted, disjoint, not adjacent.
 
-    `has_start` and `has_end`: the object's first record, and its last record, are committed. An object is complete if
-    both are and no range between them is missing.
+    `has_start` is true if the object's first record is committed, `has_end` if the last one is. An object is complete
+    if both are true and no range is missing between the committed ones.
     """
 
     ranges: tuple[Range, ...] = ()
@@ -39,10 +39,11 @@ class Coverage:
 class CommittedRange:
     """One row of the ledger: the ranges of one object that one transaction committed.
 
-    `ranges` are in ascending order; `start` is where the first begins. `checksum` is the CRC-32 of their bytes in that
-    order, xor the CRC-32 of the object's header record. An object without records has one row, without ranges.
-    `records` is the number of records cut from the object, `rows` the number stored; the others were suppressed by row
-    triggers or rejected. `form` is how the records are read (RecordForm as JSON), if some were rejected.
+    `ranges` are in ascending order; `start` is the beginning of the first. `checksum` is the CRC-32 of the bytes of the
+    ranges in that order, xor the CRC-32 of the object's header record. An object without records has one row, without
+    ranges. `records` is the number of records read from the object, `rows` the number of rows stored. The other records
+    were suppressed by row triggers, or rejected. If some were rejected, `form` says how the records are read
+    (RecordForm as JSON).
     """
 
     object_number: int
@@ -60,10 +61,11 @@ class CommittedRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerObject:
-    """One object of a load, its target table and its version. `version` is None if the source has none.
+    """One object of a load, with its target table and version. `version` is None if the source has no versions.
 
-    `uri` is a URL, or a file's path with every symbolic link resolved. `ctime_ns` is a local file's time of change: if
-    it is another when an unfinished load is resumed, the load compares the checksums of the ranges it has committed.
+    `uri` is a URL, or a file's path with every symbolic link resolved. `ctime_ns` is the time at which a local file was
+    last changed (st_ctime). If it differs when an unfinished load is resumed, the load compares the checksums of the
+    ranges that it has committed.
     """
 
     number: int
@@ -79,9 +81,9 @@ class LedgerObject:
 class KnownObject:
     """The ledger's record of an object that is to be loaded, found by its table and URI.
 
-    `load_id` is the load that the record belongs to, `identity` that load's identity. `target_oid` is the table's OID
-    in this database. `rows` is the number of committed rows of the object, 0 if its staged records gave none.
-    `is_superseded`: a later load has truncated or replaced the table, or the table that it is a partition of.
+    `load_id` is the load that wrote the record, `identity` the identity of that load. `target_oid` is the table's OID
+    in this database. `rows` is the number of the object's committed rows, 0 if its staged records gave none.
+    `is_superseded` is true if a later load has truncated or replaced the table, or the table that it is a partition of.
     """
 
     load_id: str
@@ -101,7 +103,7 @@ class KnownObject:
 class LedgerOutlook:
     """What a load would do with each of its objects, in the order of the job, if it ran now.
 
-    `exists`: the ledger exists. `resumes` is the load that would be resumed.
+    `exists` is true if the ledger exists. `resumes` is the id of the load that would be resumed.
     """
 
     exists: bool
@@ -111,7 +113,7 @@ class LedgerOutlook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """The right of this process to run a load, which ends if the load's epoch changes; `is_resumed`: not a new load."""
+    """The right of this process to run a load, lost if the load's epoch changes; `is_resumed`: the load is not new."""
 
     load_id: str
     epoch: int
@@ -139,10 +141,11 @@ class FinishedLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LandingRecord:
-    """The table that a load has created for one of its targets, the table `target`, number `number` in the job.
+    """The ledger's record of one target of a load: whether it was truncated, and which table the load created for it.
 
-    `kind` is what the created table is for; None if the target was truncated and no table created. `definition` is a
-    digest of the definition of the table that a replacement was created for.
+    `target` is the target table, `number` its number in the job. `kind` is the purpose of the created table; it is None
+    if the target was truncated and no table was created. For a replacement, `definition` is a digest of the definition
+    of the table that it will replace.
     """
 
     number: int
@@ -158,7 +161,10 @@ class LandingRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LandedTarget:
-    """A target whose records were copied into another table first: its number in the job, that table, its objects."""
+    """A target whose records were first copied into another table. `number` is its number in the job.
+
+    `schema` and `table` name that other table. `objects` are the numbers of the objects in it.
+    """
 
     number: int
     target_oid: int
@@ -169,10 +175,10 @@ class LandedTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LandedCounts:
-    """How many of the `staged` records of one target were inserted, updated or not stored at the load's end.
+    """How many of the `staged` records of one target were inserted, updated or not stored at the end of the load.
 
     `target_oid` is the table's OID after the load: a replaced table has a new one. With a transform, `inserted` counts
-    the rows that its statement stored.
+    the rows that the transform's statement stored.
     """
 
     number: int
@@ -187,7 +193,7 @@ class LandedCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StayingRows:
-    """How many rows of a load are in a table, by the ledger."""
+    """How many rows of a load are in a table, according to the ledger."""
 
     table: str
     rows: int
@@ -195,11 +201,11 @@ class StayingRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadRecord:
-    """One load as `penstock loads` lists it: counts are of committed rows, times are the server's.
+    """One load as `penstock loads` lists it. Counts are of committed rows, times are those of the server's clock.
 
-    `rejected` counts the records that the load rejected and that were not loaded since. `seconds` is the time from its
-    beginning to its last commit. `is_active`: a process works on it now. `job` is the job as JSON, None if its sources
-    cannot be read again.
+    `rejected` counts the records that the load rejected and that have not been loaded since. `seconds` is the time from
+    the load's beginning to its last commit. `is_active` is true if a process is running the load now. `job` is the job
+    as JSON, None if the sources cannot be read again.
     """
 
     load_id: str
@@ -221,7 +227,7 @@ class LoadRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftStaging:
-    """A staging table that a load left; `lock_key` is the load's lock, `is_own`: the load is this role's."""
+    """A staging table that a load left. `lock_key` is the load's lock. `is_own` is true if this role ran the load."""
 
     load_id: str
     lock_key: str
@@ -241,7 +247,7 @@ class LeftRejects:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrunedLoads:
-    """What a prune has removed: the rows of `loads` loads, `size_bytes` of them, and staging tables."""
+    """What a prune has removed: ledger rows of `loads` loads, with `size_bytes` in all, and staging tables."""
 
     loads: int
     size_bytes: int
@@ -252,7 +258,7 @@ class PrunedLoads:
 class ObjectRecord:
     """One object of a load as `penstock loads show` lists it. `bytes_committed` counts decompressed bytes.
 
-    `is_staged`: `rows` counts records in a staging table.
+    If `is_staged` is true, `rows` counts records in a staging table.
     """
 
     number: int

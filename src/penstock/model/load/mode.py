@@ -1,4 +1,4 @@
-"""The modes of a load, and what each does to the table: the only place that knows them by their names."""
+"""The modes of a load, and what each mode does to the table."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ MergeMode = Literal["upsert", "insert-new"]
 class ModeTraits:
     """What a mode does to the table.
 
-    `merge`: it finds existing rows by a key, and this is how. `truncates`: it removes all rows first. `replaces`: a new
-    table takes the old one's place. `adds`: it does nothing but add rows, so that a transform may be used with it, and
-    several targets may share a table.
+    `merge` says what happens to a record whose key has a row; None if rows are not looked up by key. If `truncates` is
+    true, the mode first removes all rows. If `replaces` is true, a new table takes the old one's place. If `adds` is
+    true, the mode only adds rows, so it can be used with a transform, and several targets may share a table.
     """
 
     merge: MergeMode | None = None
@@ -28,17 +28,20 @@ class ModeTraits:
 
     @property
     def is_keyed(self) -> bool:
-        """Whether it finds existing rows by a key. Files may then lack columns: an update does not touch these."""
+        """Whether the mode finds existing rows by a key.
+
+        If so, files may lack columns: an update does not change the columns that are not in the file.
+        """
         return self.merge is not None
 
     @property
     def updates(self) -> bool:
-        """Whether it changes existing rows."""
+        """Whether the mode changes existing rows."""
         return self.merge == "upsert"
 
     @property
     def is_fresh(self) -> bool:
-        """Whether it removes all former rows of the table, and so loads every object each time it is run."""
+        """Whether the mode removes all former rows of the table, and so loads every object each time it is run."""
         return self.truncates or self.replaces
 
 

@@ -26,9 +26,9 @@ class FileProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepProgress:
-    """The progress of work after the last row, such as the build of an index: the part of its phase that is done.
+    """The progress of one step after the last row, such as the build of an index.
 
-    `fraction` is 0 to 1, None if the server reports no progress within the phase.
+    `fraction` is the part of the current phase that is done, from 0 to 1; None if the server does not report it.
     """
 
     name: str
@@ -40,9 +40,9 @@ class StepProgress:
 class LoadProgress:
     """The progress of a running load: `files` are the objects opened so far, `sessions` how many sessions send rows.
 
-    `activity` says what the load does now if it does not send rows; `steps` are the parts of that that are running.
-    `to_rebuild` is the number of indexes and keys to rebuild after the last row. `is_staged`: `rows` counts records in
-    staging tables, which a statement stores at the end.
+    If the load does not send rows now, `activity` says what it does, and `steps` are the steps of this activity that
+    are running. `to_rebuild` is the number of indexes and keys to rebuild after the last row. If `is_staged` is true,
+    `rows` counts records in staging tables; at the end of the load a statement stores these records.
     """
 
     rows: int
@@ -133,7 +133,7 @@ class LoadOutcome:
     warnings: tuple[Notice, ...] = ()
 
     def with_part(self, step: str, part: StepPart) -> LoadOutcome:
-        """Return the outcome with a step's part."""
+        """Return the outcome with what one step did added."""
         return replace(self, steps=self.steps | {step: part})
 
 

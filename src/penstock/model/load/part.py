@@ -1,4 +1,4 @@
-"""What a step of a load says of itself: its part of the outcome."""
+"""The part of a load's outcome in which one step, such as VACUUM, reports what it did."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows of text whose columns are to be lined up; `align` has "<" or ">" for each column."""
+    """Rows of text whose columns are to be aligned; `align` has "<" or ">" for each column."""
 
     rows: Sequence[Sequence[str]]
     align: str
 
 
 class StepPart(Protocol):
-    """A dataclass with what one step did. --json has its fields, and the text of the outcome its description."""
+    """A dataclass with what one step did. --json prints its fields, and the text of the outcome its description."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
     def describe(self) -> Sequence[str | Rows]:
-        """Return the lines to show, none if the step did nothing."""
+        """Return the lines to show; no lines if the step did nothing."""

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from penstock.model.source.source import Compression, SourceObject
 
 
-# How a header and its records differ by one field. "empty": the records end with an empty field, or the header with an
-# empty name, which is dropped. "row names": the header has no name for the first field, where R writes row names.
+# How a header and its records differ by one field. "empty": either the records end with an empty field or the header
+# with an empty name; this field is dropped. "row names": the header has no name for the first field, because R wrote
+# row names into it.
 Edge = Literal["empty", "row names"]
 ROW_NAME = "row"
 
@@ -32,9 +33,9 @@ Landing = Literal["table", "staging", "replacement"]
 class ObjectSample:
     """The decompressed beginning of an object, which probing and planning read.
 
-    `head` is at most a few hundred KiB, in the encoding in which it is sent, without its byte-order mark. `is_whole`:
-    `head` is the whole object. It begins on `first_line`, after the lines to skip and a line that names `separator`
-    (sep=;).
+    `head` is at most a few hundred KiB, in the encoding in which it is sent, without the byte-order mark. If `is_whole`
+    is true, `head` is the whole object. `head` begins on line `first_line`, after the lines to skip and a line that
+    names `separator` (sep=;).
     """
 
     source: SourceObject

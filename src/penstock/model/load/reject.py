@@ -1,4 +1,4 @@
-"""Rejected records: their bytes, the reasons, and how the records of their objects are read."""
+"""Values that describe rejected records: their bytes, the reasons, and how the records of their objects are read."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from penstock.model.server.table import ColumnMap, TableName
     from penstock.model.source.dialect import Dialect
 
-# SQLSTATE of a record whose referenced row does not exist (yet). It is tried again after all referenced tables are
-# loaded.
+# SQLSTATE (foreign key violation) of a record whose referenced row does not exist yet. The record is tried again after
+# all referenced tables are loaded.
 FOREIGN_KEY_VIOLATION = "23503"
 
 
@@ -28,8 +28,8 @@ class Reason:
 class Reject:
     """One rejected record of an object; `object_number` is the object's number in the load.
 
-    `raw` are the record's bytes with the line end, `start` is their offset in the decompressed object, `line` the line
-    on which they begin, counted from 1.
+    `raw` has the record's bytes with the line end. `start` is the offset of `raw` in the decompressed object, in bytes.
+    `line` is the line on which the record begins, counted from 1.
     """
 
     object_number: int
@@ -43,9 +43,10 @@ class Reject:
 class RecordForm:
     """How one object's records are read and sent, so that a rejected record can be sent again without the object.
 
-    `header` is the object's header record, None without one. `encoding` is that of the bytes and of the COPY command.
-    `bom` is the encoding whose byte-order mark the object begins with, None without one. If `table` is a new table that
-    replaces another, `working_names` pairs its name, and those of its indexes, with their final names.
+    `header` is the object's header record, None if it has none. `encoding` is the encoding of the bytes and of the COPY
+    command. `bom` is the encoding whose byte-order mark the object begins with, None without a mark. If `table` is a
+    new table that replaces another, `working_names` pairs the names of the new table and its indexes with their final
+    names.
     """
 
     dialect: Dialect
@@ -62,7 +63,8 @@ class RecordForm:
 class Correction:
     """How many rejected records of one object were stored or suppressed when they were tried again.
 
-    `rows` is negative if staged records were rejected: so many less are stored. `form` is how they are read, as JSON.
+    `rows` is negative if staged records were rejected: that many fewer are stored. `form` says how the records are read
+    (RecordForm as JSON).
     """
 
     object_number: int
@@ -75,7 +77,8 @@ class Correction:
 class RejectCause:
     """Records of one load that were rejected for the same reason, with the first of them.
 
-    `message` is without the values that differ between them; `example` is the first record's own message.
+    `message` is the error message without the values that differ from record to record. `example` is the message of the
+    first record.
     """
 
     sqlstate: str | None
@@ -91,7 +94,7 @@ class RejectCause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredForm:
-    """An object with rejected records, and how its records are read, as JSON."""
+    """The ledger's record of an object with rejected records; `form` says how its records are read, as JSON."""
 
     uri: str
     form: str

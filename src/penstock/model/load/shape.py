@@ -1,4 +1,4 @@
-"""The changes at a table or of the server, with their state before, and the holds that want them to stay."""
+"""Values of changes that a load makes to a table or to the server until it ends, and of the holds that keep them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from penstock.model.server.identity import ServerIdentity
 
-# In place of a table's oid, for what belongs to the whole server.
+# The value of `target_oid` for a change of the whole server.
 SERVER = 0
 SERVER_NAME = TableName(schema=None, name="(the server)")
 
@@ -23,15 +23,17 @@ SERVER_NAME = TableName(schema=None, name="(the server)")
 class Change:
     """An index, constraint or property of a table that a load has changed or is about to change, as the ledger has it.
 
-    `kind`: "index" for an index without a constraint, "constraint" for a key, an exclusion constraint or a foreign key
-    of the table, "reference" for a foreign key of another table to it; otherwise the name of the kind. `target_oid` is
-    the table that is loaded; `relation_oid` is the table that has the changed object: the same table, a partition of
-    it, or a table that refers to it. `name` is the name of the changed object. `record` is its state before the change:
-    enough to create it again, and to see whether it is unchanged. It is restored by role `owner`, which made the
-    change. `load_id` is the load that made the change; the ledger may have forgotten that load. `number` is the order
-    in which objects were dropped, 0 if that is not recorded yet. `is_copied`: the record came with a dump of another
-    database, so its OIDs have no meaning here. `failure` is why the last attempt to restore it failed, None if there
-    was none.
+    `kind` is "index" for an index without a constraint; "constraint" for a key, an exclusion constraint or a foreign
+    key of the table; "reference" for a foreign key of another table that refers to the table; otherwise the name of the
+    kind of change. `target_oid` is the table that is loaded. `relation_oid` is the table that has the changed object:
+    the same table, a partition of it, or a table that refers to it. `name` is the name of the changed object. `record`
+    is the object's state before the change: enough to create the object again, and to see whether it is unchanged.
+    `owner` is the role that made the change and that restores it.
+
+    `load_id` is the load that made the change; the ledger may no longer have that load. `number` is the object's place
+    in the order in which objects were dropped, 0 if that is not recorded yet. If `is_copied` is true, the record came
+    with a dump of another database, so its OIDs have no meaning here. `failure` is why the last attempt to restore the
+    object failed, None if no attempt failed.
     """
 
     target_oid: int
@@ -49,13 +51,13 @@ class Change:
 
     @property
     def relations(self) -> tuple[int, ...]:
-        """Return the OID of the table that has the changed object, and of the table that a foreign key refers to."""
+        """Return the OID of the table that has the changed object; for a foreign key, also of the referenced table."""
         referenced = self.record.get("references_oid")
         return (self.relation_oid, referenced) if type(referenced) is int else (self.relation_oid,)
 
     @property
     def relation(self) -> str:
-        """Return the name of the table to show: for a foreign key the referencing table, even if another is loaded."""
+        """Return the name of the table to show: for a foreign key the referencing table, whichever is loaded."""
         is_elsewhere = self.relation_oid != self.target_oid
         return str(self.record.get("relation", self.target) if is_elsewhere else self.target)
 
@@ -75,17 +77,19 @@ def server_change(kind: str, name: str, record: Mapping[str, Any], holder_id: st
 
 
 def lock_of(holder_id: str) -> str:
-    """Return the lock of a holder that is no load: hexadecimal digits, whoever wrote the id."""
+    """Return the lock key of a hold that is not a load's: the hexadecimal digits of its id, or "0" if it has none."""
     return re.sub("[^0-9a-f]", "", holder_id.lower()) or "0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
-    """A load or command that wants a table, or the server if `target_oid` is SERVER, to stay changed.
+    """A record that a load or command needs a table, or the server, to stay changed.
 
-    `holder_id` is the id of the load, or of the lease. The holder is alive while backend `pid` has lock `lock`,
-    or if the hold `stands`: until time `until`, or until it is removed if `until` is None. `names` are the changes of
-    the server that it wants; at a table it wants all. `server` is the server at which they were made, if that matters.
+    `target_oid` is the table's OID, or SERVER. `holder_id` is the id of the load or of the lease. `lock` is the lock of
+    the holder, and `pid` the backend that has it, None if no backend has it. If `stands` is true, the hold does not
+    need a backend: it is valid until time `until`, or until it is removed if `until` is None. `names` are the changes
+    of the server that the hold keeps; a hold on a table keeps all changes of the table. `server` is the server on which
+    the changes were made, None if that does not matter.
     """
 
     holder_id: str
@@ -103,22 +107,25 @@ class Hold:
 
     @property
     def is_alive(self) -> bool:
-        """Return whether what it wants must stay changed."""
+        """Return whether the hold is valid: a backend has its lock, or the hold needs no backend."""
         return self.pid is not None or self.stands
 
     def wants(self, change: Change) -> bool:
-        """Return whether it wants a change."""
+        """Return whether the hold keeps a change from being restored."""
         is_named = self.target_oid != SERVER or change.name in self.names
         return change.target_oid == self.target_oid and is_named
 
     def is_of(self, server: ServerIdentity) -> bool:
-        """Return whether its changes were made at this server, or at any."""
+        """Return whether the hold's changes were made on this server; true if the hold is not bound to a server."""
         return self.server is None or self.server.is_same(server)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Missing:
-    """The names of indexes and keys that a table lacks because a rebuild failed, and why: often rows violate a key."""
+    """The names of indexes and keys that a table lacks because a rebuild failed.
+
+    `why` is the reason; often rows violate a key.
+    """
 
     table: str
     names: tuple[str, ...]
@@ -132,8 +139,8 @@ Indexes = Literal["auto", "keep", "rebuild"]
 class Part:
     """An index, key or foreign key in a plan: `what` describes it, `reason` says why it is kept or parked.
 
-    `attached` is the number of indexes or keys of partitions that belong to it. `is_of_partition`: it belongs to one
-    partition only.
+    `attached` is the number of attached indexes or keys of partitions. If `is_of_partition` is true, the index or key
+    belongs to one partition only.
     """
 
     kind: str
@@ -173,12 +180,13 @@ RepairAction = Literal["rebuild", "restore", "finish", "forget", "drop", "wait",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairStep:
-    """What a repair does about one record, and why.
+    """What a repair does with one object, and why.
 
-    rebuild: create the object again. restore: restore its former state. finish: complete what was begun. forget: the
-    object exists already, or its table does not exist any more. wait: a running load rebuilds it. keep: it is meant to
-    stay. refuse: it cannot be restored. `attached` is the number of objects of partitions that belong to it and get the
-    same action. Kind "staging" is a staging table that a failed merge has left.
+    rebuild: create the object again. restore: restore the object's former state. finish: complete a change that was
+    begun. forget: remove the record, because the object exists already, or its table does not exist any more, or the
+    user gave up the object. drop: drop the staging table. wait: a running load rebuilds the object. keep: the change is
+    meant to stay. refuse: the object cannot be restored. `attached` is the number of objects of partitions that are
+    attached to the object and get the same action. Kind "staging" is a staging table that a failed merge has left.
     """
 
     table: str

@@ -1,4 +1,4 @@
-"""Disk space: where tables are stored, and how much a load is expected to need."""
+"""Values of disk space: where tables are stored, and how much space a load is expected to need."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablePlace:
-    """Where a table is stored, how many indexes it has, and the size of the table with them.
+    """Where a table is stored, how many indexes it has, and the size of the table with its indexes.
 
     The numbers are 0 for a table that does not exist yet.
 
     `path` and `wal_path` are directories on the server's machine, None if the role may not read them. `wal_limit_bytes`
-    is max_wal_size.
+    is the setting max_wal_size in bytes.
     """
 
     path: str | None

@@ -11,9 +11,9 @@ class Relation:
 
     `root_oid` is the table that was loaded, `kind` is pg_class.relkind ("p" is a partitioned table, which has no pages
     of its own). `known_pages` is the number of pages at the last VACUUM or ANALYZE, `visible_pages` how many of them
-    VACUUM need not read. `inserted` counts all rows ever inserted, `changes` the rows changed since the last ANALYZE
-    and those inserted since the last VACUUM; both may lack the statistics of sessions that have just ended.
-    `may_vacuum`: this role may VACUUM and ANALYZE it.
+    VACUUM need not read. `inserted` counts all rows ever inserted. `changes` counts the rows changed since the last
+    ANALYZE and the rows inserted since the last VACUUM. Neither count may include sessions that have just ended.
+    `may_vacuum` is true if this role may VACUUM and ANALYZE the table.
     """
 
     root_oid: int
@@ -34,7 +34,7 @@ class Relation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilledTable:
-    """A table into which a load has inserted rows, and how many, those of earlier runs of the load included."""
+    """A table into which a load has inserted rows, and how many, including rows of earlier runs of the load."""
 
     oid: int
     rows: int
@@ -60,7 +60,7 @@ class VacuumPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointDecision:
-    """Whether a CHECKPOINT follows the load, and why. `is_refused`: it was due, but is not possible."""
+    """Whether a CHECKPOINT follows the load, and why. `is_refused` is true if it was due but is not possible."""
 
     is_due: bool
     reason: str

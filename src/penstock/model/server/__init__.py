@@ -1,1 +1,1 @@
-"""A server and its tables, as SQL and AWS describe them."""
+"""Values that describe a server and its tables, as read by SQL and from AWS."""

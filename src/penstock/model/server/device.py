@@ -21,10 +21,11 @@ DeviceKind = Literal["local", "network", "memory", "unknown"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """The device of a directory. `name` is as in /dev, `number` is "major:minor", `disks` are the whole disks below it.
+    """The block device that stores a directory.
 
-    `kind` is unknown for a virtual disk, because a machine cannot know where such a disk's data is stored. `number` is
-    None if there is no block device.
+    `name` is the name in /dev, `number` is "major:minor", and `disks` are the whole disks below the device. `kind` is
+    unknown for a virtual disk, because a machine cannot know where such a disk's data is stored. `number` is None if
+    there is no block device.
     """
 
     name: str

@@ -6,8 +6,9 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-# instance: a DB instance's. writer, reader, custom: a cluster's. proxy, global, shards: RDS Proxy, Aurora's global
-# writer endpoint and Limitless shard groups, whose names do not show which servers they lead to.
+# "instance" is the endpoint of a DB instance; "writer", "reader" and "custom" are endpoints of a cluster; "proxy",
+# "global" and "shards" are RDS Proxy, the global writer endpoint of Aurora, and Limitless shard groups. The names of
+# the last three do not show which servers they lead to.
 EndpointKind = Literal["instance", "writer", "reader", "custom", "proxy", "global", "shards"]
 
 _KIND_OF_PREFIX: dict[str, EndpointKind] = {
@@ -28,12 +29,12 @@ _ENDPOINT = re.compile(
     r"(?:amazonaws\.com(?:\.cn)?|amazonaws\.eu|c2s\.ic\.gov|sc2s\.sgov\.gov|cloud\.adc-e\.uk|csp\.hci\.ic\.gov)"
 )
 
-# Any host name of Amazon RDS, also of kinds that are not known yet: decisions that use it must err on the safe side.
+# Any host name of Amazon RDS, including kinds that are not known yet. Decisions based on it must err on the safe side.
 _RDS = re.compile(
     r".+\.(?:(?P<region>[a-z0-9-]+)\.rds\.amazonaws\.com(?:\.cn)?|rds\.(?P<china>cn-[a-z0-9-]+)\.amazonaws\.com\.cn)"
 )
 
-# The endpoint of an Aurora global database has this in place of a region.
+# The endpoint of an Aurora global database has this word in place of a region.
 _NO_REGION = "global"
 
 

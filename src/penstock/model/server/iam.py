@@ -1,4 +1,4 @@
-"""What IAM database authentication requires: the role, the policy, and a text that explains a refusal. Pure.
+"""What IAM database authentication requires: the role, the policy, and what to check if a token is refused. Pure.
 
 Source: docs.aws.amazon.com/AmazonRDS/latest/UserGuide/UsingWithRDS.IAMDBAuth.html
 """
@@ -14,7 +14,7 @@ _ACCOUNT = "ACCOUNT"
 
 
 def connect_arn(*, host: str, user: str) -> str:
-    """Return the ARN for which a policy must allow rds-db:connect. Words in capitals must be filled in.
+    """Return the ARN for which a policy must allow rds-db:connect. Replace the words in capitals.
 
     >>> connect_arn(host="db1.c9akciq32.eu-west-1.rds.amazonaws.com", user="loader")
     'arn:aws:rds-db:eu-west-1:ACCOUNT:dbuser:DB_RESOURCE_ID/loader'
@@ -27,7 +27,7 @@ def connect_arn(*, host: str, user: str) -> str:
 
 
 def connect_policy(*, host: str, user: str) -> str:
-    """Return the IAM policy, as JSON, that allows its bearer to connect as that user."""
+    """Return the IAM policy, as JSON, that allows an AWS identity to connect as the database user."""
     statement = {
         "Effect": "Allow",
         "Action": "rds-db:connect",
@@ -37,7 +37,7 @@ def connect_policy(*, host: str, user: str) -> str:
 
 
 def grant_rds_iam(user: str) -> str:
-    """Return the statement that makes a role authenticate with tokens.
+    """Return the statement that lets a role log in with IAM tokens.
 
     >>> grant_rds_iam('o"hara')
     'GRANT rds_iam TO "o""hara";'

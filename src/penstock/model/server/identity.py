@@ -1,4 +1,4 @@
-"""Which server this is."""
+"""The identity of a server, by which penstock notices that a connection leads to another server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ServerIdentity:
     resource_id: str | None = None
 
     def is_same(self, other: ServerIdentity) -> bool:
-        """Return whether it is the same server. The address is not compared, because it may differ by route."""
+        """Return whether both are the same server. The address is not compared, because it may differ by route."""
         if self.resource_id is not None or other.resource_id is not None:
             return self.resource_id == other.resource_id
         return (self.system_identifier, self.timeline) == (other.system_identifier, other.timeline)

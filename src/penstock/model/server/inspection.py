@@ -1,6 +1,6 @@
-"""What a server is and may do: everything that SQL shows one role, and the host's facts if it is this machine.
+"""Values that describe a server: what SQL shows to one role, and facts of the host if the server is on this machine.
 
-None means that a fact could not be read; `Inspection.unread` and `Rights` say why. It never means no.
+None means that a fact could not be read; `Inspection.unread` and `Rights` say why. None never means no.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FlavourKind = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flavour:
-    """The product that a server is. `told_by` is the mark that shows it, None for plain PostgreSQL."""
+    """The product that a server is. `told_by` is the evidence that shows it, None for plain PostgreSQL."""
 
     kind: FlavourKind
     name: str
@@ -28,7 +28,7 @@ class Flavour:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manager:
-    """Software that also changes the server's settings, the mark that shows it, and how to change a setting with it."""
+    """Software that also changes the server's settings, the evidence for it, and how to change a setting with it."""
 
     name: str
     told_by: str
@@ -37,7 +37,7 @@ class Manager:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """The row of inspect_marks.sql: something that exists only with one product or manager."""
+    """The row of inspect_marks.sql: an object or setting that exists only with one product or manager."""
 
     kind: str
     name: str
@@ -68,7 +68,8 @@ class Rights:
 class Setting:
     """The row of inspect_settings.sql, with the values of pg_settings.
 
-    `source_file` is None if the role may not see it. `may_alter_system` is only the privilege.
+    `source_file` is None if the role may not see it. `may_alter_system` is only the role's
+    privilege; the setting allow_alter_system is not considered.
     """
 
     name: str
@@ -96,7 +97,11 @@ class Standby:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
-    """The row of inspect_slots.sql. `retained_bytes` is the WAL kept for it, `safe_bytes` how much more can be."""
+    """The row of inspect_slots.sql, a replication slot.
+
+    `retained_bytes` is the amount of WAL that is kept for the slot, `safe_bytes` how much more WAL can be written
+    before the slot may be lost.
+    """
 
     name: str
     kind: str
@@ -134,13 +139,13 @@ class Archiver:
 
     @property
     def is_failing(self) -> bool:
-        """Return whether the last attempt failed."""
+        """Return whether the last attempt to archive a segment failed."""
         return self.last_failed_at_s is not None and self.last_failed_at_s > (self.last_archived_at_s or 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connections:
-    """How many connections are allowed and used. A limit is None if there is none."""
+    """How many connections are allowed and used. A limit is None if the server has no such limit."""
 
     maximum: int
     reserved: int
@@ -184,7 +189,7 @@ class LedgerState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clock:
-    """How far the server's clock is ahead of this host's; `error_s` is half a round trip."""
+    """How far the server's clock is ahead of this host's clock; `error_s` is half a round trip. Both are in seconds."""
 
     ahead_s: float
     error_s: float
@@ -208,7 +213,7 @@ class Unread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Volume:
-    """The file system of some of the server's files; `free_bytes` is what an unprivileged process may use."""
+    """The file system that has some of the server's files; `free_bytes` is what an unprivileged process may use."""
 
     holds: str
     path: str
@@ -219,7 +224,7 @@ class Volume:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostFacts:
-    """The machine of a local server. `volumes` only has the places whose paths could be read."""
+    """Facts of this machine, if the server runs on it. `volumes` lists only file systems whose paths could be read."""
 
     cpu_count: int
     memory_bytes: int
@@ -228,7 +233,10 @@ class HostFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableCosts:
-    """The row of inspect_table.sql: what is done for each row. Partitions' own indexes and triggers are not counted."""
+    """The row of inspect_table.sql: the indexes, triggers and so on that cost time for each row.
+
+    Indexes and triggers that belong to a partition only are not counted.
+    """
 
     indexes: int
     foreign_keys: int
@@ -238,9 +246,9 @@ class TableCosts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableInspection:
-    """A table to load into: its facts, or None if it does not exist, and what a load into it involves.
+    """A table to load into: its facts, or None if it does not exist, and what affects a load into it.
 
-    `refusal` is why COPY cannot load it, with `remedy`.
+    `refusal` is why COPY cannot load the table, None if it can; `remedy` says how to correct that.
     """
 
     asked: TableName
@@ -253,7 +261,7 @@ class TableInspection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Encryption:
-    """Whether a network connection is encrypted; `sslmode` is libpq's."""
+    """Whether a network connection is encrypted; `sslmode` is libpq's parameter."""
 
     is_encrypted: bool
     sslmode: str

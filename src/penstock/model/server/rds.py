@@ -67,9 +67,9 @@ class Storage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalStorageMetrics:
-    """The latest values of CloudWatch's metrics of local storage, by name: bytes, seconds, operations a second.
+    """The latest values of CloudWatch's metrics of local storage, by name, in bytes, seconds or operations per second.
 
-    A metric without a value is missing. `measured_at` is the time of the latest one, ISO 8601.
+    A metric without a value is missing. `measured_at` is the time of the latest value, as ISO 8601.
     """
 
     instance: str
@@ -78,7 +78,7 @@ class LocalStorageMetrics:
 
     @property
     def free_bytes(self) -> int | None:
-        """Return the free bytes, or None if not measured."""
+        """Return the free bytes of local storage, or None if not measured."""
         free = self.values.get("FreeLocalStorage")
         return None if free is None else int(free)
 
@@ -88,7 +88,8 @@ class ParameterGroup:
     """A parameter group and its state on one instance or cluster.
 
     `apply_state` is in-sync, applying, pending-reboot and so on. `users` are the instances of the region that use the
-    group (for a cluster's group, the clusters), including this one; None if they could not be listed.
+    group, including this one. For a cluster's group, they are the clusters. `users` is None if they could not be
+    listed.
     """
 
     name: str
@@ -98,7 +99,7 @@ class ParameterGroup:
 
     @property
     def is_default(self) -> bool:
-        """Return whether it is one of AWS's default groups, whose parameters cannot be changed."""
+        """Return whether the group is one of AWS's default groups, whose parameters cannot be changed."""
         return self.name.startswith("default.")
 
 
@@ -177,7 +178,7 @@ class RdsCluster:
 
     @property
     def is_aurora(self) -> bool:
-        """Return whether it is an Aurora cluster; otherwise it is a Multi-AZ DB cluster."""
+        """Return whether the cluster is an Aurora cluster; otherwise it is a Multi-AZ DB cluster."""
         return self.engine.startswith("aurora")
 
 
@@ -216,11 +217,12 @@ class RdsInstance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RdsDescription:
-    """AWS's description of an endpoint's server.
+    """AWS's description of the server behind an endpoint.
 
-    `instance` is the one that the endpoint leads to; for a cluster's writer endpoint it is the writer. It is None if
-    the cluster has no instance, or if it may not be described. `may_reach` are all instances that the endpoint may lead
-    to, `instance` first. `cluster` is None for an instance without a cluster, and if it may not be described.
+    `instance` is the instance that the endpoint leads to; for a cluster's writer endpoint it is the writer. It is None
+    if the cluster has no instance, or if the instance may not be described. `may_reach` are all instances that the
+    endpoint may lead to, `instance` first. `cluster` is None if the instance is not in a cluster, or if the cluster may
+    not be described.
     """
 
     region: str

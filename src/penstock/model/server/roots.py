@@ -1,4 +1,4 @@
-"""Root certificates that a client trusts, and the files in which they were searched."""
+"""Values of root certificates that a client trusts, and of the files that were searched for them."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ class RootCertificate:
 
     @property
     def is_for_rds(self) -> bool:
-        """Return whether it belongs to an authority of Amazon RDS."""
+        """Return whether the certificate belongs to an authority of Amazon RDS."""
         return self.unit == "Amazon RDS"
 
     @property
     def is_public_amazon(self) -> bool:
-        """Return whether it belongs to one of Amazon's public authorities."""
+        """Return whether the certificate belongs to one of Amazon's public authorities."""
         return self.name.startswith("Amazon Root CA ")
 
     @property
     def is_amazons(self) -> bool:
-        """Return whether it belongs to Amazon, of either kind."""
+        """Return whether the certificate belongs to Amazon: to an authority of RDS or to a public one."""
         return self.is_for_rds or self.is_public_amazon
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RootFile:
-    """A file of certificates. `problem` is why it cannot be read, or None."""
+    """A file of certificates. `problem` is why the file cannot be read, None if it can."""
 
     path: Path
     certificates: tuple[RootCertificate, ...] = ()
@@ -50,7 +50,7 @@ class RootFile:
 class RootSearch:
     """The files that were searched for root certificates, in order, and the one that is used, None if there is none.
 
-    `is_given` is whether the user named the file; then no other is searched.
+    If `is_given` is true, the user named the file, and no other file was searched.
     """
 
     files: tuple[RootFile, ...]
@@ -60,7 +60,7 @@ class RootSearch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerCertificate:
-    """The certificate that a server showed. It has been verified, including the server's name."""
+    """The certificate that a server showed. It has been verified, and so has the server's name in it."""
 
     name: str
     issuer: str

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 class ServerFacts:
     """The facts of a server that a load needs.
 
-    `version_num` is server_version_num (180004). `free_connections` is how many more this role can open. `is_local` is
-    whether the server runs on this machine (Unix socket or a loopback address). `may_checkpoint` is whether the catalog
-    allows this role to run CHECKPOINT. `host` is the address that was connected to, with its port. `is_embedded` is
-    whether it is penstock's own server.
+    `version_num` is server_version_num (180004). `free_connections` is how many more connections this role can open.
+    `is_local` is whether the server runs on this machine (Unix socket or a loopback address). `may_checkpoint` is
+    whether the catalog allows this role to run CHECKPOINT. `host` is the address of the connection, with the port.
+    `is_embedded` is whether the server is penstock's own.
     """
 
     version_num: int
@@ -32,7 +32,7 @@ class ServerFacts:
 
     @property
     def major(self) -> int:
-        """Return the major version: 18 for 180004."""
+        """Return the server's major version: 18 for 180004."""
         return self.version_num // 10_000
 
     @property

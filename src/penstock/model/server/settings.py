@@ -13,10 +13,12 @@ if TYPE_CHECKING:
 
     from penstock.model.server.inspection import Archiver, Flavour, FlavourKind, Manager, Slot
 
-# `server`: for all sessions, under a lease. `session`: only in the sessions of a load, until they end.
+# `server`: the value is changed for all sessions, under a lease. `session`: only in the sessions of a load, until they
+# end.
 Scope = Literal["server", "session"]
 
-# What changes a server's settings: ALTER SYSTEM, a parameter group of Amazon RDS, or nothing that penstock can use.
+# How a server's settings can be changed: by ALTER SYSTEM, in a parameter group of Amazon RDS, or not at all by
+# penstock.
 Backend = Literal["alter-system", "parameter-group", "none"]
 
 
@@ -25,7 +27,7 @@ class SettingState:
     """The row of settings_state.sql: one setting as in pg_settings; `value` is in `unit`.
 
     `source_file` is None if the role may not see it, and for values that come from no file. `may_alter_system` is only
-    the privilege.
+    the role's privilege; the setting allow_alter_system is not considered.
     """
 
     name: str
@@ -40,10 +42,10 @@ class SettingState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileValue:
-    """One value of a profile, with the reason and its source.
+    """One setting of a profile: the value, with the reason for it and the source.
 
-    `least` is the value. If `goes_by_wal`, the value follows from the expected WAL and is at least `least`. `flavours`
-    are the products to which it applies.
+    `least` is the value. If `goes_by_wal` is true, the value depends on the expected WAL, and `least` is the minimum.
+    The value is set only on the products in `flavours`.
     """
 
     name: str
@@ -58,7 +60,7 @@ class ProfileValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """Values that belong together, and what they cost."""
+    """A profile: settings that are changed together, and what that costs."""
 
     name: str
     summary: str
@@ -68,9 +70,10 @@ class Profile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingsRights:
-    """The row of settings_rights.sql: which of the rights for a lease by ALTER SYSTEM the role has.
+    """The row of settings_rights.sql: which rights the role has that a lease by ALTER SYSTEM needs.
 
-    `allows_alter_system` is the server's setting allow_alter_system (PostgreSQL 17), and true on older servers.
+    `allows_alter_system` is the server's setting allow_alter_system (PostgreSQL 17 and later), and true on older
+    servers.
     """
 
     user: str
@@ -86,8 +89,8 @@ class SettingsRights:
 class AttachedGroup:
     """The parameter group that sets the parameters of an instance of Amazon RDS, or of a Multi-AZ DB cluster.
 
-    `identifier` and `resource_id` are the instance's or the cluster's. `users` are all that use the group, and
-    `free_bytes` is the free storage; each is None if it is not known.
+    `identifier` and `resource_id` are those of the instance or cluster. `users` are all instances or clusters that use
+    the group. `free_bytes` is the free storage. Each of these two is None if it is not known.
     """
 
     name: str
@@ -104,10 +107,11 @@ class AttachedGroup:
 class SettingsFacts:
     """The facts that are read before settings are changed.
 
-    `settings` are the states before any lease. `held` are the settings that live leases have changed: the number and
-    the reason of the lease, by name. `expected_wal_bytes` and `wal_free_bytes` (on the WAL's volume) are None
-    if they are not known. `archiver` is None if there is nothing to report. `group` is AWS's description for a server
-    of Amazon RDS. `may_share_group` is whether other servers that use the group may be changed too.
+    `settings` are the states before any lease. `held` has, by name, each setting that a live lease has changed: the
+    value that the lease wants, and the reason of the lease. `expected_wal_bytes` and `wal_free_bytes` (on the WAL's
+    volume) are None if they are not known. `archiver` is None if there is nothing to report. `group` is AWS's
+    description of the parameter group of an Amazon RDS server. `may_share_group` is whether settings may be changed in
+    a group that other servers use too.
     """
 
     version_num: int
@@ -153,8 +157,8 @@ class SettingSkip:
 class SettingsDecision:
     """What a profile changes on one server: decided by a pure function, shown by --plan, and carried out unchanged.
 
-    `obstacle` is why no setting of the server can be changed, with `remedy`; `changes` are then those that would be
-    made.
+    `obstacle` is why no setting of the server can be changed, None if settings can be changed; `remedy` says how to
+    correct that. With an obstacle, `changes` are those that would be made without it.
     """
 
     profile: str
@@ -197,7 +201,7 @@ class LeaseReport:
 class LeasedSetting:
     """The values of one setting that a load changed, as SHOW prints them: `before`, `during` and `after` the load.
 
-    `note` is why it does not have its old value, None if it has.
+    `note` is why the setting does not have its old value after the load, None if it has.
     """
 
     name: str

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableName:
-    """A table's name; `schema` is None if search_path determines it."""
+    """A table's name. If `schema` is None, search_path determines the schema."""
 
     schema: str | None
     name: str
@@ -18,10 +18,11 @@ class TableName:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One column.
+    """One column of a table.
 
-    `identity` is '' or 'a' (always) or 'd' (by default). `sequence` is the qualified name of the sequence that it owns.
-    `number`, `type_oid` and `type_modifier` are pg_attribute's attnum, atttypid and atttypmod.
+    `identity` is '' (no identity column), 'a' (always) or 'd' (by default). `sequence` is the qualified name of the
+    sequence that the column owns. `number`, `type_oid` and `type_modifier` are pg_attribute's attnum, atttypid and
+    atttypmod.
     """
 
     name: str
@@ -65,7 +66,7 @@ class TableFacts:
     has_indexes: bool = False
 
     def column(self, name: str) -> Column | None:
-        """Return the column of that exact name, or None."""
+        """Return the column with exactly this name, or None."""
         return next((column for column in self.columns if column.name == name), None)
 
 

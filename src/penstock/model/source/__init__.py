@@ -1,1 +1,1 @@
-"""Sources, their blocks of records, and their dialects."""
+"""Values of sources: the objects to load, blocks of records, and dialects."""

@@ -1,4 +1,4 @@
-"""A block of whole records, and the COPY command that it can be sent in."""
+"""Values of a block of whole records, and of the COPY command that can send it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Literal
 
 LineEnd = Literal["lf", "crlf", "cr"]
 
-# Part of a buffer: (buffer, start, end). A block is a list of them, so that joining two buffers copies no bytes.
+# A part of a buffer: (buffer, start, end). A block is a list of such parts, so that no bytes are copied if a block
+# spans two buffers.
 Segment = tuple[bytes, int, int]
 
 
@@ -15,12 +16,13 @@ Segment = tuple[bytes, int, int]
 class Block:
     r"""Whole records of one object.
 
-    `start` and `end` are the byte range in the decompressed object; `first_line` counts from 1. `lines` is the number
-    of physical lines, `server_lines` how far the server's line counter advances. `stray_backslashes` (tsv) is the
-    number of backslashes outside `\N` fields, which must be doubled in COPY text. `is_unended`: the last record has no
-    line end, so nothing may follow it in the same COPY. `is_first` and `is_last`: the block has the object's first or
-    last record; an object without records is one block without segments, for which both are true. `fault` is why the
-    block's only record is rejected without being sent.
+    `start` and `end` are the byte range in the decompressed object. `first_line` counts from 1. `lines` is the number
+    of physical lines. `server_lines` is by how much the server's line counter advances when the block is sent.
+    `stray_backslashes` (tsv) is the number of backslashes outside `\N` fields, which must be doubled in COPY text. If
+    `is_unended` is true, the last record has no line end, so nothing may follow it in the same COPY. `is_first` and
+    `is_last` are true if the block has the object's first or last record; an object without records is one block
+    without segments, for which both are true. `fault` is why the block's only record is rejected without being sent,
+    None if it is sent.
     """
 
     segments: tuple[Segment, ...]
@@ -40,7 +42,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopySpec:
-    """Table, columns and options of a COPY command: blocks with equal ones may be sent in the same command.
+    """The table, columns and options of a COPY command. Blocks with equal values may be sent in the same command.
 
     `columns` is the COPY column list; `encoding` is PostgreSQL's name of the payload's encoding. `quote` and `escape`
     are None for text. `force_null` are the columns whose quoted fields may be null.

@@ -1,4 +1,4 @@
-"""How a file writes records, fields and nulls, in the terms of COPY; and the warnings about files."""
+"""The dialect of a file (how it writes records, fields and nulls, in COPY's terms), and the warnings about files."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class DialectOptions:
         return self.delimiter is None and self.format in (None, "csv")
 
 
-# The code of a warning, which stays the same between releases: docs/reference/warnings.md explains each.
+# The codes of warnings, which stay the same between releases. docs/reference/warnings.md explains each of them.
 WarningCode = Literal[
     "backslash-escape",
     "backslash-kept",
@@ -131,7 +131,10 @@ WarningCode = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """A warning: what, where, and what to do. `line` and `column` count from 1; `column` is the number of a field."""
+    """A warning: what was found, where, and what to do.
+
+    `line` and `column` count from 1; `column` is the number of a field.
+    """
 
     code: WarningCode
     message: str

@@ -1,4 +1,4 @@
-"""The objects that sources consist of, and how S3 buckets are reached."""
+"""Values of the objects that sources consist of, and of how S3 buckets are reached."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class SourceObject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3Route:
-    """How a bucket is reached: `endpoint` is the configured URL, None for AWS's own endpoint of the region."""
+    """How a bucket is reached. `endpoint` is the configured URL, None for AWS's own endpoint of the region."""
 
     bucket: str
     region: str

@@ -1,1 +1,1 @@
-"""Values about temporary work that rooms pass to each other."""
+"""Values of temporary work (sorts, hashes, temporary tables) that packages of penstock pass to each other."""

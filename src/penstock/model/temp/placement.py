@@ -1,4 +1,4 @@
-"""A temp place: a tablespace for temporary work, and the scope whose temp_tablespaces names it. Pure."""
+"""A temp place: a tablespace for temporary work, and the scope in which temp_tablespaces names it. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ScopeKind = Literal["server", "database", "role"]
 
 SETTING = "temp_tablespaces"
 
-# The tablespace of temporary work if temp_tablespaces is not set, unless the database has another default tablespace.
+# The tablespace of temporary work if temp_tablespaces is not set and the database has no default tablespace of its own.
 DEFAULT_TABLESPACE = "pg_default"
 TABLESPACE = "penstock_temp"
 
@@ -22,7 +22,7 @@ _LIST_ITEM = re.compile(r'\s*(?:"((?:[^"]|"")*)"|([^",\s]+))\s*(?:,(?=.)|$)', re
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """For what temp_tablespaces is set: for the whole server (`name` is None), a database or a role."""
+    """The scope for which temp_tablespaces is set: the whole server (`name` is None), a database or a role."""
 
     kind: ScopeKind
     name: str | None = None
@@ -35,10 +35,10 @@ class Scope:
 class Placement:
     """The record of a temp place, which is written before anything is created.
 
-    `prior` are the tablespaces that the setting named before, None if the scope had no setting of its own. `granted`
-    are the roles that may use the tablespace, empty if every role may. `shares_disk`: when the place was created, its
-    directory was on the disk of the data directory.
-    `is_placed`: it was completed, and is not being removed. Otherwise penstock repair undoes it.
+    `prior` are the tablespaces that temp_tablespaces named before, None if the scope had no value of its own. `granted`
+    are the roles that may use the tablespace, empty if every role may. `shares_disk` is true if, when the place was
+    created, its directory was on the disk of the data directory. `is_placed` is true if the place was completed and is
+    not being removed. Otherwise penstock repair undoes it.
     """
 
     location: str
@@ -50,7 +50,7 @@ class Placement:
     shares_disk: bool = False
 
     def is_same_as(self, other: Placement) -> bool:
-        """Whether both have the same location, scope and roles."""
+        """Whether both temp places have the same location, scope and roles."""
         return (self.location, self.scope, self.granted) == (other.location, other.scope, other.granted)
 
 
@@ -64,7 +64,7 @@ class Occupant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """What is wrong with a temp place, and what corrects it."""
+    """What is wrong with a temp place, and how to correct it."""
 
     what: str
     remedy: str
@@ -72,7 +72,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaceReport:
-    """A placement with the statements that were run for it or would be; `left` is what was not undone, and why."""
+    """A temp place with the statements that were or would be run for it; `left` is what was not undone, and why."""
 
     placement: Placement
     statements: tuple[str, ...]
@@ -81,7 +81,7 @@ class PlaceReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckReport:
-    """A placement with its problems, and what was corrected; `free_bytes` is None if it cannot be known."""
+    """A temp place with its problems, and what was corrected; `free_bytes` is None if it cannot be known."""
 
     placement: Placement
     problems: tuple[Problem, ...]
@@ -90,7 +90,7 @@ class CheckReport:
 
 
 def parse_scope(text: str) -> Scope:
-    """Return the scope that the value of --scope means. Raises UsageError.
+    """Return the scope that a value of --scope names. Raises UsageError.
 
     >>> parse_scope("role:reports")
     Scope(kind='role', name='reports')
@@ -130,5 +130,5 @@ def parse_setting(text: str) -> tuple[str, ...]:
 
 
 def spell_setting(names: tuple[str, ...] | None) -> str:
-    """Return the text that shows a setting's value."""
+    """Return the value of temp_tablespaces as text to show."""
     return "not set" if names is None else ", ".join(map(quote_name, names)) or "empty"

@@ -1,4 +1,4 @@
-"""A replay: a statement run by several sessions at once, with temporary work in one tablespace, then another. Pure."""
+"""A replay: sessions run a statement with temporary work first in one tablespace, then in another. Pure."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Spill:
 class Run:
     """One statement run by all sessions at once, from the start of the first session to the end of the last.
 
-    Bytes and workers are summed over all sessions; `local_bytes` are those of temporary tables; `spills` are those of
-    one session. `device` is what the tablespace's device did meanwhile, None if that cannot be seen. `is_elsewhere`:
-    the tablespace was full, and PostgreSQL used the other one.
+    Bytes and workers are summed over all sessions. `local_bytes` are the bytes of temporary tables. `spills` are those
+    of one session. `device` has the rates of the tablespace's device during the run, None if they are not visible. If
+    `is_elsewhere` is true, the tablespace was full, and PostgreSQL used the other one.
     """
 
     elapsed_s: float
@@ -50,7 +50,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """The cheapest remedy, tried once in the first tablespace: so much work_mem that less or nothing spills."""
+    """One run of the cheapest remedy in the first tablespace: with so much work_mem that less or nothing spills."""
 
     work_mem_bytes: int
     elapsed_s: float
@@ -61,7 +61,7 @@ class Trial:
 class Comparison:
     """A statement with one number of sessions: its runs in both tablespaces in their order, and the verdict.
 
-    `began_with` is the tablespace, 1 or 2, in which each round began.
+    `began_with` has, for each round, the tablespace (1 or 2) in which the round began.
     """
 
     number: int
@@ -85,12 +85,12 @@ class Comparison:
 
     @property
     def speed_up(self) -> float:
-        """Return how many times as fast the second tablespace is."""
+        """Return how many times as fast the second tablespace is as the first."""
         return self.first_s / self.second_s
 
     @property
     def chance(self) -> float:
-        """Return how likely all runs of one place are faster than all of the other if the places are equal.
+        """If both tablespaces are equal, return how likely it is that all runs of one are faster than all of the other.
 
         >>> runs = (Run(elapsed_s=1.0, session_s=(), written_bytes=0, read_bytes=0, local_bytes=0, workers_planned=0,
         ...     workers_launched=0),) * 5
@@ -137,16 +137,16 @@ class StatementTotals:
 
     @property
     def speed_up(self) -> float:
-        """Return how many times as fast a call is on the second server; 0 if it took no time there."""
+        """Return how many times as fast a call is on the second server as on the first; 0 if it took no time there."""
         return (self.first_ms / self.first_calls) / (self.second_ms / self.second_calls) if self.second_ms else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayResult:
-    """All comparisons of a replay; places are tablespaces. `totals` compares two servers, the longest time first.
+    """All comparisons of a replay; places are tablespaces.
 
-    `seed` draws the order of the places in each round. `shared_device` is the device of both places; None if they are
-    on two devices, or if that cannot be seen.
+    `totals` compares two servers, the longest time first. `seed` draws the order of the places in each round.
+    `shared_device` is the device of both places; None if they are on two devices, or if the devices are not visible.
     """
 
     first_place: str

@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from penstock.model.server.device import DeviceCounters, DeviceRates
     from penstock.model.server.rds import LocalStorageMetrics
 
-# As pg_current_logfile names them.
+# The formats of the server's log, as pg_current_logfile names them.
 LogFormat = Literal["jsonlog", "csvlog", "stderr"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UseCase:
-    """What a statement uses temporary files for, by its plan; `remedy` is the cheapest remedy."""
+    """What a statement uses temporary files for, according to its plan; `remedy` is the cheapest remedy."""
 
     names: tuple[str, ...]
     remedy: str
@@ -35,7 +35,7 @@ class SettingRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """Whose temporary work goes to which tablespaces; `ignored` are names that PostgreSQL skips silently, and why."""
+    """The tablespaces of one scope's temporary work; `ignored` are names that PostgreSQL skips silently, and why."""
 
     whose: str
     tablespaces: tuple[str, ...]
@@ -44,7 +44,10 @@ class Route:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceNow:
-    """The device of a tablespace now: `kind` is its kind, or that it also holds the data; `counters` are its totals."""
+    """The device of a tablespace now.
+
+    `kind` is the kind of device, or says that the device also holds the data. `counters` are the device's totals.
+    """
 
     tablespace: str
     device: str
@@ -70,10 +73,10 @@ class DeviceUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatementUse:
-    """A statement of pg_stat_statements: `temp_` counts spills, `local_` temporary tables, both in bytes.
+    """A statement of pg_stat_statements. Fields `temp_` count spills, `local_` temporary tables, both in bytes.
 
-    Times are in milliseconds; None if the extension's version does not count them. `is_top`: it is not called by
-    another statement; None before version 1.9 of the extension. `unplanned` is why it has no `use_case`.
+    Times are in milliseconds, None if the extension's version does not count them. `is_top` is true if no other
+    statement calls the statement; None before version 1.9 of the extension. `unplanned` is why `use_case` is missing.
     """
 
     database: str | None

@@ -116,7 +116,7 @@ def _describe_check(check: Check) -> str:
 
 
 def parse_shapes(text: str, known: Sequence[Shape]) -> tuple[Shape, ...]:
-    """Return the known topologies that a list names, in the order of `known`. Raises UsageError."""
+    """Return the known topologies that a comma-separated list names, in the order of `known`. Raises UsageError."""
     names = [name.strip() for name in text.split(",")]
     for name in names:
         if name not in known:

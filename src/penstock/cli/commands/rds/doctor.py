@@ -1,4 +1,4 @@
-"""AWS's description of a server in a few lines, for the screen of doctor. Pure."""
+"""Describes AWS's facts about a server in a few lines, for the screen of doctor. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`penstock temp place`, `check` and `remove`: a place for temporary work."""
+"""`penstock temp place`, `check` and `remove`: create, check and undo a place for temporary work."""
 
 from __future__ import annotations
 

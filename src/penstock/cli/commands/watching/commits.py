@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False)
 
-# The interval of the published experiment. A short one is needed because a commit takes milliseconds.
+# The sampling interval of the published experiment. A commit takes milliseconds, so a longer interval would show too
+# little.
 _INTERVAL_S = 0.1
 # The number of rows for which the JSON estimates the time.
 _ROWS = 1_000_000
@@ -84,7 +85,7 @@ def commits(
             try:
                 probed = probe_commits(factory)
             except PenstockError as error:
-                # The report of the samples is printed anyway.
+                # The report of the samples taken so far is printed anyway.
                 write_message(f"commits were not measured: {error.message}")
         probed_s = None if probed is None else probed.commit_s
         report = report_commits(samples, settings=header.settings, probed_s=probed_s)

@@ -1,4 +1,4 @@
-"""`penstock diagnose`: shows what limits the workload of a recording. The diagnose room finds it out."""
+"""`penstock diagnose`: shows what limits the workload of a recording. The package penstock.diagnose analyses it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CANNOT_TELL = (
     "Cannot tell what limits the server: other roles' sessions are hidden from this role.",
     "What follows is of its own sessions alone. As a superuser: GRANT pg_read_all_stats TO the role, and record again.",
 )
-# How many diagnoses fit one screen; the JSON has all.
+# How many diagnoses fit one screen. --json prints all of them.
 _SHOWN = 3
 
 

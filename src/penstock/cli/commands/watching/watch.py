@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False)
 
-# A tick costs the server about 2 ms of CPU. With a shorter interval that would be visible in the samples.
+# Taking a sample costs the server about 2 ms of CPU. With a shorter interval, the samples would show this cost.
 _LEAST_INTERVAL_S = 0.05
-# A day: threads cannot wait for an unlimited time, and a longer interval is of no use.
+# One day. Threads cannot wait for an unlimited time, and a longer interval is of no use.
 _LARGEST_INTERVAL_S = 86_400.0
 Interval = Annotated[
     str,

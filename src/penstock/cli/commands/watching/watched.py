@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from penstock.model.recording import RecordingHeader, Sample
     from penstock.observe import Sampler
 
-# The screen shows averages over this time, or over this many samples if that is longer.
+# The screen shows averages over this time. If that is shorter than the time of this many samples, it shows averages
+# over these samples.
 WINDOW_S = 10.0
 _WINDOW_SAMPLES = 5
-# How long the command waits for the last sample.
+# After the end of a watch, the command waits so long for the last sample.
 _LAST_SAMPLE_S = 5.0
 
 
@@ -63,8 +64,8 @@ def sample_while(
 ) -> None:
     """Sample in a separate thread and pass each sample to `keep`, while `show` runs.
 
-    Both end at Ctrl-C, SIGTERM, `stop`, or after `for_s` seconds; a server that does not answer does not delay the end.
-    Raises the errors of sampling and of `keep`.
+    Sampling and `show` end at Ctrl-C, at SIGTERM, when `stop` is set, or after `for_s` seconds. A server that does not
+    answer does not delay the end. Raises the errors of sampling and of `keep`.
     """
     # A daemon thread, so that the process can exit while the server does not answer.
     sampling = threading.Thread(target=_sample, args=(sampler, watched, keep, for_s), name="sampling", daemon=True)

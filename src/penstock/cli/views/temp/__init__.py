@@ -1,1 +1,1 @@
-"""The text and the objects that the commands of penstock temp print."""
+"""Renders the results of the commands of `penstock temp` as text and as objects for --json."""

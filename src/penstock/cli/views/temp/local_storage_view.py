@@ -1,4 +1,4 @@
-"""CloudWatch's metrics of an instance's local storage, on one line. Pure."""
+"""Describes CloudWatch's metrics of an instance's local storage on one line. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def describe_local_storage(values: Mapping[str, float]) -> str:
-    """Return reads, writes, their latencies and free space, as far as CloudWatch has them; empty if it has none."""
+    """Return reads, writes, latencies and free space of local storage on one line; empty without metrics."""
     parts = []
     for what in ("Read", "Write"):
         iops, latency_s = values.get(f"{what}IOPSLocalStorage"), values.get(f"{what}LatencyLocalStorage")

@@ -1,4 +1,4 @@
-"""The temp place as text and as objects for --json. Pure."""
+"""Renders the temp place as text and as objects for --json. Pure."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def describe_plan(report: PlaceReport) -> list[str]:
 
 
 def describe_placed(report: PlaceReport) -> list[str]:
-    """Return what was placed."""
+    """Return lines that describe the temp place that was created."""
     return [f"placed {_name(report.placement)}: a sort that spilled and a temporary table were found there"]
 
 
 def describe_removed(report: PlaceReport) -> list[str]:
-    """Return what was removed."""
+    """Return lines that say what was removed of a temp place, and what was left."""
     return [f"temporary work of {report.placement.scope} is no longer placed in {report.placement.location}"]
 
 

@@ -1,4 +1,4 @@
-"""The result of a replay, as text and as JSON. Pure."""
+"""Renders the result of a replay as text and as an object for --json. Pure."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _describe_statement(number: int, found: Sequence[Comparison], result: Replay
 
 
 def _describe_chance(result: ReplayResult) -> list[str]:
-    """Return how likely a difference arises between equal places, by the comparison with fewest rounds."""
+    """Return how likely a verdict arises by chance if both places are equal: the largest chance of all comparisons."""
     found = [each.chance for each in result.comparisons if each.verdict in {"faster", "slower"}]
     if not found:
         return []

@@ -1,4 +1,4 @@
-"""Temporary work as text and as an object for --json. Pure."""
+"""Renders temporary work of a server as text and as an object for --json. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _QUERY_WIDTH = 76
 _WIDTH = 100
 
-# Queries wait for a device that is busy for at least this share of the time.
+# If a device is busy for at least this share of the time, queries wait for it.
 _BUSY = 0.8
 
 
@@ -76,7 +76,7 @@ def _size(size_bytes: int | None) -> str:
 
 
 def _describe_log(report: UsageReport) -> list[str]:
-    """Return the temporary files that the end of the server's log lists, whatever their time."""
+    """Return lines about the temporary files that the end of the server's log lists, whatever time the log covers."""
     if report.log_path is None:
         return []
     rows = [
@@ -119,7 +119,10 @@ def _describe_devices(report: UsageReport) -> list[str]:
 
 
 def _describe_gain(report: UsageReport) -> list[str]:
-    """Return whether another disk may gain anything: little if this one is not busy, since files stay in the cache."""
+    """Return whether temporary work may gain from another disk.
+
+    It gains little if the present disk is not busy, because temporary files then stay in the cache.
+    """
     tablespaces = report.routes[0].tablespaces if report.routes else ()
     busy = [None if use.rates is None else use.rates.busy for use in report.devices if use.tablespace in tablespaces]
     seen_busy = [share for share in busy if share is not None]
@@ -151,7 +154,7 @@ def _describe_statement(number: int, use: StatementUse) -> list[str]:
 
 
 def usage_object(report: UsageReport) -> dict[str, object]:
-    """Return what --json prints of temporary work; CloudWatch's metrics of local storage are among the devices."""
+    """Return what --json prints of temporary work. Each device has its rates also as CloudWatch's metrics."""
     devices = [
         {
             **asdict(use),
