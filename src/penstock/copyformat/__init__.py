@@ -1,6 +1,6 @@
-"""Block → COPY payload: which COPY command suits a dialect, and what must be rewritten for it.
+"""Turns blocks into COPY payloads: chooses the COPY command for a dialect, and rewrites what the command cannot read.
 
-Pure: bytes and values in, bytes and values out.
+Pure: the room does no I/O.
 """
 
 from penstock.copyformat.encoder import Encoder, make_encoder

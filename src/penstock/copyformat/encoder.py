@@ -1,4 +1,4 @@
-r"""The COPY command that suits a file's dialect, and the payload of each block for it.
+r"""Chooses the COPY command for a file's dialect, and turns each block into a payload of this command.
 
 COPY has no option for tsv (no quoting, no escapes). tsv is sent as COPY text with its backslashes doubled; a block in
 which every backslash belongs to a `\N` field is sent unchanged. csv and text are sent unchanged, unless fields are left
@@ -40,7 +40,11 @@ class Encoder:
     positions: int | None = None
 
     def encode(self, block: Block) -> Sequence[bytes | memoryview]:
-        """Return the payload's parts in order. Raises penstock._native.RecordError, whose position is in the block."""
+        """Return the payload's parts in order.
+
+        Raises penstock._native.RecordError if a record cannot be rewritten. The error's position is relative to the
+        block.
+        """
         if self.is_untouched(block):
             return [
                 buffer if start == 0 and end == len(buffer) else memoryview(buffer)[start:end]
@@ -60,7 +64,7 @@ class Encoder:
         return block.fault is None and self.rewriter.fits_any(block.segments, block.line_end)
 
     def is_untouched(self, block: Block) -> bool:
-        """Return whether the payload is the block's own bytes, so that its last record may lack a line end."""
+        """Return whether the payload is the block's own bytes. If so, its last record may lack a line end."""
         return self.passes_all or (self._only_doubles(block) and not block.stray_backslashes)
 
     def _only_doubles(self, block: Block) -> bool:
@@ -68,7 +72,7 @@ class Encoder:
         return self.passes_plain and block.line_end == "lf"
 
 
-# PostgreSQL encodings whose Python name differs; Python knows the others by PostgreSQL's name.
+# PostgreSQL's encodings that have another name in Python. Python knows the others by PostgreSQL's name.
 # Source: postgresql.org/docs/current/multibyte.html, docs.python.org/3/library/codecs.html
 _CODECS = {
     "SQL_ASCII": "utf-8",
@@ -83,7 +87,8 @@ _CODECS = {
     "LATIN9": "iso8859-15",
     "LATIN10": "iso8859-16",
     "EUC_CN": "gb2312",
-    # Python's codecs decode some codes to other characters than the server does, so only ASCII is written in them.
+    # For these encodings, Python's codecs decode some codes to other characters than the server does, so only ASCII
+    # characters are written.
     "EUC_JIS_2004": "ascii",
     "EUC_JP": "ascii",
 }
@@ -117,8 +122,9 @@ def make_encoder(
 ) -> Encoder:
     """Return the encoder for one object; `encoding` is the payload's encoding. Raises UsageError.
 
-    With `positions`, the object's number, every record carries its position in SENT_COLUMNS after its own columns. With
-    `checks_width`, all records are rewritten, and a record with another number of fields than expected is refused.
+    `positions` is the object's number, or None. If it is given, the object's number and the block's offset are added
+    to every record as SENT_COLUMNS, after the record's own columns. With `checks_width`, all records are rewritten, and
+    a record with another number of fields than expected is refused.
     """
     is_reshaped = column_map.keep is not None or bool(column_map.constants) or column_map.ends_empty
     is_reshaped = is_reshaped or positions is not None or checks_width
@@ -164,6 +170,6 @@ def make_encoder(
 
 
 def _forced_columns(dialect: Dialect, column_map: ColumnMap) -> tuple[str, ...]:
-    """Return the columns from the file whose quoted fields may be null. Constants are never converted to null."""
+    """Return the columns from the file in which quoted fields may be null. Constants are never converted to null."""
     fed = column_map.columns[: len(column_map.columns) - len(column_map.constants)]
     return fed if "*" in dialect.force_null else tuple(name for name in fed if name in dialect.force_null)

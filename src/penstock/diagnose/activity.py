@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 # The name for active sessions without a wait event. A backend that waits for a processor looks the same.
 CPU = "CPU"
 
-# The weight of each sample while no time has passed.
+# The weight of a sample whose interval is 0.
 _NO_TIME_S = 1e-9
 
-# Further names than this are counted as one, since statements with literals are all different.
+# After this many different names, all other names are counted together as "(others)". Statements that contain literals
+# are all different and would fill the memory.
 _MOST_NAMES = 10_000
 _OTHERS = "(others)"
 
@@ -43,7 +44,7 @@ class Moment(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A part of the activity: active sessions on average, and their share of all, 0 to 1."""
+    """A part of the activity: the average number of its active sessions, and its share of all active time, 0 to 1."""
 
     name: str
     sessions: float
@@ -52,7 +53,11 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activity:
-    """The average number of active sessions and their parts, largest first; `samples` is how often one was seen."""
+    """The average number of active sessions, in total and by wait class, wait, application and statement.
+
+    The parts are ordered by size, largest first. `samples` is the number of moments: a session that is active in three
+    samples counts three times.
+    """
 
     elapsed_s: float
     samples: int
@@ -64,7 +69,7 @@ class Activity:
 
 
 class Shares:
-    """Seconds by name, ignoring case."""
+    """Sums of seconds by name. Names that differ only in case are counted as one."""
 
     def __init__(self) -> None:
         self._seconds: dict[object, float] = {}
@@ -81,7 +86,7 @@ class Shares:
         self._seconds[key] += seconds
 
     def join(self, other: Shares) -> None:
-        """Add all of another one."""
+        """Add all seconds of `other`."""
         for key, seconds in other._seconds.items():
             self.add(other._names[key], seconds, key=key)
 
@@ -96,7 +101,7 @@ class Shares:
 
 
 class Ticks:
-    """The number of moments at each tick, and their total time."""
+    """Counts moments at each tick, and sums the time that they stand for."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -113,7 +118,7 @@ class Ticks:
         self.by_tick[moment.tick] += 1
 
     def join(self, other: Ticks) -> None:
-        """Add all of another one."""
+        """Add all moments of `other`."""
         self.count += other.count
         self.seconds += other.seconds
         self.by_tick.extend([0] * (len(other.by_tick) - len(self.by_tick)))
@@ -136,7 +141,7 @@ class Tally(Ticks):
         add_statement(self.statements, moment.session, moment.weight_s)
 
     def join(self, other: Ticks) -> None:
-        """Add all of another one."""
+        """Add all moments of `other`."""
         super().join(other)
         if isinstance(other, Tally):
             self.applications.join(other.applications)
@@ -175,12 +180,15 @@ class ActivityMeter:
 
 
 def is_active(session: SessionSample) -> bool:
-    """Return whether a backend is active for a client; a walsender is always shown as active, and does not count."""
+    """Return whether a backend is active for a client.
+
+    A walsender does not count, because its state is always active.
+    """
     return session.state in {"active", "fastpath function call"} and session.backend_type != "walsender"
 
 
 def measure_activity(samples: Iterable[Sample]) -> Activity:
-    """Return the average active sessions of a run of samples and their parts."""
+    """Return the average number of active sessions in a run of samples, and the parts of this activity."""
     meter = ActivityMeter()
     for tick, sample in enumerate(samples):
         meter.see(sample, find_moments(sample, tick))
@@ -215,7 +223,7 @@ def spell_wait(session: SessionSample) -> str:
 
 @lru_cache(maxsize=1024)
 def _spell(kind: str | None, event: str | None) -> tuple[str, str]:
-    """Return a wait event's name, also in lower case."""
+    """Return a wait event's name twice: as PostgreSQL spells it, and in lower case."""
     name = CPU if kind is None else f"{kind}:{event}"
     return name, name.lower()
 
@@ -226,7 +234,7 @@ def name_application(session: SessionSample) -> str:
 
 
 def name_statement(session: SessionSample) -> str:
-    """Return a statement on one line, or its id if its text is hidden."""
+    """Return a session's statement on one line, or its query id if the text is hidden."""
     return _join_lines(session.query or f"(query {session.query_id or 'hidden'})")
 
 

@@ -3,9 +3,9 @@
 A transaction of n rows takes n times the time of a row, plus the time of one commit, which flushes its WAL. The time of
 the whole transaction is known from the number of commits. The rows' part is the time that the backend does not wait for
 the commit: according to the samples, and to its processor time if the server is on this machine. With few processors
-the samples show waits too often, because the sampler gets a processor when the workload sleeps. A probe that has
-measured a small commit is used instead of both, unless it is most of the whole: then the rest would be mainly the
-probe's error.
+the samples show waits too often, because the sampler gets a processor when the workload sleeps. If a probe has measured
+the time of a small commit, that time is used instead of both. The exception is a commit that takes most of the whole
+transaction: the remaining time would then be mainly the probe's error.
 
 The prediction has two errors. What a commit costs the backend besides its wait is counted as time of the rows: if
 commits of one row each were measured, larger batches are in fact faster than predicted. Long transactions also wait for
@@ -40,20 +40,23 @@ ENOUGH_SHARE = 0.01
 # Fewer samples of active sessions are not enough to conclude anything.
 LEAST_SAMPLES = 20
 
-# The commits of a probe differ by about a fifth from those of the workload beside it.
+# Use a probe's commit time only if the whole transaction takes more than this many times as long. The commit times of
+# the probe and of the workload beside it differ by about a fifth.
 _CLEARLY_MORE = 1.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committer:
-    """An application that writes: its average number of sessions in transactions, and what these did.
+    """An application that writes. `sessions` is the average number of its sessions in transactions.
 
-    `waiting` is the share of their samples that waited for commits, `statements` are the statements that waited.
-    `row_s` and `commit_s` are the seconds that a row and a commit take; they and `rows_per_commit` are None if there
-    were too few samples. If no other application writes, all rows of the server are counted; else the rows of the
-    statements in which the application waits for commits, or None. `rows_by` says which. Commits that are not counted
-    by statement are divided among the applications by the time that each waits for commits; if sessions are hidden,
-    they are not attributed.
+    `waiting` is the share of these sessions' time in which they wait for commits; `statements` are the statements that
+    wait. `row_s` and `commit_s` are the seconds that a row and a commit take. They are None, like `rows_per_commit`, if
+    there are too few samples.
+
+    `rows_by` says how rows are counted. If no other application writes, all rows of the server are counted. Otherwise
+    the rows of the statements in which this application waits for commits are counted, if they are known. If commits
+    are not counted by statement, the server's commits are divided among the applications in proportion to the time
+    that each waits for commits. If sessions are hidden, commits are not attributed to applications.
     """
 
     application: str
@@ -75,7 +78,7 @@ class Committer:
 
     @property
     def enough_rows(self) -> int | None:
-        """Return the least rows per commit with which waiting for commits takes less than 1 % of the time."""
+        """Return the fewest rows per commit with which waiting for commits takes less than 1 % of the time."""
         if not self.row_s or self.commit_s is None:
             return None
         return max(1, math.ceil(self.commit_s / self.row_s * (1 / ENOUGH_SHARE - 1)))
@@ -150,7 +153,11 @@ class CommitMeter:
         )
 
     def _count(self, name: str, spent: _Seconds, rates: Rates, *, commits: float | None) -> _Counted:
-        """Return an application's commits and rows: the server's if no other writes, else its statements'."""
+        """Return an application's commits and rows.
+
+        If no other application writes, these are the server's. Otherwise they are those of the application's
+        statements that wait for commits.
+        """
         if commits is None:
             return _Counted()
         others = [each for each, other in self._seconds.items() if other.writes and each != name]
@@ -178,13 +185,13 @@ def report_commits(
 
 
 def is_hidden(session: SessionSample) -> bool:
-    """Return whether the role may not see what a session does; background processes without a database do not count."""
+    """Return whether this process's role may not see what a session does. Processes without a database do not count."""
     return session.backend_type is None and session.database is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Counted:
-    """An application's commits within the samples, and their rows; None if not known."""
+    """The number of an application's commits within the samples, and of rows per commit. None means not known."""
 
     commits: float | None = None
     rows_per_commit: float | None = None
@@ -193,7 +200,9 @@ class _Counted:
 
 @dataclass(slots=True)
 class _Seconds:
-    """The sampled time of an application's sessions in transactions: all, waiting for commits, and without a wait.
+    """The sampled time of an application's sessions in transactions.
+
+    `working_s` is the whole time, `waiting_s` the part that waits for commits, and `running_s` the part without a wait.
 
     `writes`: one of its transactions had a transaction id, or waited for its commit. `on_cpu_s` is the processor time
     of its backends during `seen_s`, the time from each backend's first sample to its last.

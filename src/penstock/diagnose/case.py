@@ -1,4 +1,4 @@
-"""What all rules share: a recording's active sessions and rates, shares of time, and the confidence in these."""
+"""Gives all rules a recording's active sessions and rates, computes shares of time, and the confidence in a share."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 # Fewer samples of active sessions are not enough to conclude anything.
 _FEWEST_SAMPLES = 20
 
-# Standard errors; a share is certain to about twice as much, 6 and 14 percentage points.
+# The largest standard errors of a share for high and medium confidence. The true share is probably within twice the
+# standard error: 6 and 14 percentage points.
 _HIGH_ERROR = 0.03
 _MEDIUM_ERROR = 0.07
 
-# Samples that are further apart count as independent.
+# Samples that are more than this many ticks apart count as independent.
 _CORRELATED_TICKS = 10
 
 # How many characters are enough to recognize a statement.
@@ -39,12 +40,12 @@ class Rule(Protocol):
         """Add a sample, with its active sessions."""
 
     def conclude(self, case: Case) -> list[Diagnosis]:
-        """Return what was found."""
+        """Return the diagnoses from all samples; an empty list if this rule finds no limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A whole recording; `moments` are those of active sessions."""
+    """The sums of a whole recording. `moments` counts the active sessions in all samples."""
 
     header: RecordingHeader
     moments: Ticks
@@ -52,7 +53,7 @@ class Case:
     rates: Rates
 
     def sessions(self, moments: Ticks) -> float:
-        """Return the average number of sessions in some moments."""
+        """Return the average number of sessions that these moments stand for."""
         return moments.seconds / self.elapsed_s
 
     def share(self, part: Ticks) -> float:
@@ -82,7 +83,7 @@ class Case:
 
 
 def _who(part: Tally) -> list[Evidence]:
-    """Return the application and the statement with the largest share of the part."""
+    """Return as evidence the application and the statement that have the largest shares of a part."""
     named = (("application", part.applications), ("statement", part.statements))
     found = [(what, shares.parts(1.0)[0]) for what, shares in named]
     return [number(f"of this, {what} {shorten(most.name)}", 100 * most.share, "%") for what, most in found]
@@ -99,12 +100,12 @@ def shorten(name: str) -> str:
 
 
 def share_of(part: Ticks, moments: Ticks) -> float:
-    """Return the part's share of time, 0 to 1."""
+    """Return the share of the moments' time that belongs to the part, 0 to 1."""
     return part.seconds / (moments.seconds or 1.0)
 
 
 def _judge(part: Ticks, moments: Ticks) -> Confidence:
-    """Return the confidence in a share.
+    """Return the confidence in the part's share of the moments' time.
 
     Sessions of one tick are correlated, and so are those of neighbouring ticks. So the variance is computed over ticks,
     with their covariances (Newey and West, 1987). The error is at least that of independent samples, whose share is

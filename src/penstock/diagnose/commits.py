@@ -1,4 +1,4 @@
-"""Whether a workload waits for its commits: for the local flush, for standbys or missing ones, for Aurora's storage."""
+"""The rule for waits for commits: for the local flush, present or missing standbys, or Aurora's storage."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 # With a smaller share of waits, even larger batches do not make a workload a tenth faster.
 _LEAST_SHARE = 0.1
 
-# The server also flushes the WAL at the end of each segment. If there is this much WAL per commit, sessions wait for
-# these flushes, not for commits.
+# The server also flushes the WAL at the end of each segment. If each commit has this much WAL, sessions wait for these
+# flushes, not for commits.
 _SEGMENT_BYTES = 16 * MIB
 
 # How many standbys a commit waits for, how many of them stream, and the names of those that do not.
@@ -31,13 +31,13 @@ Missing: TypeAlias = tuple[int, int, tuple[str, ...]]
 
 _STANDBY_NAMES = "synchronous_standby_names"
 
-# FIRST 2 (a, b), ANY 1 (a, b), 2 (a, b), or a, b: which is 1 (a, b)
+# The forms are FIRST 2 (a, b), ANY 1 (a, b), 2 (a, b), and a, b. The last one means 1 (a, b).
 _LIST = re.compile(r"\s*(?:(?:(?:FIRST|ANY)\s+)?(\d{1,9})\s*\()?(.*)", re.IGNORECASE | re.DOTALL)
 _NAME = re.compile(r'"((?:[^"]|"")*)"|([^\s,"()]+)')
 
 
 class CommitWaits:
-    """The rule for what commits wait for; waits for missing standbys are counted apart from those for present ones."""
+    """The rule for waits for commits. Waits while standbys are missing are counted apart from other waits."""
 
     def __init__(self, header: RecordingHeader) -> None:
         self._header = header
@@ -91,7 +91,8 @@ class CommitWaits:
             first = committers[0]
             commit_s, now, rows, by = first.commit_s, first.rows_per_commit, first.enough_rows, first.rows_by
         if rows is not None and now is not None and now >= rows:
-            # By its commit count, commits take less than 1 % of the time, even if the samples show more.
+            # According to the application's number of commits, they take less than 1 % of the time, even if the samples
+            # show more.
             return []
         how = "estimated from WAL" if by == "WAL" else f"by {by}" if by == "pg_stat_statements" else "counted"
         numbers = [
@@ -115,7 +116,7 @@ def _ends_segments(case: Case) -> bool:
 def find_missing(standby_names: str, standbys: Sequence[CounterRow]) -> Missing | None:
     """Return the standbys of synchronous_standby_names that pg_stat_replication does not show as streaming.
 
-    Returns None if enough of them stream, if the setting names none, or if the role may not see the rows.
+    Returns None if enough standbys stream, if the setting names no standby, or if the role may not see the rows.
     """
     needed, names = parse_standby_names(standby_names)
     if not names or any(row.get("state") is None for row in standbys):

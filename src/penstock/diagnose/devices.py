@@ -16,11 +16,12 @@ if TYPE_CHECKING:
     from penstock.model.recording import CounterRow, Sample
     from penstock.model.server.device import DeviceRates
 
-# The data directory's tablespace
+# The tablespace in the data directory.
 DATA = "pg_default"
 
 _QUARTERS = 4
-# The device does not fill steadily if one fall of the free space is less than this part of the mean fall.
+# The free space is compared between quarters of the readings. If it falls by less than this part of the mean fall from
+# one quarter to the next, the device does not fill steadily.
 _LEAST_FALL = 0.3
 
 _COUNTERS = tuple(field.name for field in fields(DeviceCounters))
@@ -29,9 +30,10 @@ _NUMBERS = (*_COUNTERS, "free_bytes", "size_bytes")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceUse:
-    """A device from the first to the last reading; `tablespaces` are on it; free and total size are of the last.
+    """The use of a device between the first and the last reading. `tablespaces` are the tablespaces on the device.
 
-    `least_free_bytes` is the least of all readings: a statement that fails because the disk is full frees its space.
+    `free_bytes` and `size_bytes` are from the last reading. `least_free_bytes` is the least of all readings, because a
+    statement that fails on a full disk frees the space that it used.
     `full_in_s` is the time until the disk is full at the measured rate, None if it does not fill.
     """
 
@@ -46,7 +48,7 @@ class DeviceUse:
 
     @property
     def has_data(self) -> bool:
-        """Whether the data directory is on it."""
+        """Return whether the data directory is on the device."""
         return DATA in self.tablespaces
 
     def as_metrics(self) -> dict[str, float | None]:
@@ -96,7 +98,7 @@ def local_metrics(row: Mapping[str, object]) -> dict[str, float]:
 
 
 def are_counters(row: CounterRow) -> bool:
-    """Return whether a row has all numbers of a device; a recording of another program may lack some."""
+    """Return whether a row has all numbers of a device. A recording that another program wrote may lack some."""
     return all(isinstance(row.get(name), int | float) for name in _NUMBERS)
 
 

@@ -29,7 +29,8 @@ _WAL_BYTES_PER_COMMIT = 40
 # Sessions report their counters at most once a second, and the collector of PostgreSQL 14 lags by half a second.
 _DELAY_S = 2.0
 
-# A procedure has updated the counters if more commits and rows were added than this part of the ids taken.
+# A procedure has updated the counters if the added commits and rows are more than this part of the transaction ids that
+# were taken.
 _LEAST_ARRIVED = 0.05
 
 # A statement and its transaction are the same age if their ages differ by less than this.
@@ -38,9 +39,11 @@ _SAME_TIME_S = 0.0005
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """Rates per second; None if not known. `writes_per_s` counts the commits that wrote: only these flush the WAL.
+    """Rates per second; None means not known.
 
-    `rows_per_commit` is of the commits that wrote: counted by the server if `is_exact`, else estimated from the WAL.
+    `writes_per_s` counts only commits of transactions that wrote, because only these flush the WAL. `rows_per_commit`
+    is the average of these commits. If `is_exact`, the server counted the rows; otherwise they are estimated from the
+    WAL.
     """
 
     elapsed_s: float = 0.0
@@ -53,7 +56,10 @@ class Rates:
 
 
 class _Point(NamedTuple):
-    """A reading; commits, rollbacks and rows count from the first reading. `is_read`: the view had rows."""
+    """A reading of pg_stat_database; `commits`, `rollbacks` and `rows` count from the first reading.
+
+    `is_read`: the view had rows.
+    """
 
     at_s: float
     xid: int | None
@@ -78,7 +84,7 @@ class _Added:
 
     @property
     def writes(self) -> int:
-        """Return at most how many commits wrote: each of these took a transaction id and changed a row."""
+        """Return the largest possible number of commits that wrote. Each took a transaction id and changed a row."""
         return min(self.commits or 0, self.xids or 0, self.rows)
 
 
@@ -108,7 +114,7 @@ class RatesMeter:
             self._points.append(now._replace(commits=commits, rollbacks=rollbacks, rows=changed, is_read=bool(rows)))
 
     def _count(self, rows: Sequence[CounterRow]) -> None:
-        """Add the rise of each counter since the last reading; a crash may have reset the counters in between."""
+        """Add the increase of each counter since the last reading. A crash may have reset the counters in between."""
         if self._before is not None:
             for row in rows:
                 before = self._before.get(row.get("datname"), {})
@@ -116,7 +122,7 @@ class RatesMeter:
         self._before = {row.get("datname"): {name: row.get(name) for name in _COUNTED} for row in rows}
 
     def result(self) -> Rates:
-        """Return the rates from the first to the last reading of the counters; they are coarse under two seconds."""
+        """Return the rates between the first and the last reading. Rates over less than two seconds are inexact."""
         points = self._points if len(self._points) > 1 else self._ends
         if not points or points[-1].at_s <= points[0].at_s:
             return Rates()
@@ -137,7 +143,10 @@ class RatesMeter:
         )
 
     def _count_commits(self, points: Sequence[_Point], added: _Added) -> tuple[float | None, float | None]:
-        """Return the commits, and those that wrote; None for a number that the server has not counted completely."""
+        """Return the number of commits, and the number of commits that wrote.
+
+        A number is None if the server has not counted it completely.
+        """
         commits, xids = added.commits, added.xids
         if commits is None or xids is None:
             return (xids, None) if commits is None else (commits, commits)
@@ -149,7 +158,10 @@ class RatesMeter:
         return min(commits, xids + read_only), commits - read_only
 
     def _sees_transactions(self) -> bool:
-        """Return whether the samples would show a procedure, and are long enough that commits have been counted."""
+        """Return whether the samples would show a running procedure, and whether they last long enough.
+
+        After _DELAY_S the server has counted the first commits.
+        """
         return self._sees_ages and self._ends[-1].at_s - self._ends[0].at_s >= _DELAY_S
 
 
@@ -200,7 +212,7 @@ def _add(first: _Point, last: _Point) -> _Added:
 
 
 def _rise(before: CounterRow, after: CounterRow, name: str) -> int:
-    """Return the rise of a counter; if it was reset or its database created in between, its whole value."""
+    """Return the increase of a counter, or its whole value if it was reset or its database was created in between."""
     then, now = before.get(name), after.get(name)
     if not isinstance(now, int):
         return 0

@@ -51,7 +51,7 @@ def examine(recording: Recording) -> Findings:
         rates=rates.result(),
     )
     found = [diagnosis for rule in rules for diagnosis in rule.conclude(case)]
-    # A diagnosis that names no limit, but a contradiction, is last.
+    # The diagnosis that waits and processors disagree is last, because it names no limit.
     found.sort(key=lambda each: (each.code == "waits-disagree-with-cpu", -each.share))
     return Findings(diagnoses=tuple(found), activity=activity.result(), hides_sessions=hides_sessions)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _CPU_WAIT = CPU.lower()
 
-# Several sessions are at least two.
+# From this many sessions on, transactions that wait for their clients are not a single idle transaction.
 _SEVERAL = 2
 
 # A smaller share of lock waits is normal.
@@ -38,14 +38,15 @@ _LEAST_STATEMENT_S = 0.1
 # A session that is idle in a transaction for longer is not between two statements: its transaction was left open.
 _BETWEEN_STATEMENTS_S = 5.0
 
-# Computed from its age and this host's clock, the begin of one transaction varies by less than this.
+# The begin of a transaction is computed from its age and this host's clock. For one transaction, the results differ by
+# less than this.
 _SAME_BEGIN_S = 1.0
 
 # If processors are this busy, a session often waits for one.
 _BUSY = 0.8
 
-# Waits and processors disagree if at least half of active time waits, and at least half a processor is busy that no
-# session explains.
+# Waits and processors disagree if sessions wait for at least half of the active time, and at least half a processor is
+# busy although no active session explains it.
 _LEAST_WAITING = 0.5
 _LEAST_UNEXPLAINED_CPUS = 0.5
 
@@ -76,7 +77,7 @@ class LockWaits:
                 self._outlasts[pid] = (session.transaction_s or 0.0) > patience_s
 
     def conclude(self, case: Case) -> list[Diagnosis]:
-        """Return whether sessions wait for locks."""
+        """Return a diagnosis if sessions wait for locks, with the session that holds them longest."""
         if case.share(self._part) < _LEAST_LOCKED:
             return []
         worst = max(self._held_s, key=lambda pid: self._held_s[pid])
@@ -94,7 +95,10 @@ class LockWaits:
 
 
 def _head_of_queue(sample: Sample, waiting: SessionSample) -> tuple[int | None, SessionSample | None]:
-    """Return the pid at the head of the queue that a session waits in, and its session if the sample has it."""
+    """Return the pid of the backend that blocks the whole queue of a waiting session, and its session in the sample.
+
+    The session is None if the sample does not show that backend.
+    """
     sessions = {session.pid: session for session in sample.sessions}
     passed: list[int] = []
     session: SessionSample | None = waiting
@@ -116,7 +120,10 @@ def _describe_holder(pid: int | None, session: SessionSample | None) -> str:
 
 
 def _release(pid: int | None, session: SessionSample | None, *, outlasts: bool) -> str:
-    """Return how to end the waits; `outlasts`: the holder is older than the waits, so it probably still runs."""
+    """Return the text that says how to end the waits.
+
+    `outlasts`: the holder's transaction is older than the waits, so it probably still runs.
+    """
     if pid == 0:
         return "Find it in pg_prepared_xacts, and end it with COMMIT PREPARED or ROLLBACK PREPARED."
     if session is not None and _is_idle_in_transaction(session):
@@ -154,7 +161,7 @@ class ClientWaits:
                     self._pids.add(session.pid)
 
     def conclude(self, case: Case) -> list[Diagnosis]:
-        """Return whether transactions wait for their clients; a single idle transaction does not count."""
+        """Return a diagnosis if transactions wait for their clients. A single idle transaction does not count."""
         first_s, last_s = self._begins_s
         is_one = len(self._pids) < _SEVERAL and last_s - first_s < _SAME_BEGIN_S
         part, moments = Tally(), Ticks()
@@ -173,7 +180,7 @@ class ClientWaits:
 
 
 def _is_torn(moment: Moment) -> bool:
-    """Whether a session may have become idle after its state was read and before its wait event was read.
+    """Return whether a session may have become idle after its state was read and before its wait event was read.
 
     The server copies the states of all sessions first (pgstat_read_current_status in backend_status.c). If processors
     are busy, a short statement may have ended before its session's wait event is read.
@@ -203,7 +210,7 @@ class Processors:
             self._seen_s += sample.interval_s
 
     def conclude(self, case: Case) -> list[Diagnosis]:
-        """Return whether processors limit the workload."""
+        """Return a diagnosis if processors limit the workload, or if they are busier than the waits explain."""
         on_cpu, cpus = case.sessions(self._running), case.header.cpu_count
         busy = self._busy_s / self._seen_s if self._seen_s else None
         evidence = [number("active sessions without a wait, on average", on_cpu)]

@@ -18,7 +18,7 @@ _VIEW = "pg_stat_statements"
 # Calls and rows.
 _Counts: TypeAlias = tuple[int, int]
 
-# In place of an application's name: several applications run the statement.
+# Stands in place of an application's name if several applications run the statement.
 _SEVERAL = object()
 
 
@@ -51,7 +51,10 @@ class StatementMeter:
                 self._users[session.query_id] = _SEVERAL
 
     def count(self, application: str, query_ids: Iterable[int | None]) -> _Counts | None:
-        """Return the calls and rows of statements, or None if another application runs one, or one changed no rows."""
+        """Return the sums of calls and rows of these statements.
+
+        Returns None if another application also runs one of them, or if one has no calls or changed no rows.
+        """
         calls = rows = 0
         for query_id in query_ids:
             if query_id is None or self._users.get(query_id) != application:

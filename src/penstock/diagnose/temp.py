@@ -37,7 +37,7 @@ _SOON_S = 600.0
 
 
 class TemporaryWork:
-    """The rule: whether sessions wait for temporary files, and whether the disk of these runs out of space."""
+    """The rule for sessions that wait for temporary files, and for disks with such files that run out of space."""
 
     def __init__(self) -> None:
         self._spilling = Tally()
@@ -67,7 +67,7 @@ class TemporaryWork:
                         self._users.setdefault(name, Tally()).add(moment)
 
     def _see_files(self, sample: Sample) -> None:
-        """Record which sessions have files in each tablespace, and the most bytes of these at one time."""
+        """Record which sessions have temporary files in each tablespace, and the most bytes of these at a time."""
         if (files := sample.counters.get("temp_files")) is None:
             return
         now: dict[str, float] = {}
@@ -80,7 +80,7 @@ class TemporaryWork:
             self._most_bytes[name] = max(self._most_bytes.get(name, 0.0), size_bytes)
 
     def conclude(self, case: Case) -> list[Diagnosis]:
-        """Return whether sessions wait for temporary files, and whether a disk runs out of space."""
+        """Return diagnoses if sessions wait for temporary files, and if a disk with such files runs out of space."""
         devices = self._devices.result()
         low = (self._find_low_space(case, device) for device in devices)
         found = [self._find_waits(case, devices), *low, self._find_low_local_storage(case)]
@@ -107,7 +107,10 @@ class TemporaryWork:
         return case.conclude(code, part, evidence, device=device.device)
 
     def _find_low_space(self, case: Case, device: DeviceUse) -> Diagnosis | None:
-        """Return whether a disk with temporary files is nearly full; the share is of sessions with files there."""
+        """Return a diagnosis if a disk with temporary files is nearly full, or None.
+
+        Its share is the share of time of sessions that have temporary files on the disk.
+        """
         names = [name for name in device.tablespaces if name in self._users]
         left_s = device.full_in_s
         is_low = device.least_free_bytes < _LEAST_FREE * device.size_bytes
@@ -126,7 +129,10 @@ class TemporaryWork:
         return case.conclude("temp-space-low", part, evidence, device=device.device, free=free, when=when)
 
     def _find_low_local_storage(self, case: Case) -> Diagnosis | None:
-        """Return whether an instance's local storage will soon be full; CloudWatch does not report its size."""
+        """Return a diagnosis if an RDS instance's local storage will soon be full, or None.
+
+        CloudWatch does not report the size of local storage, so only the rate at which it fills is used.
+        """
         if not self._storage or not self._anyone.count:
             return None
         read = [(_measured_at(row), local_metrics(row).get("FreeLocalStorage")) for row in self._storage]
@@ -144,7 +150,7 @@ class TemporaryWork:
 
 
 def _conclude_elsewhere(case: Case, part: Tally, evidence: list[Evidence], row: CounterRow | None) -> Diagnosis:
-    """Return the diagnosis for a server whose devices cannot be read: on RDS only metrics of local storage exist."""
+    """Return the diagnosis for a server whose devices cannot be read. On RDS, only metrics of local storage exist."""
     metrics = {} if row is None else local_metrics(row)
     kinds = [(metrics.get(f"{kind}IOPSLocalStorage"), metrics.get(f"{kind}LatencyLocalStorage")) for kind in _KINDS]
     evidence = [*evidence]

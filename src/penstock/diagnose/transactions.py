@@ -50,7 +50,11 @@ def is_working(session: SessionSample) -> bool:
 
 @dataclass(slots=True)
 class _Transaction:
-    """An open transaction: its waits for the local flush since the last sample that shows it doing something else."""
+    """An open transaction.
+
+    `waits` are the waits for the local flush since the last sample that shows the transaction doing something else.
+    `has_worked`: there is such a sample.
+    """
 
     waits: list[Moment] = field(default_factory=list)
     has_worked: bool = False
@@ -58,7 +62,7 @@ class _Transaction:
 
 
 class CommitFinder:
-    """Reads samples one by one, and returns the waits for commits, once it is certain that they are."""
+    """Reads samples one by one, and returns each wait for a commit as soon as it is known to be one."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._codes = find_commit_waits(settings)
@@ -76,7 +80,7 @@ class CommitFinder:
         for session in filter(is_working, sample.sessions):
             code = self._codes.get(spell_wait(session)) if session.wait_event_type and is_active(session) else None
             age_s = session.transaction_s
-            # If it began before the last sample, it is the transaction that the last sample shows.
+            # If the transaction began before the last sample, it is the one that the last sample shows.
             is_same = age_s is not None and age_s > since_s and session.pid in before
             now = before.pop(session.pid) if is_same else _Transaction()
             if code == LOCAL_FLUSH:
@@ -100,7 +104,7 @@ class CommitFinder:
 
 
 def _conclude(ended: _Transaction) -> Iterator[tuple[str, Moment]]:
-    """Yield the last waits of a transaction, if they are for its commit."""
+    """Yield the last waits of a transaction that has ended, if these waits are for its commit."""
     if not (ended.has_worked and ended.age_s > _LONG_S):
         for moment in ended.waits:
             yield LOCAL_FLUSH, moment

@@ -1,4 +1,4 @@
-"""Removes what precedes a file's header or first record: lines to skip, and the line that names Excel's separator."""
+"""Removes the lines before a file's header or first record: lines to skip, and a line such as sep=; for Excel."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _skip_lines(text: Iterator[bytes], lines: int, *, uri: str) -> Iterator[byte
 
 
 def _take(text: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
-    """Return enough of the text to recognise a separator's line, and the iterator of the rest."""
+    """Return enough bytes to recognize a line such as sep=; and the iterator of the remaining pieces."""
     head = b""
     while len(head) < _SEPARATOR_BYTES and (piece := next(text, None)) is not None:
         head += piece

@@ -27,7 +27,7 @@ _HINTS = {
     "quote": "Check --quote and --escape, or use --format tsv where quotes are data.",
 }
 
-# The detail for a record that has one field too many, which may be because it ends with a delimiter.
+# The error detail for a record that has one field too many. The record may end with a delimiter.
 ENDS_WITH_DELIMITER = (
     "The record ends with a delimiter, behind which is one more field: name all fields with --columns, and skip that"
     " one with --skip."
@@ -86,7 +86,7 @@ class BlockReader:
         self._is_first = True
 
     def take_header(self) -> bytes | None:
-        """Return the first record with its line end, None if the object has no record."""
+        """Return the first record with its line end, or None if the object has no record."""
         gathered = bytearray()
         for piece in self._pieces:
             cut = self._feed(piece, only_first=True)

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 # 512 KiB takes 7 % less of a load's client CPU. 1 MiB takes 10 % more: it does not fit a second-level cache of 2 MiB.
 OUTPUT_PIECE_BYTES = 512 * KIB
 
-# The largest window of a decompressor, which is most of its memory: what the highest levels of zstd (--ultra -22) and
-# xz ask for. Without a limit, a file of 500 kB can ask for 2 GB and more.
+# The largest window of a decompressor; the window is most of its memory. The highest levels of zstd (--ultra -22) and
+# xz need this much. Without a limit, a file of 500 kB can ask for 2 GB and more.
 WINDOW_LIMIT_BYTES = 128 * MIB
 
 # How much of a member is given to its decompressor first. The decompressor copies the input that it does not use, so
@@ -70,7 +70,7 @@ _SKIPPABLE = bytes(range(0x50, 0x60))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Codec:
-    """One codec: how to make a decompressor for a member, what it raises, and with which bytes a member begins.
+    """One codec: a function that creates its decompressor, the errors that this raises, and a member's first bytes.
 
     `header_length` returns how many bytes the decompressor must get first, None if the header is not complete.
     """

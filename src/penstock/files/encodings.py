@@ -1,4 +1,4 @@
-"""Encodings: PostgreSQL's names and other common names, byte-order marks, and transcoding to UTF-8.
+"""Recognizes names of encodings and byte-order marks, and transcodes files to UTF-8.
 
 The bytes of a file can be cut at newlines and delimiters only if each byte below 128 is always that ASCII character.
 In such an encoding a file is sent unchanged, and the server converts and checks it. A file in another encoding is
@@ -135,12 +135,12 @@ def detect_bom(head: bytes) -> tuple[str, int] | None:
 
 
 def byte_order_mark(encoding: str | None) -> bytes:
-    """Return the byte-order mark of an encoding that `detect_bom` returned, no bytes for None."""
+    """Return the byte-order mark of an encoding that `detect_bom` returned, or no bytes for None."""
     return next((mark for mark, name in _BOMS if name == encoding), b"")
 
 
 def encode_again(text: bytes, *, encoding: str) -> bytes:
-    """Return text in the file's encoding: reverses `transcode`; text that was not transcoded is returned unchanged."""
+    """Return text in the file's encoding. This reverses `transcode`; text that was not transcoded stays unchanged."""
     codec = _TRANSCODED.get(_NAMES.get(_encoding_key(encoding), ""))
     return text if codec is None else text.decode().encode(codec)
 
@@ -197,7 +197,7 @@ def resolve_encoding(*, stated: str | None, bom: str | None, uri: str) -> str | 
 
 
 def transcode(pieces: Iterable[bytes], *, encoding: str, uri: str, offset: int = 0) -> Iterator[bytes]:
-    """Yield `pieces` in UTF-8, each of at most OUTPUT_PIECE_BYTES; if their encoding is ASCII-safe, unchanged.
+    """Yield `pieces` in UTF-8, each at most OUTPUT_PIECE_BYTES long. Pieces in an ASCII-safe encoding stay unchanged.
 
     `offset` is the offset of the first piece in the decompressed object, which the offsets in errors include.
     """

@@ -29,8 +29,8 @@ READ_BYTES = 256 * KIB
 class LocalObject:
     """An opened local file, pipe or standard input; `pieces` yields its bytes in order, once.
 
-    `is_for_others`: raise SourceError unless it is a regular file that every user may read. A reader may wait for a
-    pipe for ever; `interrupt`, called from another thread, ends the wait.
+    `is_for_others`: another user chose the source, so SourceError is raised unless it is a regular file that every user
+    may read. A reader may wait for a pipe for ever; another thread can call `interrupt` to end the wait.
     """
 
     def __init__(self, source: SourceObject, *, is_for_others: bool = False) -> None:
@@ -53,7 +53,7 @@ class LocalObject:
         """Yield the stored bytes; raise SourceError if reading fails or the file has changed."""
         bytes_read = 0
         while piece := self._read():
-            # Checked before the piece is loaded: a write before the read has changed the time of change.
+            # Check the version after the read and before the piece is loaded: an earlier write has changed it.
             self._check_unchanged()
             bytes_read += len(piece)
             yield piece

@@ -1,4 +1,6 @@
-"""Finds out by an object's first bytes, not by its name, how it is compressed or why it cannot be loaded. Pure.
+"""Finds out from an object's first bytes how the object is compressed, or why it cannot be loaded. Pure.
+
+The object's name is not used.
 
 compression.py decompresses; probe/ finds out the dialect of text.
 """
@@ -33,8 +35,9 @@ _FIELD_ENDS = (b",", b";", b"|", b"\t", b"\r", b"\n")
 class _Refused:
     """A format that is not delimited text.
 
-    Text may begin with a printable magic. So that counts only if a byte follows that text does not have, or, if
-    `is_whole_word`, if no delimiter or line end follows directly: text has the word only as a whole field.
+    Text may begin with the same characters as a printable magic. Such a magic counts if `head` has a binary byte, which
+    text does not have. If `is_whole_word`, it also counts if no delimiter or line end follows it directly, because in
+    text the word would be a whole field.
     """
 
     magic: bytes
@@ -99,7 +102,7 @@ def sniff(head: bytes) -> Compression:
 
 
 def check_is_text(head: bytes, *, uri: str) -> None:
-    """Raise SourceError if the decompressed `head` is that of an archive, or of a columnar or other binary file."""
+    """Raise SourceError if the decompressed `head` begins an archive, or a columnar or other binary file."""
     for refused in _REFUSED:
         if refused.begins(head):
             raise SourceError(f'"{uri}" is {refused.name}, not delimited text', hint=refused.hint)

@@ -1,4 +1,4 @@
-"""Files of a folder that are skipped by their names: hidden files, markers of other tools, incomplete files."""
+"""Recognizes by their names the files of a folder that a load skips: hidden, incomplete, or markers of other tools."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ENDINGS = (".tmp", ".part", ".crc")
 
 
 def is_skipped(name: str) -> bool:
-    """Return whether a file or folder with this name is skipped if a folder is loaded and does not name it itself.
+    """Return whether a file or folder of this name is skipped, unless the user names it as a source.
 
     >>> [is_skipped(name) for name in ("_SUCCESS", ".a.csv.crc", "b.csv.part", "part-0.csv")]
     [True, True, True, False]

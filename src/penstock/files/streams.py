@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 # Some thousand records: enough to find out the dialect, and read in a few ms.
 SAMPLE_BYTES = 256 * KIB
 
-# How much of each further object is read to find out its form, and of how many remote objects at once: a round trip
-# takes 20 to 200 ms.
+# How much of each object after the first is read to find out its form, and how many remote objects are read at once.
+# A round trip takes 20 to 200 ms.
 _LOOK_BYTES = 32 * KIB
 _LOOKS = 16
 
@@ -326,7 +326,7 @@ class _PipeReader:
 
 
 def _peek(pieces: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
-    """Return as many first pieces, joined, as signatures and byte-order marks need, and the iterator of the rest."""
+    """Return the first bytes, enough for signatures and byte-order marks, and the iterator of the remaining pieces."""
     taken: list[bytes] = []
     length_bytes = 0
     while length_bytes < SIGNATURE_BYTES and (piece := next(pieces, None)) is not None:

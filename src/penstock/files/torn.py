@@ -32,7 +32,7 @@ LONGEST_LINE_BYTES = 256_000_000
 class _Torn(Exception):
     """A record is torn: `start` is its offset in the bytes that are not in a block yet.
 
-    `records` and `lines` count what precedes it there.
+    `records` and `lines` are the numbers of records and lines before it among these bytes.
     """
 
     def __init__(self, start: int, records: int, lines: int, reason: str) -> None:
@@ -41,11 +41,12 @@ class _Torn(Exception):
 
 
 class TornReader(BlockReader):
-    """Cuts as BlockReader does, and yields the first line of a torn record as a block with a fault.
+    """A BlockReader that yields the first line of each torn record as a block with a fault.
 
-    `field_count` is how many fields a record must have, None if that is not known or if any number is good for a record
-    of several lines; with `ends_empty` it may have one more, empty field. Raises RecordFormError if a line is longer
-    than a record may be and than LONGEST_LINE_BYTES, or if data follows the end-of-data marker.
+    `field_count` is how many fields a record must have. It is None if that is not known, or if a record that spans
+    lines may have any number of fields. With `ends_empty`, a record may have one more field, which is empty. Raises
+    RecordFormError if a line is longer than both a record may be and LONGEST_LINE_BYTES, or if data follows the
+    end-of-data marker.
     """
 
     field_count: int | None = None
@@ -82,14 +83,17 @@ class TornReader(BlockReader):
         return super()._make_block(piece, cut, is_unended=is_unended)
 
     def _refuse_torn(self, segments: list[Segment], cut: _native.Cut, *, is_unended: bool = False) -> None:
-        """Raise _Torn for the first torn record of some whole records, if one is torn."""
+        """Raise _Torn if a record in `segments` is torn. `segments` hold whole records."""
         if self.field_count is not None and cut.lines + is_unended > cut.records:
             torn = self._cutter.find_torn(segments, field_count=self.field_count, ends_empty=self.ends_empty)
             if torn is not None:
                 raise _Torn(*torn)
 
     def _find_first(self, error: RecordFormError) -> _Torn:
-        """Return the first torn record after the cutter met a record without an end; re-raise any other error."""
+        """Return the first torn record, after the cutter failed with `error`.
+
+        Raise `error` again if data follows the end-of-data marker.
+        """
         cut = self._cutter.salvage()
         if cut.is_end:
             raise error

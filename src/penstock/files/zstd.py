@@ -1,4 +1,4 @@
-"""The Zstandard module: the standard library's, or its backport before Python 3.14."""
+"""Imports the Zstandard module: the standard library's, or its backport before Python 3.14."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""This machine: the processors that this process may use, memory, disks, and the facts that results depend on."""
+"""Reads facts of this machine: the processors and the memory that this process may use, disks, and other hardware."""
 
 from penstock.host.cpus import busy_cpu_s, cpu_count, process_cpu_s
 from penstock.host.devices import find_device, find_devices, read_counters

@@ -1,4 +1,4 @@
-"""What Linux control groups, version 1 or 2, allow a process: memory and processors.
+"""Reads how much memory and how many processors Linux control groups (version 1 or 2) allow a process.
 
 Source: docs.kernel.org/admin-guide/cgroup-v2.html and /admin-guide/cgroup-v1/memory.html, /scheduler/sched-bwc.html.
 """
@@ -29,8 +29,8 @@ class Limits:
 def read_limits(pid: int | None = None) -> Limits:
     """Return the limits of a process of this machine, by default this process.
 
-    A group's limits also apply to all groups below it, so the lowest of them counts. Both limits are None if the
-    process has ended or the machine has no control groups.
+    A group's limits also apply to all groups below it, so the smallest limit on the path counts. Both limits are None
+    if the process has ended or the machine has no control groups.
     """
     process = _PROC / ("self" if pid is None else str(pid))
     try:
@@ -91,7 +91,7 @@ def parse_limit(text: str) -> int | None:
 
 
 def _below(root: str, path: str) -> str:
-    """Return a group's path relative to the mounted group; a container's mount may begin at its own group."""
+    """Return a group's path relative to the mounted group. A container's mount may begin at its own group."""
     inside = path[len(root) :] if root != "/" and path.startswith(root) else path
     return "" if "/.." in inside else inside.strip("/")
 
@@ -101,7 +101,7 @@ def _values(groups: str, mounts: str, controller: str, read: Callable[[Path, boo
         try:
             value = read(folder, is_v2)
         except (OSError, ValueError):
-            # The root group of version 2 has no such file, nor has a group whose controller is off.
+            # The file does not exist in the root group of version 2, or in a group whose controller is off.
             continue
         if value is not None:
             yield value

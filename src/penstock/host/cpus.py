@@ -1,4 +1,7 @@
-"""How many processors this process may use: CPU affinity and cgroup quota count, sockets and cores do not."""
+"""Counts the processors that this process may use, and reads processor times.
+
+CPU affinity and the quota of control groups limit the count. Sockets and cores do not matter.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +31,8 @@ def busy_cpu_s() -> float:
 def process_cpu_s(pid: int, *, named: str) -> float | None:
     """Return the processor time of a process in seconds, or None if it has ended or has another name than `named`.
 
-    The name is checked because the pids of a server in a container, reached through a socket, may differ from this
-    machine's.
+    The name is checked because a server in a container, which is reached through a socket, reports pids of the
+    container. On this machine, another process may have the same pid.
     Source: docs.kernel.org/scheduler/sched-stats.html, "/proc/<pid>/schedstat".
     """
     try:

@@ -1,4 +1,4 @@
-"""The block device of a directory of this machine, its kind, and its I/O counters.
+"""Finds the block device of a directory on this machine, and reads the device's kind and I/O counters.
 
 Source: docs.kernel.org/block/stat.html, /admin-guide/iostats.html, /filesystems/proc.html ("mountinfo").
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _MOUNTS = Path("/proc/self/mountinfo")
 _DEVICES = Path("/sys/dev/block")
 _SECTOR_BYTES = 512
-# Such as \040, a space in a mount point.
+# An octal escape, such as \040 for a space in a mount point.
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 
 # Model names of cloud and hypervisor disks. _LOCAL and _NETWORK say where the disk is, _VIRTUAL does not.
@@ -60,7 +60,7 @@ def find_device(path: Path) -> Device | None:
 
 
 def find_devices(path: Path) -> tuple[Device, ...]:
-    """Return the device that a path is on. After a loop device follows the device of its backing file."""
+    """Return the device that a path is on. If it is a loop device, the device of its backing file follows."""
     found: list[Device] = []
     below: Path | None = path
     while below is not None and (device := find_device(below)) is not None:
@@ -149,7 +149,7 @@ def _number_of(source: str) -> str | None:
 
 
 def _disks_below(device: Path) -> set[Path]:
-    """Return the whole disks of a device: the disk of a partition, or each part of a mapped or striped device."""
+    """Return the whole disks of a device: the disk of a partition, or the disks of a mapped or striped device."""
     if (device / "partition").exists():
         return _disks_below(device.parent)
     slaves = device / "slaves"

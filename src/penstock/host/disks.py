@@ -1,4 +1,4 @@
-"""File systems of this machine: the device, size and free space below a path."""
+"""Measures file systems of this machine: the device, size and free space of the file system that has a path."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOUNTS = Path("/proc/self/mountinfo")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disk:
-    """A file system. `device` is what is mounted; `free_bytes` is what an unprivileged process may use."""
+    """A file system. `device` is the mounted device; `free_bytes` is the space that an unprivileged process may use."""
 
     path: str
     device: str

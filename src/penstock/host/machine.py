@@ -1,4 +1,4 @@
-"""The facts of this machine that recorded results must state."""
+"""Reads the facts of this machine that recorded results must state."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The lab: embedded PostgreSQL servers, topologies of them, and made-up data sets, on this machine, without a cloud.
+"""Runs PostgreSQL servers on this machine: the embedded server, and labs of several servers; makes up data sets.
 
-All subprocesses are started in this room. It loads no data, and the only SQL it runs asks whether servers replicate.
+All subprocesses of penstock are started in this room. The room loads no data. The only SQL that it runs asks whether
+servers replicate.
 """
 
 from __future__ import annotations

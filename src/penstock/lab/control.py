@@ -30,7 +30,7 @@ StopMode = Literal["smart", "fast", "immediate"]
 # Each socket is in a directory of its own, so every server can use the default port.
 _SOCKET_PORT = 5432
 
-# Crash recovery replays at most max_wal_size; a shutdown writes at most shared_buffers.
+# Time limits. Crash recovery replays at most max_wal_size, and a shutdown writes at most shared_buffers.
 _PG_CTL_TIMEOUT_S = 120
 
 
@@ -83,7 +83,7 @@ def all_settings(spec: ServerSpec, *, port: int) -> dict[str, str]:
 
 
 def reachable(spec: ServerSpec, user: ServerUser | None) -> Installation:
-    """Return the server's programs at a path where its account can run them. Raises LabError."""
+    """Return an installation that the server's account can run: the one in `spec`, or a copy. Raises LabError."""
     return spec.installation if user is None else make_reachable(spec.installation, user, spec.copies)
 
 

@@ -1,4 +1,4 @@
-"""Private copies of a PostgreSQL installation that the server's account may be unable to read."""
+"""Copies a PostgreSQL installation that the server's account may be unable to read."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ _COPIED_FOLDERS = ("bin", "lib", "share")
 def make_reachable(installation: Installation, user: ServerUser, copies: Path) -> Installation:
     """Return an installation that `user` can run: the given one, or a copy of it below `copies`.
 
-    The wheel's is always copied: its files may be in a virtual environment below /root, and a server that outlives the
-    virtual environment must not lose its libraries. Raises LabError if `user` cannot run it and it cannot be copied.
+    The wheel's installation is always copied: its files may be in a virtual environment below /root, and a server that
+    outlives the virtual environment must not lose its libraries. Raises LabError if `user` cannot run the installation
+    and it cannot be copied.
     """
     if installation.origin != "wheel" and _can_run(installation, user):
         return installation

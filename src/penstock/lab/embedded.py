@@ -178,7 +178,7 @@ class EmbeddedServer:
         ]
 
     def exec_psql(self, args: Sequence[str] = ()) -> NoReturn:
-        """Replace this process by a psql on the running server. It runs as the caller, so it can use their files."""
+        """Replace this process by a psql on the running server. psql runs as the caller and can read their files."""
         argv = self.psql_argv(args)
         environment = {name: value for name, value in os.environ.items() if name not in _LIBPQ_TARGET_VARIABLES}
         try:
@@ -210,9 +210,10 @@ def default_server(bin_dir: Path | None = None) -> EmbeddedServer:
 def default_home(environment: Mapping[str, str], *, is_root: bool) -> Path:
     """Return the directory that holds the embedded servers.
 
-    It is PENSTOCK_HOME, if set. For root it is in /var/lib, because the servers' account cannot enter /root; each HOME
-    has a folder of its own there, because several people may use sudo -E. For other users it is in the user's data
-    directory (the XDG specification says to ignore relative paths).
+    The environment variable PENSTOCK_HOME names it, if set. Otherwise, for root it is in /var/lib, because the servers'
+    account cannot enter /root; each HOME has a folder of its own there, because several people may use sudo -E. For
+    other users it is in the user's data directory. A relative path in XDG_DATA_HOME is ignored, as the XDG
+    specification says.
     """
     if chosen := environment.get("PENSTOCK_HOME"):
         return Path(chosen).expanduser()

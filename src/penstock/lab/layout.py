@@ -1,4 +1,4 @@
-"""The paths of one embedded server's files, and the settings that it is created with.
+"""Defines the paths of one embedded server's files, and the settings that the server is created with.
 
     HOME/data           the data directory, 0700, owned by the server's account
     HOME/run            the directory of the Unix socket, 0700, owned by the server's account
@@ -32,7 +32,8 @@ SUPERUSER = "postgres"
 # The path of a socket may have 107 bytes on Linux and 103 on macOS. Its file name takes up to 16 of them.
 _SOCKET_DIR_LENGTH_BYTES = 80
 
-# For loads on a laptop: room for the pages in use, and few checkpoints during a load. All settings are durable.
+# Settings for loads on a laptop: enough memory for the pages in use, and few checkpoints during a load. No setting
+# reduces durability.
 DEFAULT_SETTINGS: Mapping[str, str] = {
     "shared_buffers": "256MB",
     "maintenance_work_mem": "256MB",

@@ -1,4 +1,4 @@
-"""A lock file that one process at a time holds."""
+"""Holds a lock file, which only one process at a time can hold."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 @contextmanager
 def exclusive_lock(path: Path) -> Iterator[None]:
-    """Hold the lock file `path`. Waits while another process holds it.
+    """Hold the lock file `path` while the block runs. Wait as long as another process holds it.
 
-    The kernel releases the lock when the holder ends, for whatever reason. The file is not removed.
+    The kernel releases the lock when the process that holds it ends, for whatever reason. The file is not removed.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:

@@ -83,9 +83,9 @@ def await_settled(data_dir: Path, socket_dir: Path, *, timeout_s: float) -> Post
     """Wait until the data directory's server accepts connections or is gone; return it or None.
 
     A killed server leaves its postmaster.pid, its socket's lock file and, for a moment, its backends. PostgreSQL
-    refuses to start if a process has the pid in those files: a new process with the same pid (likely after a reboot),
-    or one that its parent has not reaped. The files are therefore removed here if no server process uses the directory.
-    Raises LabError after `timeout_s`.
+    refuses to start if any process has the pid in those files. That may be a new process with the same pid (likely
+    after a reboot), or the ended server, if its parent has not reaped it. The files are therefore removed here if no
+    server process uses the directory. Raises LabError after `timeout_s`.
     """
     deadline_s = time.monotonic() + timeout_s
     while True:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 _READ_BYTES = 64 * 1024
 
-# 16 MiB in flight in each direction: eight times what 200 MB/s sends in 10 ms.
+# At most 16 MiB are in flight in each direction. That is eight times what 200 MB/s sends in 10 ms.
 _PIECES_IN_FLIGHT = 256
 
 # SO_LINGER with a timeout of 0: close() sends RST and drops unsent data.
@@ -63,10 +63,10 @@ class Relay:
         return self._reset(pairs)
 
     def cut_at(self, packet: int | None) -> int:
-        """Restart the count of packets at 0; reset the connection that sends number `packet` instead of forwarding it.
+        """Restart the count of packets at 0. Return how many packets were counted since the last call.
 
-        The count includes both directions of all connections. None only counts.
-        Returns how many packets were counted since the last call.
+        The relay does not forward the packet with the number `packet`, but resets its connection. If `packet` is None,
+        packets are only counted. The count includes both directions of all connections.
         """
         with self._lock:
             carried, self._carried, self._cut_at = self._carried, 0, packet
@@ -91,7 +91,7 @@ class Relay:
         self._listener.close()
 
     def wait(self) -> None:
-        """Return when the listener has been closed."""
+        """Wait until the listener has been closed."""
         self._threads[0].join()
 
     def _is_cut(self) -> bool:
@@ -140,7 +140,7 @@ class Relay:
         server.close()
 
     def _carry(self, source: socket.socket, sink: socket.socket, pair: _Pair) -> None:
-        """Forward one direction. With a delay, this thread reads and timestamps; a second one sends when it is due."""
+        """Forward one direction. With a delay, this thread reads data, and another one sends it when it is due."""
         waiting: queue.Queue[tuple[float, bytes]] = queue.Queue(maxsize=_PIECES_IN_FLIGHT)
         sender = threading.Thread(target=_send_due, args=(waiting, sink), daemon=True)
         if self._delay_s:

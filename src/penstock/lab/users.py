@@ -1,4 +1,4 @@
-"""The account that an embedded server runs as, and which directories that account can reach.
+"""Chooses the account that an embedded server runs as, and finds directories that this account cannot reach.
 
 PostgreSQL refuses to run as root, so a server started by root runs as an unprivileged account. A server started by an
 ordinary user runs as that user. Nothing is assumed about what the account may read: see `first_unreachable`.

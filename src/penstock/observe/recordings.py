@@ -1,5 +1,6 @@
-"""Recordings on disk: zstd-compressed lines of JSON: a header, one line for each sample, and an end mark.
+"""Writes and reads recordings: files of JSON lines, compressed with zstd.
 
+A recording has a line for the header, a line for each sample, and a line that marks the end.
 The file is flushed to the operating system each second, so a recording whose writer was killed can be read up to its
 last whole line. A reader ignores fields that it does not know, and refuses a format of a newer major version.
 """
@@ -28,25 +29,26 @@ if TYPE_CHECKING:
 _MARK = "penstock_recording"
 _FLUSH_EVERY_S = 1.0
 _READ_BYTES = 1024 * 1024
-# A window of at most 128 MiB (2^27 bytes): penstock's recordings need 8 MiB, and another file may ask for far more.
+# Limits the window of a decompressor to 128 MiB (2^27 bytes). penstock's recordings need 8 MiB, but another file may
+# ask for far more.
 _OPTIONS: dict[int, int] = {zstd.DecompressionParameter.window_log_max: 27}
-# A sample with 5,000 statements of 2 kB is 15 MB.
+# The longest line that is read. For comparison, a sample with 5,000 statements of 2 kB each has 15 MB.
 _MAX_LINE_BYTES = 256 * 1024 * 1024
 # Larger than any counter of a server, which is a bigint, and than any time in seconds.
 _MAX_NUMBER = 2**64
 _NUMBERS = frozenset((int, float))
 _LEAST = {"at_s": 0, "interval_s": 0, "cpu_count": 1}
 
-# What reading raises if the JSON is not that of a recording.
+# The errors that reading raises if the JSON is not that of a recording.
 _MISREAD = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 
 _Fields = TypeVar("_Fields", RecordingHeader, Sample, SessionSample, Progress, Unread)
 
 
 class Recorder:
-    """Writes a recording to a new file that only its owner may read. It and its methods raise SourceError.
+    """Writes a recording to a new file that only the owner may read. The constructor and methods raise SourceError.
 
-    Use it as a context manager: if the block ends without an error or by Ctrl-C, the recording is marked as complete.
+    Use it as a context manager. If the block ends without an error, or by Ctrl-C, the recording is marked as complete.
     """
 
     def __init__(self, path: Path, header: RecordingHeader, *, clock: Callable[[], float] = time.monotonic) -> None:

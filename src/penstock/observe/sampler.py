@@ -38,7 +38,7 @@ _STATEMENTS_EVERY_S = 10.0
 
 
 class Sampler:
-    """Samples one server; `header` describes the server. It and its methods raise ServerError.
+    """Samples one server; `header` describes the server. The constructor and methods raise ServerError.
 
     `cpu_count` is the server's number of CPUs, if the caller knows it. `read_local_storage` returns the newest metrics
     of its local storage, and must not wait. Needs pg_read_all_stats to see what other roles' sessions do;
@@ -108,13 +108,13 @@ class Sampler:
                 connection.close()
                 raise
         self._next_s = dict.fromkeys(self._reader.views_there, 0.0)
-        # The time without a session is not part of the next sample's interval.
+        # The next sample's interval does not include the time without a session.
         self._last_s, self._busy_s = self._clock(), busy_cpu_s()
 
     def close(self) -> None:
-        """Close the session, unless another thread waits for the server in it.
+        """Close the session, unless another thread is using it to wait for the server.
 
-        If its socket were closed then, another connection could reuse the descriptor while that thread waits on it.
+        If the socket were closed in that case, another connection could reuse the descriptor that the thread waits on.
         """
         if self._in_use.acquire(blocking=False):
             try:
@@ -161,7 +161,7 @@ class Sampler:
         return replace(session, query=query, blocked_by=tuple(session.blocked_by), cpu_s=cpu_s)
 
     def _keep_changed(self, rows: Sequence[CounterRow]) -> tuple[CounterRow, ...]:
-        """Return the statements that were called since they were last read, with the text that the recording keeps."""
+        """Return the statements that were called since the last reading, with the text that the recording keeps."""
         changed = []
         for row in rows:
             key = (row.get("userid"), row.get("dbid"), row.get("queryid"), row.get("toplevel"))
@@ -224,9 +224,9 @@ class Cleaner:
 
 @contextmanager
 def sampling_beside(sampler: Sampler, *, interval_s: float) -> Iterator[list[Sample]]:
-    """Sample in a thread while the block runs, and once more at its end; provides the list that the samples go to.
+    """Sample in a thread while the block runs, and once more at the end of the block.
 
-    Raises ServerError at the end of the block.
+    The context manager provides the list to which samples are added. It raises ServerError at the end of the block.
     """
     stop = threading.Event()
     samples: list[Sample] = []
@@ -253,7 +253,7 @@ def sample_on_clock(
     on_lost: Callable[[PenstockError], None] = lambda _: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Sample]:
-    """Yield a sample at each tick until `stop` is set or `for_s` seconds are over, and one of all views at the end.
+    """Yield a sample at each tick until `stop` is set or `for_s` seconds are over. The last sample reads all views.
 
     Missed ticks are skipped; each sample has its real interval. `interval` is called before each tick. If the
     connection is lost, `on_lost` is called once and the connection is retried at each tick. Raises ServerError if a

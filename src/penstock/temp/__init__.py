@@ -1,1 +1,1 @@
-"""Temporary work of a server: what spills to disk and where to, a place for it on local disk, and what that gains."""
+"""Handles temporary work of a server: reports what spills and where, places it on a local disk, measures the gain."""

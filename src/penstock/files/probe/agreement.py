@@ -1,4 +1,4 @@
-"""Checks that the first block of a further object has the dialect of the first object; if not, shows both readings."""
+"""Checks whether another object's first block has the first object's dialect. If not, both readings are shown."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from penstock._native import Record
     from penstock.model.source.dialect import Dialect, DialectOptions
 
-# Enough for the header and the records that it is compared with
+# This is enough for the header and the records that the header is compared with.
 _HEADER_BYTES: Final = 8 * 1024
 _LINE_SHOWN: Final = 120
 _FIELDS_SHOWN: Final = 4
@@ -55,8 +55,8 @@ def find_contradiction(
     """Return the first line where an object's first block contradicts the first object's dialect, or None.
 
     `header` is the first object's. `table_columns` are the columns that this object's header may name, None if it must
-    be the same as the first object's. `column_count` is the number of fields of the first object. What options decide
-    is not checked, and neither is a block that cannot be read in any way: the load will report its error.
+    be the same as the first object's. `column_count` is the number of fields of the first object. What `options` give
+    is not checked. Nor is a block that cannot be read with any dialect: the load will report the error.
     """
     choice = choose_form(head, options=options, is_whole=is_whole, column_count=column_count)
     found = choice.form.delimiter.decode()
@@ -88,7 +88,7 @@ def refuse_unclear_escapes(
     delimiter = dialect.delimiter.encode()
     if options.format is not None or dialect.format == "csv":
         return
-    # If the format is tsv, check all bytes: further backslashes may be escapes all the same.
+    # Check all of the block, not only the part in which the format was found: later backslashes may be escapes.
     is_text = dialect.format == "text"
     if proves_copy_escapes(head, delimiter) if is_text else not follows_copy_escapes(head, delimiter):
         return

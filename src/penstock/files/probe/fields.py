@@ -1,4 +1,4 @@
-"""Splits records into texts. The Rust core finds records and fields; this module decodes them and words the errors."""
+"""Splits records into texts. The Rust core finds records and fields; this module decodes them and raises the errors."""
 
 from __future__ import annotations
 

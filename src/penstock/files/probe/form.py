@@ -1,4 +1,4 @@
-"""Finds the format and the delimiter of a sample: from the options, else those with which its records agree."""
+"""Finds the format and the delimiter of a sample: those of the options, or those that divide its records equally."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _DELIMITERS: Final = ("\t", "|", ";", ",")
 # Enough for hundreds of records; all candidates are tried on it.
 _TRIAL_BYTES: Final = 32 * 1024
-# If fewer records than this share have the same number of fields, a delimiter is taken as punctuation.
+# If less than this share of the records has the same number of fields, the delimiter is probably only punctuation.
 _AGREEMENT: Final = 0.8
 # The characters that COPY TO writes after a backslash in format text.
 COPY_ESCAPES: Final = b"\\bfnrtv"
@@ -43,7 +43,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Trial:
-    """The result of a form on the sample: the most frequent field count, and the share of records that have it.
+    """The result of splitting the sample by a form: the most frequent field count, and the share of records with it.
 
     `divides_all`: there are several records, and each has at least two fields.
     """
@@ -106,7 +106,7 @@ def find_escapes(sample: bytes, delimiter: bytes) -> Iterator[tuple[int, bytes]]
 
 
 def _find_backslashes(sample: bytes, delimiter: bytes) -> Iterator[re.Match[bytes]]:
-    r"""Yield a match for each backslash and the next character: group 1, unless the whole field is \N or \."""
+    r"""Yield a match for each backslash. Group 1 is the next character, or None if the whole field is \N or \."""
     edge = b"\r\n" + re.escape(delimiter)
     # The pattern begins with the backslash, which makes the search fast; so the look-behind includes it.
     whole_field = rb"(?<![^" + edge + rb"]\\)[N.](?=[" + edge + rb"]|\Z)"
@@ -114,7 +114,10 @@ def _find_backslashes(sample: bytes, delimiter: bytes) -> Iterator[re.Match[byte
 
 
 def proves_copy_escapes(sample: bytes, delimiter: bytes) -> bool:
-    r"""Return whether the sample has a field that is \N or \., or \\ inside a field; a UNC path begins with it."""
+    r"""Return whether the sample has a field that is \N or \., or \\ within a field.
+
+    A field that begins with \\ proves nothing: it may be a UNC path.
+    """
     edges = (b"", b"\r", b"\n", delimiter)
     return any(
         match[1] is None or (match[1] == b"\\" and sample[max(0, match.start() - 1) : match.start()] not in edges)
@@ -134,7 +137,10 @@ def _open_delimiters(options: DialectOptions) -> list[str]:
 
 
 def _likely_format(delimiter: str, sample: bytes, *, is_whole: bool) -> tuple[Format, bool]:
-    """Return the format of a sample with this delimiter, and whether the sample proves it; only tabs leave a choice."""
+    """Return the format of a sample with this delimiter, and whether the sample proves the format.
+
+    With tabs the format is csv, text or tsv. With any other delimiter it is csv.
+    """
     if delimiter != "\t":
         return "csv", False
     quote = DEFAULT_QUOTE.encode()

@@ -1,4 +1,4 @@
-"""Whether the first record names columns, and whether the sample is in the encoding it is taken for."""
+"""Judges whether a sample's first record is a header, and checks whether the sample is valid UTF-8. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.files.encodings import guess_utf16, show_bytes
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-# What a column is hardly named: numbers, dates and times, nulls.
+# Texts that are probably values, not column names: numbers, dates, times, nulls.
 _VALUE: Final = re.compile(
     r"[-+]?[$€£]?(?:\d[\d,]*+(?:\.\d*+)?|\.\d++)(?:e[-+]?\d++)?%?"
     r"|\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}(?:[T ].*)?|\d{1,2}:\d\d(?::.*)?"
@@ -20,27 +20,33 @@ _VALUE: Final = re.compile(
 )
 _BOOLEAN: Final = re.compile(r"t|f|true|false|y|n|yes|no", re.IGNORECASE)
 _NULL: Final = re.compile(r"|null|none|nan|\\N|n/a", re.IGNORECASE)
-# What columns mostly are named: one word, or several joined.
+# Most column names are like this: one word, or several words joined by _, . or -.
 _WORD: Final = re.compile(r"[^\W\d][\w.-]*")
 
-# Lines that are not UTF-8 where hardly all of the file is in another encoding.
+# If at most this many lines of a sample are invalid UTF-8, the file is probably UTF-8 with a few bad records.
 _FEW_LINES: Final = 3
 
-# "certain" is loaded as a header; "likely" is refused where it would name columns; "possible" is data, with a warning.
+# "certain": the record is a header. "likely": it is treated as a header, but the load is refused if the columns' names
+# would come from it. "possible": it is loaded as data, with a warning. "none": it is data.
 HeaderVerdict = Literal["certain", "likely", "possible", "none"]
 
 
 def judge_header(
     fields: Sequence[str | None], rows: Sequence[Sequence[str | None]], table_columns: Sequence[str] | None
 ) -> HeaderVerdict:
-    """Tell whether a first record is a header; `rows` are some of the records after it.
+    """Return whether a first record is a header. `fields` are the first record's, `rows` some of the records after it.
 
-    It is a header if at least two of its fields, or half of them, are columns of the table. It is one if a single field
-    is a column and all fields could be names: none is missing or looks like a number, a date or a null. It is one, too,
-    if most fields could be names and the other records of some column are of another kind.
-    It may be a header if one field is a column and another is a number. If all records consist of words, distinct names
-    are a header for a table that is yet to be created, certainly if the other records of a column are spelled unlike
-    its name; for a table that exists they may be one. R and pandas write an empty first name over row numbers.
+    A field looks like a value if it is a number, a date, a time or a null. The verdict is
+
+    - certain, if at least two fields, or at least half of them, are names of the table's columns;
+    - none, if at least half of the fields are empty;
+    - if a field looks like a value: likely, if a field is a column of the table; possible, if no field is empty
+      and a number is above a column of text; otherwise none;
+    - certain, if most values of some column are numbers, dates, booleans or nulls, but its first field is not;
+    - certain, if one field is a column of the table and no field is empty.
+
+    Otherwise all records consist of words, see `_judge_words`. An empty first field above row numbers, as R and pandas
+    write it, counts as a name.
     """
     known = 0 if table_columns is None else _count_known(fields, table_columns)
     if known > 1 or (known and 2 * known >= len(fields)):
@@ -48,7 +54,7 @@ def judge_header(
     names = [_folded(field or "") for field in fields]
     if len(names) > 1 and not names[0] and _are_row_numbers(rows):
         names[0] = "row number"
-    # Names that repeat, or lack here and there, are a header all the same.
+    # A header may contain empty or repeated names.
     if 2 * sum(map(bool, names)) <= len(names):
         return "none"
     if any(_VALUE.fullmatch(name) for name in names):
@@ -63,7 +69,10 @@ def judge_header(
 def _judge_words(
     fields: Sequence[str | None], names: Sequence[str], rows: Sequence[Sequence[str | None]], *, is_new: bool
 ) -> HeaderVerdict:
-    """Tell whether words over words are a header."""
+    """Return whether a first record of words is a header if the records after it consist of words too.
+
+    `is_new`: the table is yet to be created, so its column names are not known.
+    """
     if not all(names) or len(set(names)) < len(names):
         return "none"
     if is_new:
@@ -77,19 +86,19 @@ def _count_known(fields: Sequence[str | None], table_columns: Sequence[str]) -> 
 
 
 def _are_row_numbers(rows: Sequence[Sequence[str | None]]) -> bool:
-    """Tell whether the first fields of all records count from 0 or 1."""
+    """Return whether the first fields of the records are 0, 1, 2, ... or 1, 2, 3, ..."""
     numbers = [row[0] if row else None for row in rows]
     return bool(numbers) and any(numbers == [str(start + at) for at in range(len(numbers))] for start in (0, 1))
 
 
 def are_row_names(rows: Sequence[Sequence[str | None]]) -> bool:
-    """Tell whether the first fields of all records are there, and no two are the same: so R names rows."""
+    """Return whether the first fields could be row names as R writes them: none is empty, and all are different."""
     names = [row[0] for row in rows if row]
     return all(names) and 1 < len(names) == len(set(names))
 
 
 def _is_number_over_text(names: Sequence[str], rows: Sequence[Sequence[str | None]]) -> bool:
-    """Tell whether some name is a number and no value below it is: years over words, say."""
+    """Return whether some column has a number as its name and only text as its values, such as a year above words."""
     for index, name in enumerate(names):
         values = [_folded(row[index] or "") for row in rows if index < len(row)]
         if (
@@ -102,7 +111,10 @@ def _is_number_over_text(names: Sequence[str], rows: Sequence[Sequence[str | Non
 
 
 def _differs_in_spelling(fields: Sequence[str | None], rows: Sequence[Sequence[str | None]]) -> bool:
-    """Tell whether under some word all values, three or more, are spelled alike and otherwise: name over Alice, Bob."""
+    """Return whether all values of some column are spelled alike, but not like the column's first field.
+
+    For example, the field is "name", and the values are Alice, Bob and Carol. At least three values are needed.
+    """
     for index, field in enumerate(fields):
         values = [row[index] or "" for row in rows if index < len(row)]
         spellings = {_spelling(value) for value in values}
@@ -112,7 +124,7 @@ def _differs_in_spelling(fields: Sequence[str | None], rows: Sequence[Sequence[s
 
 
 def _spelling(value: str) -> str:
-    """Return a text's kinds of characters.
+    """Return a text with each run of digits, capital letters or other letters shortened to 0, A or a.
 
     >>> _spelling("Alice 42")
     'Aa 0'
@@ -124,7 +136,7 @@ def _spelling(value: str) -> str:
 
 
 def _differs_in_kind(names: Sequence[str], rows: Sequence[Sequence[str | None]]) -> bool:
-    """Tell whether under some name most records hold numbers, dates or booleans; nulls alone prove nothing."""
+    """Return whether most values of some column are numbers, dates, booleans or nulls; not if all of them are nulls."""
     for index, name in enumerate(names):
         values = [_folded(row[index] or "") for row in rows if index < len(row)]
         nulls = sum(_NULL.fullmatch(value) is not None for value in values)
@@ -139,7 +151,7 @@ def _is_typed(value: str) -> bool:
 
 
 def _recurs(names: Sequence[str], rows: Sequence[Sequence[str | None]]) -> bool:
-    """Tell whether some name is a value of its own column too: then the first record is data."""
+    """Return whether some name is also a value of the same column. If so, the first record is data."""
     return any(_folded(field or "") == name for row in rows for name, field in zip(names, row, strict=False))
 
 
@@ -150,10 +162,10 @@ def _folded(name: str) -> str:
 def check_is_utf8(
     head: bytes, *, is_whole: bool, rejects: bool, uri: str, locate: Callable[[int], tuple[int, int]]
 ) -> None:
-    """Raise DataError where the sample is not UTF-8; a character cut by its end is no fault.
+    """Raise DataError if the sample is not valid UTF-8. A last character that the sample's end cuts off is accepted.
 
-    With `rejects`, records that have invalid bytes are, where they are few. `locate` turns an offset into line and
-    column.
+    `rejects`: the load rejects bad records, so a few invalid lines, or a file that is mostly UTF-8, are accepted here.
+    `locate` returns the line and the column of an offset.
     """
     try:
         head.decode()
@@ -181,7 +193,7 @@ def check_is_utf8(
 
 
 def _is_mostly_utf8(head: bytes) -> bool:
-    """Tell whether more characters beyond ASCII are UTF-8 than are not: any other encoding would spoil those."""
+    """Return whether most characters beyond ASCII are valid UTF-8. Any other encoding would decode these wrongly."""
     beyond = re.sub(r"[\x00-\x7f]+", "", head.decode(errors="replace"))
     return 2 * beyond.count("\ufffd") < len(beyond)
 
@@ -191,7 +203,7 @@ def _count_invalid_lines(head: bytes) -> int:
 
 
 def _guess_encoding(head: bytes) -> str:
-    """Return UTF-16 where zero bytes tell it, WIN1252 where LATIN1 has control characters, else LATIN1."""
+    """Return the form of UTF-16 that zero bytes suggest, else WIN1252 for bytes 0x80 to 0x9f, else LATIN1."""
     if wide := guess_utf16(head):
         return wide
     return "WIN1252" if re.search(rb"[\x80-\x9f]", head) else "LATIN1"

@@ -51,11 +51,11 @@ def _name_document(text: str, *, is_whole: bool) -> str | None:
 
 
 def _is_array_cut_short(text: str) -> bool:
-    """Whether an array continues to the end of the sample; an array that ends before is a field of a record."""
+    """Return whether an array continues to the end of the sample. An array that ends earlier is a field of a record."""
     decode, at = json.JSONDecoder().raw_decode, 0
     first: object = None
     while at < len(text):
-        # At a bracket or a comma
+        # `at` is the position of a bracket or a comma.
         try:
             value, end = decode(text, _skip_blanks(text, at + 1))
         except ValueError:

@@ -32,7 +32,7 @@ _RUNAWAY_BYTES: Final = 64 * 1024
 _NULL_WORDS: Final = ("\\N", "NULL", "null")
 # Possible delimiters; some are so rare that they are mentioned in a notice, but never guessed
 _DELIMITERS: Final = (b":", b"^", b"\x01", b"\x1f", b"~", b"#", b"&", b" ", b";", b"|", b"\t", b",")
-# This many records rarely agree by chance
+# This many records rarely have the same number of fields by chance.
 _ALIKE: Final = 3
 _COMPARED_RECORDS: Final = 100
 
@@ -189,7 +189,7 @@ def _quoted_null(sample: Sample) -> Notice | None:
 
 
 def _kept_blanks(sample: Sample) -> Notice | None:
-    """Find blanks after every delimiter, which some programs write for readability."""
+    """Return a notice if a blank follows every delimiter, as some programs write it for readability."""
     if not has_blanks(sample):
         return None
     message, hint = "blanks behind the delimiter are kept as data", "Remove them from the file if they are none."
@@ -235,8 +235,9 @@ def _find_quoted(sample: Sample, quote: str, message: str, hint: str) -> Notice 
 def find_rival(sample: Sample, *, is_new: bool) -> Notice | None:
     """Return a notice of another character that could be the delimiter of all records, if nothing is quoted.
 
-    For a new table, this is a character that divides what would be a single column. Else it is one that gives the same
-    number of fields, and occurs in several fields of each record; the colons of a single time do not.
+    For a new table, this is a character that divides records which would be a single column. For an existing table, it
+    is a character that gives the same number of fields and occurs in several fields of each record. The colons of a
+    time are in one field only.
     """
     texts = sample.texts
     delimiter = sample.form.delimiter

@@ -1,4 +1,4 @@
-"""The probe itself: options, form, encoding, header and notices, put together."""
+"""Probes a file's first block: combines options, form, encoding, header and notices into a ProbeResult. Pure."""
 
 from __future__ import annotations
 
@@ -22,20 +22,21 @@ if TYPE_CHECKING:
     from penstock.files.probe.header import HeaderVerdict
     from penstock.model.source.dialect import Dialect, DialectOptions
 
-# Records that prove where others begin
+# A preamble is reported only if at least this many records follow it in the sample.
 _PREAMBLE_FOLLOWERS: Final = 3
-# Records after the first that tell whether it is one of them
+# The first record is compared with at most this many records after it, to find out whether it is a header.
 _COMPARED_RECORDS: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeResult:
-    """A file's dialect and what else its first block tells.
+    """A file's dialect, and what else is known from its first block.
 
-    `header` holds the names where there is one. `field_count` is the first record's, 0 for an empty file.
-    `shapes` are the numbers of fields that some of its records have, each with whether the last field is blank;
-    `has_row_names`: their first fields are such. `notices` tell what the dialect would mangle; `reason` says in one
-    line why it was chosen.
+    `header` holds the column names, None if the file has no header. `field_count` is the number of fields of the first
+    record, 0 for an empty file. `shapes` has an item for each form of the records after the header: the number of
+    fields, and whether the last field is blank. `has_row_names`: the first fields of these records could be row names.
+    `notices` say which values the dialect would change, and what is unclear. `reason` says in one line why the dialect
+    was chosen.
     """
 
     dialect: Dialect
@@ -58,13 +59,15 @@ def probe_dialect(
     first_line: int = 1,
     rejects: bool = False,
 ) -> ProbeResult:
-    """Return the dialect of a file from its first block; options win, and what they leave open is probed.
+    """Find the dialect of a file from its first block. Only what `options` do not give is probed.
 
-    `head` is decompressed, without byte-order mark, and in UTF-8 where its encoding is not ASCII-safe; `is_whole`
-    tells whether it is all of the file. `table_columns` is None where the table is yet to be made. `bom` is the
-    encoding whose mark was skipped; `head` begins on the file's `first_line`; `rejects`: bad records are rejected.
-    Raises UsageError for options that COPY refuses, DataError for a file that is not UTF-8 though no encoding was
-    given, or whose header cannot be read, SourceError for JSON unless a format is given.
+    `head` is decompressed, has no byte-order mark, and is in UTF-8 if its encoding is not ASCII-safe. `is_whole`:
+    `head` is the whole file. `table_columns` is None if the table is yet to be created. `bom` is the encoding of the
+    byte-order mark that was skipped. `first_line` is the line of the file on which `head` begins. `rejects`: the load
+    rejects bad records.
+
+    Raises UsageError for options that COPY refuses. Raises DataError if the file is not UTF-8 and no encoding is given,
+    or if its header cannot be read. Raises SourceError for JSON, unless a format is given.
     """
     validate_options(options)
     if options.format is None:
@@ -103,7 +106,10 @@ def probe_dialect(
 def read_header(
     sample: Sample, dialect: Dialect, *, options: DialectOptions, table_columns: Sequence[str] | None
 ) -> tuple[tuple[str, ...] | None, HeaderVerdict]:
-    """Return the names in the first record where it is a header, else None, and what it was taken for."""
+    """Return the names in the first record, or None if it is not a header, and the verdict on it.
+
+    Raises DataError if `options` say that the file has a header, and the sample does not contain all of it.
+    """
     if options.header is False or not sample.records.pieces:
         return None, "none"
     if not sample.records.whole:
@@ -118,7 +124,7 @@ def read_header(
 
 
 def _read_rows(sample: Sample, dialect: Dialect, *, after: int) -> list[list[str | None]]:
-    """Return the fields of some records `after` the first ones; one that cannot be read tells nothing."""
+    """Return the fields of at most 100 records, without the first `after` ones and those that cannot be read."""
     rows = []
     for record in sample.records.whole[after : after + _COMPARED_RECORDS]:
         with suppress(DataError):
@@ -127,13 +133,13 @@ def _read_rows(sample: Sample, dialect: Dialect, *, after: int) -> list[list[str
 
 
 def separator_notice(uri: str, line: int) -> Notice:
-    """Return a warning of a line that is skipped."""
+    """Return the warning that a line such as sep=; is skipped."""
     message = "a line such as sep=; is skipped: it names the delimiter for Excel"
     return Notice(code="separator-line", message=message, uri=uri, line=line, hint="Use --delimiter if it is data.")
 
 
 def _preamble_notices(sample: Sample, options: DialectOptions) -> tuple[Notice, ...]:
-    """Return a warning of first lines that have fewer than half as many fields as all others after them."""
+    """Return a warning if the first lines have fewer than half as many fields as each record after them."""
     if options.header is not None or options.skip_lines:
         return ()
     counts = [sample.form.count_fields(text) for text in sample.texts]

@@ -1,1 +1,1 @@
-"""Objects of object stores and HTTP servers: listing, reading by ranged requests, and retries."""
+"""Lists the objects of object stores and HTTP servers, and reads them by ranged requests that are retried."""

@@ -33,7 +33,8 @@ _T = TypeVar("_T")
 
 _WILDCARDS = frozenset("*?[")
 
-# Characters that can occur in a request, not the services' rules. Ceph allows tenant:bucket; Azure has $web and $root.
+# Any bucket name that a request can contain is accepted; the service's own rules are not checked. Ceph allows
+# tenant:bucket, and Azure has $web and $root.
 _BUCKET = re.compile(r"[\w$.:-]+", re.ASCII)
 
 # Few attempts: a first request that fails is more often a mistyped name than a temporary error, and a user is waiting.
@@ -186,7 +187,10 @@ def _stat_url(url: str, stores: Stores) -> SourceObject:
 
 
 def _get_first_byte(store: ObjectStore, path: str) -> GetResult | None:
-    """Return the response to a request for the first byte, or None without ranges or if the object is empty."""
+    """Return the response to a request for the first byte.
+
+    Returns None if the server does not serve ranges, or if the object is empty.
+    """
     try:
         result = obstore.get(store, path, options={"range": (0, 1)})
         result.bytes()

@@ -1,4 +1,4 @@
-"""Reads remote objects: several concurrent ranged requests, in order, each pinned to the version that was listed.
+"""Reads remote objects in order, by several ranged requests at once. Each request is for the version that was listed.
 
 A request that fails is repeated from the byte that it reached. If a server has no ranges or no ETag, there is one
 stream, which cannot be resumed.
@@ -112,7 +112,7 @@ class RemoteObject:
             raise self._stopped() from None
 
     def _fetch(self, start: int, end: int) -> list[bytes]:
-        """Return the bytes from `start` up to but not including `end`; resume as often as there is progress."""
+        """Return the bytes from `start` up to but not including `end`. A failed request resumes where it stopped."""
         pieces: list[bytes] = []
         failures = 0
         while start < end and not self._closed.is_set():

@@ -1,4 +1,4 @@
-"""Object stores and HTTP servers: obstore's connections, its errors in plain words, and which errors are retried.
+"""Connects to object stores and HTTP servers by obstore, explains obstore's errors, and decides which are retried.
 
 Imported only if a source is remote. A CredentialSource gives S3's credentials, so this room does not import boto3.
 Google Cloud Storage and Azure use obstore's own credential chains (environment, files, instance metadata).
@@ -33,17 +33,17 @@ _READ_TIMEOUT = timedelta(seconds=30)
 _CONNECT_TIMEOUT = timedelta(seconds=10)
 _REQUEST_TIMEOUT = timedelta(days=7)
 
-# Waits of 0.2, 0.4, ... 25.6 s, up to 51 s in total without a byte in between: longer than a throttled prefix or the
-# failover of a load balancer takes, but short enough to report that a server is down.
+# If no byte arrives, the waits between requests are 0.2, 0.4, ... 25.6 s, 51 s in total. This is longer than a
+# throttled prefix or the failover of a load balancer takes, but short enough to report that a server is down.
 _MAX_FAILURES = 9
 _FIRST_DELAY_S = 0.2
 
-# Request Timeout, Too Many Requests
+# HTTP status 408 (Request Timeout) and 429 (Too Many Requests).
 _TRANSIENT_STATUSES = frozenset({408, 429})
 
 
 class CredentialSource(Protocol):
-    """How S3 is reached. penstock.aws implements this protocol, so neither room imports the other."""
+    """Provides S3's region, endpoint and credentials. penstock.aws implements it, so neither room imports the other."""
 
     def s3_config(self) -> Mapping[str, str]:
         """Return `region` and `endpoint`, each only if it is configured."""

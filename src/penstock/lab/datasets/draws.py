@@ -1,4 +1,4 @@
-"""Fast seeded random numbers, tens of nanoseconds each: drawn in bulk, and pools that contain the weights."""
+"""Draws seeded random numbers in bulk, in tens of nanoseconds each. Pools of values draw by weight."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# A 16-bit draw is the index into a pool, so no further arithmetic is needed.
+# The number of values of a 16-bit draw, so that a draw is the index into a pool without further arithmetic.
 POOL_SIZE: Final = 1 << 16
 # Titles in a batch: about 1 MB of principals, so that joins and writes are long and memory stays small.
 BATCH_TITLES: Final = 2048

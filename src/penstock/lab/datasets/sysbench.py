@@ -1,7 +1,7 @@
-"""The three tables of sysbench's oltp tests as files, in the shape of sysbench 1.0, from a seed.
+"""Writes the three tables of sysbench's oltp tests as files, in the shape of sysbench 1.0, from a seed.
 
-A row has a number, an integer `k` of the distribution `special`, and two texts of eleven-digit groups, as in
-oltp_common.lua.
+As in oltp_common.lua, a row has a number, an integer `k` with sysbench's distribution `special`, and two texts of
+eleven-digit groups.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Topologies of the lab: one server, a server with standbys, or a server with six WAL receivers; all real processes.
+"""Runs topologies of real processes: one server, a server with standbys, or a server with six WAL receivers.
 
 shapes* defines the members of each topology, state keeps a lab's state file, processes starts and ends processes that
 are not servers, parts creates servers, receivers and relays, resources creates volumes and memory limits, and lab

@@ -1,7 +1,7 @@
-"""A lab of one topology: bring it up, show its status, kill and heal members, fail over, take it down.
+"""Carries out the commands on a lab: bring it up, show its status, kill and heal members, fail over, take it down.
 
-One command at a time changes the labs of a home. A command writes down what it will start before it starts it, so
-`down` ends everything even if the command was killed.
+Only one command at a time changes the labs of a home. A command records in the state file what it will start before it
+starts anything, so `down` ends everything even if the command was killed.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class MemberStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabStatus:
-    """The status of a lab. A commit waits for `needed` members; `missing` are the members that receive no WAL now."""
+    """The status of a lab. A commit waits for `needed` members. `missing` are the members that receive no WAL now."""
 
     name: str
     shape: Shape
@@ -209,7 +209,7 @@ class Lab:
             return self._status(state)
 
     def trim_receivers(self) -> None:
-        """Remove the WAL segments that the receivers hold and that nothing reads."""
+        """Remove the complete WAL segments of the receivers, except the last. Nothing reads them."""
         self._parts(self._known()).trim_receivers()
 
     def _build(self, state: LabState, installation: Installation) -> LabStatus:
@@ -372,7 +372,7 @@ def _find_members(state: LabState, target: str) -> list[Member]:
 
 
 def _await_last_wal(parts: LabParts, member: Member) -> int:
-    """Return how far a standby's WAL goes, after it has written everything that the lost primary sent."""
+    """Wait until a standby has written all WAL that the lost primary sent, and return the end of the standby's WAL."""
     deadline_s = time.monotonic() + _LAST_WAL_TIMEOUT_S
     with connect_to(parts.server(member)) as connection:
         while (received := read_received(connection)).is_streaming:

@@ -44,13 +44,13 @@ _POLL_S = 0.05
 # A receiver that lost its connection retries after 5 s (pg_receivewal's RECONNECT_SLEEP_TIME).
 _STREAMING_TIMEOUT_S = 60
 
-# The default of initdb. pg_receivewal fills a new segment with zeros at once.
+# The segment size that initdb sets by default. pg_receivewal fills a new segment with zeros at once.
 _WAL_SEGMENT_BYTES = 16 * MIB
 
 
 @dataclass(frozen=True, slots=True)
 class LabParts:
-    """The parts of a lab, as its state file describes them."""
+    """Starts and stops the parts of a lab, as its state file describes them."""
 
     files: LabFiles
     state: LabState
@@ -144,7 +144,7 @@ class LabParts:
         self._end_relays(self.state.zones)
 
     def trim_receivers(self) -> None:
-        """Remove all complete segments of the receivers except the last. Nothing in the lab reads them."""
+        """Remove the receivers' complete WAL segments, except the last. Nothing in the lab reads them."""
         for member in self.state.members:
             if member.kind == "receiver":
                 whole = sorted(path for path in self._home(member.name).iterdir() if len(path.name) == 24)

@@ -1,4 +1,4 @@
-"""The processes of a lab that are not servers: started detached, identified by pid and start time, and ended.
+"""Starts, finds and ends the processes of a lab that are not servers. They are identified by pid and start time.
 
 LAB/processes/NAME.json   the record, written by launch.py before the program runs
 LAB/processes/NAME.log    the program's output
@@ -83,7 +83,7 @@ class Processes:
             return None
 
     def end(self, names: Iterable[str]) -> None:
-        """Kill processes and remove their records. Their data is in their files."""
+        """Kill processes and remove their records. No data is lost, because these processes keep data only in files."""
         chosen = list(names)
         _end_found(lambda: [found for name in chosen if (found := self.find(name))])
         for name in chosen:
@@ -120,7 +120,10 @@ class Processes:
 
 
 def _end_found(find: Callable[[], list[psutil.Process]]) -> None:
-    """End processes until `find` returns none: a process that ends may have started another in the meantime."""
+    """End the processes that `find` returns, until it returns none. Raises LabError after a time limit.
+
+    `find` is called again because a process may start another one before it ends.
+    """
     began_s = time.monotonic()
     while processes := find():
         elapsed_s = time.monotonic() - began_s

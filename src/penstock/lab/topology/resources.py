@@ -1,4 +1,4 @@
-"""What a lab gets besides its processes: a volume for each server, local storage, a memory limit."""
+"""Creates what a lab has besides its processes: a volume for each server, local storage, and a memory limit."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class LabResources:
 
 
 def release(folder: Path) -> None:
-    """Remove what is outside of a lab's folder. The lab's processes must have ended. Raises LabError."""
+    """Remove a lab's mounts, loop devices and control group. The lab's processes must have ended. Raises LabError."""
     release_volumes(folder)
     try:
         group = cgroup_of(folder)

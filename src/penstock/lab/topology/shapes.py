@@ -1,4 +1,4 @@
-"""The members of each topology, and the settings of its servers. Pure."""
+"""Defines the members of each topology, and the settings of its servers. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ZONES = ("a", "b", "c")
 
 # A commit waits until four of six receivers, two in each zone, have its WAL: Aurora's write quorum.
 _QUORUM = 4
-# Limits the WAL that a slot keeps if a zone is lost and the lab is forgotten.
+# Limits the WAL that a replication slot keeps. Otherwise a lost zone would fill the disk if nobody ended the lab.
 _KEPT_WAL = "8GB"
 
 
@@ -40,7 +40,10 @@ class Member:
 
 
 def zones_of(shape: Shape) -> tuple[str, ...]:
-    """Return the zones that have members; none for single, nor for multi-az, whose one server has replicated blocks."""
+    """Return the zones that have members.
+
+    Topology single has no zones. Nor has multi-az, which is one server whose blocks are replicated.
+    """
     return () if shape in ("single", "multi-az") else ZONES
 
 

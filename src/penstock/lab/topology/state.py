@@ -1,4 +1,4 @@
-"""The state file of a lab, which is written before any part of the lab is started.
+"""Reads and writes the state file of a lab, which is written before any part of the lab is started.
 
 HOME/labs/NAME/lab.json       its shape, settings, members, and which members stay down
 HOME/labs/NAME/processes/     records and logs of processes that are not servers, see processes.py
@@ -33,9 +33,9 @@ Stage = Literal["starting", "up", "failing over"]
 class LabState:
     """A lab as its state file describes it.
 
-    `down` are the members that were killed and stay down until they are healed. `volume` is the volume that each
-    server's data is on, `local_storage_bytes` the size of a second device, `memory_bytes` what all servers share; None
-    means the machine's own disk, no device, and no limit.
+    `down` are the members that were killed and stay down until they are healed. `volume` describes the volume of each
+    server's data; None means the machine's own disk. `local_storage_bytes` is the size of a second device; None means
+    that there is no such device. `memory_bytes` is the memory of all servers together; None means no limit.
     """
 
     name: str
@@ -58,7 +58,7 @@ class LabState:
 
     @property
     def others(self) -> tuple[Member, ...]:
-        """Return the members that receive the primary's log."""
+        """Return the members that receive the primary's WAL."""
         return tuple(member for member in self.members if member.kind != "primary")
 
     @property

@@ -1,4 +1,4 @@
-"""A control group that limits the memory of a lab's servers, page cache included (cgroup versions 1 and 2)."""
+"""Creates a control group that limits a lab's memory, page cache included (cgroup versions 1 and 2)."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from penstock.lab.users import is_root
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# Program to the Debian package that contains it.
+# Each program, with the Debian package that contains it.
 PACKAGES = {
     "qemu-storage-daemon": "qemu-system-common",
     "mkfs.ext4": "e2fsprogs",

@@ -1,4 +1,4 @@
-"""Loop devices, by ioctl: losetup has no option for how the backing file is read."""
+"""Attaches and detaches loop devices by ioctl, because losetup has no option for how the backing file is read."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import fcntl
 import os
 from pathlib import Path
 
-# linux/loop.h
+# The numbers are from linux/loop.h.
 _SET_FD = 0x4C00
 _CLEAR_FD = 0x4C01
 _GET_FREE = 0x4C82
@@ -16,7 +16,7 @@ _GET_FREE = 0x4C82
 def attach_loop(path: Path) -> Path:
     """Return a new loop device on a file, without direct I/O. Raises OSError.
 
-    Read-ahead of the backing file is off: it took a quarter of a throttled volume's throughput.
+    Read-ahead of the backing file is off, because it took a quarter of a throttled volume's throughput.
     """
     file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:

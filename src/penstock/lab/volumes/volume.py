@@ -153,7 +153,7 @@ def release_volumes(lab: Path) -> None:
 
 
 def _unmount(lab: Path, mount: Path) -> None:
-    """Unmount, waiting for processes that are ending; after the time limit, use a lazy unmount."""
+    """Unmount a file system. Wait for processes that are ending; after the time limit, use a lazy unmount."""
     deadline_s = time.monotonic() + _RELEASE_TIMEOUT_S
     while mount in mounts_below(lab):
         is_late = time.monotonic() > deadline_s

@@ -1,1 +1,1 @@
-"""A place for temporary work: decided, made and proved, checked, removed."""
+"""Creates a tablespace for temporary work on a directory, proves that it is used, checks it later, and removes it."""

@@ -1,4 +1,7 @@
-"""Whether a place for temporary work still serves: what lies there, who may use it, its directory after a reboot."""
+"""Checks a placement of temporary work: tablespace, setting, directory and disk, and which roles may use it.
+
+A directory that is missing, for example after a reboot of instance storage, is created again if possible.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +28,16 @@ if TYPE_CHECKING:
     from penstock.server.connect.connection import Connection, ConnectionFactory
     from penstock.server.temp.tablespaces import PlaceRow, TablespaceRow
 
-# A disk with less than this part of it free is as good as full.
+# Report a disk as nearly full if less than this share of its size is free.
 _LEAST_FREE = 0.1
 
 
 def check_placement(
     connect: ConnectionFactory, control: Connection, placement: Placement, *, is_local: bool
 ) -> CheckReport:
-    """Return what is wrong with a placement; a directory that is gone is created again where this process may.
+    """Return what is wrong with a placement. Create its directory again if it is missing and this process may do so.
 
+    `is_local`: the server runs on this machine; if not, its directories and disks are not examined from here.
     Raises ServerError, TargetError.
     """
     place = read_place(control)
@@ -85,7 +89,7 @@ def _judge_record(control: Connection, placement: Placement, found: TablespaceRo
     if current != (TABLESPACE,):
         what = f"{SETTING} of {placement.scope} is {spell_setting(current)}"
         if placement.scope.kind == "server" and read_server_facts(control).is_in_recovery:
-            # ALTER SYSTEM is not replicated, and allowed on a standby.
+            # ALTER SYSTEM is not replicated, but it is allowed on a standby.
             set_it = setting_statement(placement.scope, (TABLESPACE,))
             yield Problem(what=f"{what}, on this standby", remedy=f"{set_it}; SELECT pg_catalog.pg_reload_conf();")
         else:
@@ -93,7 +97,7 @@ def _judge_record(control: Connection, placement: Placement, found: TablespaceRo
 
 
 def _judge_rights(placement: Placement, found: TablespaceRow) -> Iterator[Problem]:
-    """Yield the roles whose temporary work goes elsewhere without a word: they may not create there."""
+    """Yield the roles that may not create in the tablespace. PostgreSQL silently puts their spills elsewhere."""
     meant = placement.granted or found.excluded
     for role in found.excluded:
         if role in meant:
@@ -110,7 +114,7 @@ def _missing(location: str, folder: str) -> Problem:
 
 
 def _find_shared(placement: Placement, place: PlaceRow) -> tuple[str, ...]:
-    """Return the disks of a place that the data is on too, and was not when it was placed."""
+    """Return the disks that hold both the directory and the data, if they shared no disk when it was placed."""
     if placement.shares_disk or place.data_directory is None:
         return ()
     location = Path(placement.location)
@@ -122,7 +126,7 @@ def _find_shared(placement: Placement, place: PlaceRow) -> tuple[str, ...]:
 
 
 def _judge_path(location: str, place: PlaceRow) -> Problem | None:
-    """Return whether others than the server's account may read what lies there, or replace the directory."""
+    """Return a problem if other users may read the temporary files or replace the directory, else None."""
     with suppress(OSError):
         server_uid = Path(place.data_directory or "").stat().st_uid
         parts = look_at_parts(Path(location) / place.version_folder)
@@ -138,7 +142,10 @@ def _judge_path(location: str, place: PlaceRow) -> Problem | None:
 
 
 def _mend(location: str, place: PlaceRow) -> bool:
-    """Create the directory and its version's folder, owned as the data directory is; return whether it could."""
+    """Create the tablespace's directory and the version's folder in it; return whether that succeeded.
+
+    Both get the owner of the data directory. This process must be root or that owner.
+    """
     with suppress(OSError):
         owner = Path(place.data_directory or "").stat()
         if os.geteuid() not in {0, owner.st_uid}:

@@ -1,4 +1,4 @@
-"""Whether temporary work can be placed in a directory, and what the user should know of it. Pure."""
+"""Decides whether temporary work can be placed in a directory, and what the user should know before. Pure."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ if TYPE_CHECKING:
     from penstock.server.temp.tablespaces import PlaceRow
     from penstock.temp.placement.directory import DirectoryFacts, PartFacts
 
-# Of what is free, so much for one process: a few spill at a time, and a full disk fails all of them.
+# Suggest a temp_file_limit of one in this many parts of the free space. The limit is for each process; a few processes
+# spill at the same time, and all of them fail if the disk is full.
 _LIMIT_SHARE = 4
 
-# 0750 is what initdb --allow-group-access gives.
+# The permissions that a directory must not have: writing by the group, anything by others. A mode of 0750 is accepted,
+# because initdb --allow-group-access sets it.
 _OPEN = 0o027
 
 
 def refuse_server(facts: SettingsFacts) -> None:
-    """Raise TargetError for a server on which penstock places no temporary work, or for the role."""
+    """Raise TargetError if penstock does not place temporary work on this server, or if the role is no superuser."""
     if facts.is_in_recovery:
         raise TargetError(
             "cannot place temporary work on a standby",
@@ -56,9 +58,10 @@ def refuse_server(facts: SettingsFacts) -> None:
 def refuse_directory(
     path: PurePosixPath, place: PlaceRow, found: DirectoryFacts | None, *, allows_same_device: bool
 ) -> None:
-    """Raise TargetError for a directory that cannot be a tablespace for temporary work.
+    """Raise TargetError if the directory cannot hold a tablespace for temporary work.
 
-    `found` is None where the server's machine is not this one.
+    `found` is None if the server runs on another machine, or if this process cannot see the data directory. Then only
+    the path is checked.
     """
     if "'" in str(path):
         raise TargetError(
@@ -113,9 +116,10 @@ def refuse_directory(
 
 
 def find_untrusted(parts: Sequence[PartFacts], server_uid: int) -> str | None:
-    """Return why others than root and the server's account may replace what is below these directories, if they may.
+    """Return why other users than root and the server's account may replace files below these directories, or None.
 
-    A sticky directory such as /tmp is one of them: after a reboot the first to come creates what was there.
+    A sticky directory such as /tmp is not safe either: if its content is lost in a reboot, any user may create a
+    directory of the same name first.
     """
     for part in parts:
         if part.is_link:
@@ -128,7 +132,7 @@ def find_untrusted(parts: Sequence[PartFacts], server_uid: int) -> str | None:
 
 
 def find_open(parts: Sequence[PartFacts], server_uid: int) -> str | None:
-    """Return why others than the server's account may read what is in these directories, if they may."""
+    """Return why other users than the server's account may read the content of these directories, or None."""
     for part in parts:
         if part.owner_uid != server_uid:
             return f"{part.path} does not belong to the server's account"
@@ -138,7 +142,7 @@ def find_open(parts: Sequence[PartFacts], server_uid: int) -> str | None:
 
 
 def list_remarks(path: PurePosixPath, place: PlaceRow, found: DirectoryFacts | None) -> list[str]:
-    """Return what whoever places temporary work should know before it is done."""
+    """Return what the user should know before temporary work is placed in the directory."""
     remarks = []
     if found is None:
         remarks.append(

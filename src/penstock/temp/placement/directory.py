@@ -1,4 +1,4 @@
-"""What can be seen of a directory beside the server's data directory, where that machine is this one; its creation."""
+"""Examines and creates directories for temporary work, if the server runs on this machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NO_LINKS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartFacts:
-    """A directory on the way to another one, itself and not what a symbolic link names."""
+    """A directory on the path to another directory. If it is a symbolic link, these are the facts of the link."""
 
     path: str
     is_link: bool
@@ -28,10 +28,10 @@ class PartFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectoryFacts:
-    """What is there; None for what this process may not see. `shared` are the disks that the data lies on too.
+    """The facts of a directory. A fact that this process may not see is None.
 
-    `parents` are the directories above it, the root first.
-    `owner_uid` and `server_uid` are user ids, the latter the data directory's owner.
+    `server_uid` is the user id of the data directory's owner. `shared` are the disks that hold both this directory and
+    the data directory. `parents` are the directories above this one, the root first.
     """
 
     is_directory: bool
@@ -46,9 +46,9 @@ class DirectoryFacts:
 
 
 def look_at(directory: Path, data_directory: Path) -> DirectoryFacts | None:
-    """Return what this process can see of a directory, or None if it cannot see the data directory.
+    """Return what this process can see of a directory.
 
-    The server may run on another machine.
+    Returns None if it cannot see the data directory, for example because the server runs on another machine.
     """
     try:
         server_uid = data_directory.stat().st_uid
@@ -75,7 +75,10 @@ def look_at(directory: Path, data_directory: Path) -> DirectoryFacts | None:
 
 
 def look_at_parts(directory: Path) -> tuple[PartFacts, ...]:
-    """Return the directories from the root to this one, as far as they exist and can be seen. Follows no links."""
+    """Return the directories from the root to this one, up to the first that is missing or cannot be seen.
+
+    Symbolic links are not followed.
+    """
     parts: list[PartFacts] = []
     with suppress(OSError):
         for path in (*reversed(directory.parents), directory):
@@ -87,9 +90,10 @@ def look_at_parts(directory: Path) -> tuple[PartFacts, ...]:
 
 
 def create_folders(location: Path, version_folder: str, *, uid: int, gid: int) -> None:
-    """Create a tablespace's directory and the version's folder in it, if they do not exist. Follows no links.
+    """Create a tablespace's directory and the version's folder in it, if they do not exist.
 
-    Only a directory that this process has created itself is given to the account. Raises OSError.
+    Only directories that this call creates are given to `uid` and `gid`. Symbolic links are not followed. Raises
+    OSError, also if the parent of the tablespace's directory does not exist.
     """
     with ExitStack() as stack:
         opened = os.open("/", _NO_LINKS)
@@ -108,7 +112,10 @@ def create_folders(location: Path, version_folder: str, *, uid: int, gid: int) -
 
 
 def _find_shared(one: Path, other: Path) -> tuple[str, ...]:
-    """Return the disks that both lie on, or the device where it has none, as a memory file system."""
+    """Return the disks that both paths are on.
+
+    If both are on one file system without a disk, such as one in memory, return the name of its device.
+    """
     here, there = find_device(one), find_device(other)
     if here is None or there is None:
         return ()

@@ -1,7 +1,8 @@
-"""Places temporary work and removes the place, so that a process that dies anywhere leaves what either command ends.
+"""Places temporary work in a tablespace, and removes it. If the process is killed at any point, both can be run again.
 
-A placement is written down and committed before its first statement. Whether a statement was made is never written
-down: the catalogue is looked at. So `place` again completes what was cut short, and `remove` undoes what there is.
+A placement is recorded in the ledger, and the record is committed, before its first statement runs. The ledger does not
+record which statements have run; the catalogs show it. So a second `place` completes a placement that was interrupted,
+and `remove` undoes as much of it as exists.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaceRequest:
-    """What is asked for; `allows_same_device`: though the directory is on the data's disk."""
+    """What the user asks for. `allows_same_device`: the directory may be on the disk that has the data."""
 
     directory: str
     scope: Scope
@@ -49,10 +50,10 @@ class PlaceRequest:
 
 
 class PlaceKeeper:
-    """Keeps the place for temporary work of one server, by a session of its own; close it.
+    """Creates, checks and removes the placement of temporary work of one server.
 
-    `tell` hears each statement before it is run, and what else is to be known. Methods raise TargetError where
-    something cannot be placed or removed, UsageError, ServerError.
+    It opens a session, which `close` ends. `tell` is called with each statement before it runs, and with remarks for
+    the user. Methods raise TargetError if temporary work cannot be placed or removed, and UsageError and ServerError.
     """
 
     def __init__(self, connect: ConnectionFactory, *, tell: Callable[[str], None]) -> None:
@@ -79,7 +80,7 @@ class PlaceKeeper:
         self._control.close()
 
     def read(self) -> Placement | None:
-        """Return what is written down, None if nothing is."""
+        """Return the placement that the ledger records, or None if it records none."""
         found = self._find()
         if found is None:
             return None
@@ -87,7 +88,10 @@ class PlaceKeeper:
         return read_placement(self._control, change, is_placed=hold.stands)
 
     def _find(self) -> tuple[Change, Hold] | None:
-        """Return the record of the place, and its hold; a new hold if the record has none."""
+        """Return the ledger's record of the placement with its hold, or None without a record.
+
+        If the ledger has no hold for the record, a new hold is returned.
+        """
         store = self._context.store
         written = store.read_changes(SERVER) if store.exists() else []
         change = next((each for each in written if self._kind.handles(each) and not each.is_copied), None)
@@ -96,17 +100,18 @@ class PlaceKeeper:
         holds = [hold for hold in store.read_holds(SERVER) if TABLESPACE in hold.names]
         return change, holds[0] if holds else _make_hold(change.load_id)
 
-    # ---------------------------------------------------------------- placed
+    # ---------------------------------------------------------------- place
 
     def plan(self, request: PlaceRequest) -> PlaceReport:
-        """Return what `place` would run; changes nothing."""
+        """Return the statements that `place` would run. Nothing is changed."""
         placement = self._decide(request)
         return PlaceReport(placement=placement, statements=tuple(self._kind.plan(self._control, placement)))
 
     def place(self, request: PlaceRequest) -> PlaceReport:
-        """Make a place and prove it: a sort that spills and a temporary table are found there, or all is undone.
+        """Place temporary work, and prove that a sort that spills and a temporary table use the tablespace.
 
-        The hold lasts as long as this session until the place is proved, and stands from then on.
+        If that fails, everything is undone. Until it is proved, the hold ends with this session; after that, it stands
+        until the placement is removed.
         """
         with self._context.lock(SERVER):
             placement = self._decide(request)
@@ -125,14 +130,14 @@ class PlaceKeeper:
         return replace(report, placement=replace(placement, is_placed=True))
 
     def _take(self, hold: Hold, changes: Sequence[Change]) -> None:
-        """Lock the hold for this session and record it with `changes`: it counts only as long as this session."""
+        """Record the hold with `changes`, and lock it for this session. The hold ends with the session."""
         is_locked = try_lock(self._control, hold.lock or "")
         assert is_locked, "no other session has the server's lock"
         record(self._context, replace(hold, stands=False), changes)
 
     def _decide(self, request: PlaceRequest) -> Placement:
-        """Return the placement, as it is written down already or new. Raises TargetError, UsageError."""
-        # normpath keeps a second slash at the start, which PostgreSQL does not.
+        """Return the ledger's placement, or a new one for the request. Raises TargetError, UsageError."""
+        # normpath keeps two slashes at the start of a path; PostgreSQL replaces them by one.
         path = PurePosixPath(os.path.normpath(request.directory).replace("//", "/"))
         if not path.is_absolute():
             raise UsageError(f'"{path}" is not an absolute path', hint="Name the directory on the server's machine.")
@@ -175,7 +180,7 @@ class PlaceKeeper:
         return look_at(Path(path), Path(place.data_directory))
 
     def _undo_failed(self, hold: Hold, error: BaseException) -> None:
-        """Undo what was made of a placement, and have its error say whether that could be done."""
+        """Undo a placement that failed with `error`, and set the error's hint to whether it was undone."""
         hint = "Everything was undone."
         try:
             self._undo(hold)
@@ -184,23 +189,26 @@ class PlaceKeeper:
         if isinstance(error, PenstockError):
             error.hint = hint
 
-    # ---------------------------------------------------------------- kept
+    # ---------------------------------------------------------------- check
 
     def check(self) -> CheckReport | None:
-        """Return what is wrong with the place, None if there is none; a directory that was lost is created again."""
+        """Return what is wrong with the placement, or None if there is no placement.
+
+        A directory that is missing is created again if this process may do so.
+        """
         placement = self.read()
         if placement is None:
             return None
         is_local = read_server_facts(self._control).is_local
         return check_placement(self._connect, self._control, placement, is_local=is_local)
 
-    # ---------------------------------------------------------------- removed
+    # ---------------------------------------------------------------- remove
 
     def remove(self) -> PlaceReport:
-        """Undo the place, but for what somebody else has changed since, which the report has.
+        """Undo the placement, except what somebody else has changed since. The report names these changes.
 
-        Raises TargetError, before anything is changed, where something permanent lies there; where sessions use it,
-        once the setting is restored, so that they stop.
+        Raises TargetError if a permanent object is in the tablespace; then nothing has been changed. Also raises
+        TargetError if sessions use the tablespace; then the setting has been restored, so that they stop using it.
         """
         if read_facts(self._control).is_in_recovery:
             raise TargetError("cannot remove a placement on a standby", hint="Run it on the primary.")
@@ -221,6 +229,6 @@ class PlaceKeeper:
 
 
 def _make_hold(holder_id: str) -> Hold:
-    """Return the hold of a place, which stands until it is removed once it is proved."""
+    """Return a new hold for a placement."""
     lock = lock_of(holder_id)
     return Hold(holder_id=holder_id, target_oid=SERVER, lock=lock, names=(TABLESPACE,), reason="temp remove")

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _START_TIMEOUT_S = 60.0
 _DISK_FULL = "53100"
 
-# A trial gives all sessions' sorts and hashes together at most this fraction (one in four) of the machine's memory.
+# In a trial with a larger work_mem, the sorts and hashes of all sessions together get at most a fourth of the memory.
 _MEMORY_SHARE = 4
 # Each session may have two parallel workers, and each process has its own work_mem.
 _PROCESSES = 3
@@ -45,9 +45,10 @@ _PROCESSES = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """A place for temporary work on a server: `names` of tablespaces; `tablespaces` is the value of temp_tablespaces.
+    """A place for temporary work on a server: one or more tablespaces.
 
-    `memory_bytes` is the server's memory; for a server on another machine, a guess that is rather too small.
+    `names` are their names, and `tablespaces` is the value of temp_tablespaces. `memory_bytes` is the server's memory.
+    For a server on another machine, this is a guess that is rather too small.
     """
 
     names: tuple[str, ...]
@@ -117,10 +118,10 @@ def replay(
     skipped: Sequence[Skipped] = (),
     say: Callable[[str], None] = lambda _: None,
 ) -> ReplayResult:
-    """Replay all statements with all numbers of sessions; a comparison records if its statement failed.
+    """Replay each statement with each number of sessions. If a statement fails, its comparison records the failure.
 
-    Ctrl-C ends the replay: the result has what was measured until then, and `is_interrupted`. Raises ServerError if no
-    session can be opened before anything was measured.
+    Ctrl-C ends the replay: the result has what was measured until then, and `is_interrupted` is set. Raises ServerError
+    if sessions cannot be opened and nothing has been measured yet.
     """
     comparisons: list[Comparison] = []
     is_interrupted = False
@@ -133,7 +134,7 @@ def replay(
                 with comparing:
                     comparisons.append(comparing.compare(number, statement))
             except PenstockError as error:
-                # For example, more sessions than max_connections allows
+                # For example, there are more sessions than max_connections allows.
                 if not any(each.first for each in comparisons):
                     raise
                 why = " ".join(filter(None, (error.message, error.detail)))
@@ -159,7 +160,7 @@ def replay(
 
 
 def find_shared(first: Device | None, second: Device | None) -> str | None:
-    """Return the device that both places are on, or None if there are two devices or they are not known."""
+    """Return the device that both places are on, or None if they are on different or unknown devices."""
     if first is None or second is None:
         return None
     is_one = first.name == second.name or bool({*first.disks} & {*second.disks})
@@ -193,7 +194,7 @@ class _Comparing:
 
     @property
     def has_both(self) -> bool:
-        """Whether both places have a run."""
+        """Return whether a run was measured at both places."""
         return all(self.runs)
 
     def compare(self, number: int, statement: str) -> Comparison:

@@ -29,7 +29,7 @@ _COUNTED = (
 
 
 def compare_readings(before: UsageReading, after: UsageReading, *, top: int) -> UsageReport:
-    """Return what was done between two readings: the `top` statements by temporary bytes, and databases as rates.
+    """Return what was done between two readings: the `top` statements by temporary bytes, and rates of each database.
 
     Counters that were reset in between count from their reset. If both readings are the same, statements are counted
     since their last reset, and there are no rates, because the totals say nothing about the present.
@@ -108,7 +108,7 @@ def _use(now: DeviceNow, seen: DeviceRates | None, spilled_per_s: float | None) 
 
 
 def _join(statements: Iterable[StatementUse]) -> tuple[StatementUse, ...]:
-    """Return the statements that spill, largest first, and each text once.
+    """Return the statements that spill, largest first. Statements with the same text are joined.
 
     One text may have several queryids, because each session's temporary tables have their own oids.
     """

@@ -1,4 +1,4 @@
-"""Finds where temporary work goes: which settings name which tablespaces, and the devices of these."""
+"""Finds where temporary work goes: the tablespaces that settings name, and the devices of these tablespaces."""
 
 from __future__ import annotations
 

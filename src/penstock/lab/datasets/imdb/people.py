@@ -1,4 +1,4 @@
-"""The rows of the files about people: name.basics, title.crew and title.principals, as batches of lines."""
+"""Makes the rows of the files about people: name.basics, title.crew and title.principals, as batches of lines."""
 
 from __future__ import annotations
 

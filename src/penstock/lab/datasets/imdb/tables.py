@@ -1,4 +1,4 @@
-"""The names, columns and sizes of IMDb's files, and which titles are episodes. Other modules make the rows."""
+"""Defines the names, columns and sizes of IMDb's files, and which titles are episodes. Other modules make the rows."""
 
 from __future__ import annotations
 

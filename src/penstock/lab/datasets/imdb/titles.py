@@ -1,4 +1,4 @@
-"""The rows of the files about titles: title.basics, akas, episode and ratings, as batches of lines."""
+"""Makes the rows of the files about titles: title.basics, akas, episode and ratings, as batches of lines."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ _RUNTIMES: Final = {
     "videoGame": (60, 600, 0.02),
 }
 _OTHER_RUNTIME: Final = (20, 120, 0.5)
-# Smaller pools than usual, because there is one for each type: full pools would take longer than the rows of a small
-# set.
+# These pools are smaller than usual, because each type has its own pool. For a small set, full pools would take longer
+# to make than the rows.
 _ENDING_MASK: Final = (1 << 13) - 1
 _GENRES: Final = {
     "Drama": 20,

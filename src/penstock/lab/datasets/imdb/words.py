@@ -1,4 +1,4 @@
-"""Names of people and titles, combined from pools of few words, in Latin, Cyrillic and Japanese script.
+"""Combines names of people and titles from pools of few words, in Latin, Cyrillic and Japanese script.
 
 A phrase is a head and the tails that may follow it: 65,536 heads make tens of millions of names.
 """

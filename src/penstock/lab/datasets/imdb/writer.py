@@ -1,4 +1,4 @@
-"""Writes IMDb's files."""
+"""Writes made-up files in the shape of IMDb's."""
 
 from __future__ import annotations
 
