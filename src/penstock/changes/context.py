@@ -1,4 +1,4 @@
-"""The context for making and restoring changes, the result of restoring, and the interface of a kind."""
+"""Defines the context for making and restoring changes, the result of restoring, and the interface of a kind."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _WAITING_SERVER = "waiting for another process that changes the server"
 
 
 class Report(Protocol):
-    """Receives the activity after the last row, and the progress of its parts."""
+    """Receives what a load or a repair does after the last row, and the progress of each part of this work."""
 
     def __call__(self, activity: str, steps: tuple[StepProgress, ...] = ()) -> None:
         """Show or store the activity."""
@@ -43,8 +43,8 @@ class Report(Protocol):
 class Restored:
     """What was restored, what other loads still need changed, and the errors that occurred.
 
-    `copied` are errors of records that came with a dump of another database: these tables lack nothing because of them.
-    `settings` and `temp_place` belong to the server.
+    `copied` has the errors for records that came with a dump of another database; tables lack nothing because of these
+    records. `settings` and `temp_place` are what was restored of the whole server.
     """
 
     rebuilt: list[Rebuilt] = field(default_factory=list)
@@ -66,7 +66,7 @@ class Restored:
             raise first
 
     def note(self, change: Change, seconds: float, *, name: str | None = None) -> None:
-        """Add a restored object. Steps of one object, or of parts attached to an object `name`, are added up."""
+        """Add a restored object. The seconds of one object's steps, or of parts attached to `name`, are added up."""
         found = Rebuilt(kind=change.kind, name=name or change.name, table=str(change.target), seconds=seconds)
         for number, other in enumerate(self.rebuilt):
             if replace(other, seconds=seconds) == found:
@@ -145,7 +145,7 @@ class Context:
         )
 
     def is_over(self, hold: Hold) -> bool:
-        """Return whether a hold has ended, so that its changes are restored unless another hold wants them."""
+        """Return whether a hold has ended; then its changes are restored unless another hold needs them."""
         is_here = self.server is None or hold.is_of(self.server)
         return hold.holder_id in self.leaving or (is_here and not hold.is_alive)
 
@@ -163,7 +163,7 @@ class Context:
         deadline_s: float | None = None,
         connection: Connection | None = None,
     ) -> None:
-        """Run `act` once it gets its locks; name the sessions that block it once. Raises PenstockError."""
+        """Retry `act` until it gets its locks; show once which sessions block it. Raises PenstockError."""
         with_lock_retries(
             self.connection if connection is None else connection,
             act,
@@ -175,7 +175,7 @@ class Context:
         )
 
     def is_held(self, oid: int, change: Change, done: Restored) -> bool:
-        """Whether a running load needs a table changed; if so, add that to `done`. The caller has the table's lock."""
+        """Whether a running load needs a table changed; if so, add a message to `done`. The caller has the lock."""
         for hold in self.store.read_holds(oid):
             if not self.is_over(hold):
                 done.held.append(describe_held(change, hold))

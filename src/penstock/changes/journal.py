@@ -1,7 +1,7 @@
-"""The journal: records, commits and makes changes; later checks and restores them, and removes their records.
+"""Keeps the journal: commits a record of each change before it is made, and later restores it and removes the record.
 
-Every change goes through `record` and `restore`, whatever its kind and its store, and whether the process that made it
-restores it, or the next one, or penstock repair.
+Every change of every kind and store goes through `record` and `restore`. A change is restored by the process that made
+it, by a later process, or by penstock repair.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 
 class CannotRecord(TargetError):
-    """This role could not restore what it would change at a table, because of records of other roles; `why` says so."""
+    """A table is not changed, because this role may not restore changes that other roles have recorded there.
+
+    `why` names the reason.
+    """
 
     why = ""
 
@@ -35,7 +38,7 @@ class CannotRecord(TargetError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Records:
-    """The records of one table, those of them by this load, and those of all tables."""
+    """The recorded changes: `before` of one table, `ours` of that table by this load, `everything` of all tables."""
 
     before: Sequence[Change]
     ours: Sequence[Change]

@@ -1,6 +1,6 @@
 """Restores what ended loads and commands have left changed, from any host and in every store.
 
-What a running load needs changed stays. Each change is restored as the role that made it.
+Changes that a running load needs are not restored. Each change is restored as the role that made it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _GIVEN_UP = "it will not be rebuilt; to create it by hand: "
 def plan_repair(contexts: Sequence[Context]) -> list[RepairStep]:
     """Return what `repair` would do, a step for each record, and change nothing. Raises PenstockError.
 
-    Records of parts attached to a part of a partitioned table are counted in its step.
+    Records of attached indexes or keys of partitions are counted in the step of the one to which they are attached.
     """
     steps = []
     for context in contexts:
@@ -68,10 +68,11 @@ def repair(context: Context, done: Restored) -> None:
 
 
 def forget_missing(context: Context, names: Sequence[str], *, only_planned: bool) -> list[RepairStep]:
-    """Remove the records of what tables lack because a rebuild failed; the tables are not changed.
+    """Remove the records of indexes and keys that are missing because a rebuild failed; the tables are not changed.
 
-    `names` are those of indexes and keys, as TABLE.NAME if two tables lack the same name. Raises TargetError if one is
-    not missing, if only another role may restore it, or if its table is being loaded; ServerError.
+    `names` are the names of these indexes and keys, as TABLE.NAME if two tables lack the same name. Raises TargetError
+    if an index or key is not missing, if only another role may restore it, or if its table is being loaded. Raises
+    ServerError.
     """
     connection, schema = context.connection, context.schema
     chosen = _choose_missing(names, read_failed(connection, schema))

@@ -145,10 +145,10 @@ class SettingsLeases:
             return self._restore(context, mine)
 
     def restore(self, *, beginning: str | None = None, forgets: bool = False) -> LeaseReport:
-        """End leases that no session holds: those whose session has ended, and those that last for a time.
+        """End leases that no session holds: those whose session has ended, and those that were taken for a period.
 
-        `beginning` is the beginning of the id of one lease, None for all. `forgets` also ends leases of other servers;
-        of these nothing is restored if their settings are not set here.
+        `beginning` is the beginning of the id of one lease, None for all. If `forgets`, leases of other servers are
+        also ended; if their settings are not set on this server, none of these settings is restored.
         """
         if not self._store.exists():
             return LeaseReport()
@@ -184,7 +184,7 @@ class SettingsLeases:
         )
 
     def find_gone(self, lease_ids: Sequence[str]) -> list[str]:
-        """Return those leases that are neither recorded nor just being taken."""
+        """Return those of `lease_ids` that are not recorded in the store, and that no session is just taking."""
         holds = self._store.read_holds(SERVER) if self._store.exists() else []
         known = {hold.holder_id for hold in holds if hold.names}
         return [
@@ -194,7 +194,7 @@ class SettingsLeases:
         ]
 
     def describe_foreign(self, lease_ids: Sequence[str]) -> list[str]:
-        """Return which of those leases were taken on another server."""
+        """Return a message for each of `lease_ids` that was taken on another server."""
         identity = self._applier.identify()
         return [
             f"lease {hold.holder_id} ({hold.reason}) was taken on {hold.server}, and this is {identity}: "

@@ -1,4 +1,4 @@
-"""Changes the settings of a server by ALTER SYSTEM, or in its parameter group of Amazon RDS."""
+"""Changes the settings of a server by ALTER SYSTEM, or in the server's parameter group in Amazon RDS."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class SettingsBackend(ABC):
 
     @abstractmethod
     def leases(self) -> SettingsLeases:
-        """Return the leases for one call, through the open session or a new one."""
+        """Return the leases, for one call of a method; use the open session, or open a new one."""
 
     def take(self, request: LeaseRequest) -> tuple[LeaseReport, SettingsDecision]:
         """Change settings under a new lease."""
@@ -56,7 +56,7 @@ class SettingsBackend(ABC):
         return leases.take(request)
 
     def release(self, lease_id: str) -> LeaseReport:
-        """End a lease of this process; if its session was lost, try once more with a new one."""
+        """End a lease of this process; if the session was lost, try once more with a new session."""
         try:
             return self.leases().release(lease_id)
         except ServerError:
@@ -164,7 +164,7 @@ class GroupSettings(SettingsBackend):
         self._groups.close()
 
     def leases(self) -> SettingsLeases:
-        """Return the leases in the group to use."""
+        """Return the leases in the parameter group: that of the lease held, or else the one that is attached now."""
         connection = self._open_session()
         self._parameters = Parameters(
             connection=connection,

@@ -1,4 +1,4 @@
-"""One attempt at a load: threads, sessions, and the work they share, from the first connection to the last commit.
+"""Runs one attempt at a load, with its threads and sessions, from the first connection to the last commit.
 
 A batch is committed when it is full. The last batch of each session is committed only after every session has sent all
 its rows, so a load with less than one batch per session is all or nothing. However an attempt ends, what it has
@@ -95,7 +95,7 @@ class LoadAttempt:
         self.is_stopped = False
 
     def run(self) -> None:
-        """Load until nothing is left, or until `stop` was called. Raises PenstockError; the caller then abandons."""
+        """Load until nothing is left, or until `stop` was called. Raises PenstockError; then call `abandon`."""
         # Progress is shown from the beginning, before the first row is sent.
         self._report_progress()
         self._add_sessions(self._session_plan.initial)
@@ -141,7 +141,7 @@ class LoadAttempt:
     def _make_limit(self) -> RejectLimit | None:
         """Return the counter of rejected records, or None if the first rejected record ends the load.
 
-        With --max-rejects it starts at the number of records that earlier runs rejected and that are not stored yet.
+        With --max-rejects it counts from the number of records that earlier runs rejected and that are not stored yet.
         """
         rules = self._plan.job.rules
         if rules.on_error == "stop":
@@ -231,7 +231,7 @@ class LoadAttempt:
     def _note_interrupt(self) -> None:
         """Have the sessions finish their batches after the first interrupt; raise KeyboardInterrupt at the second.
 
-        An atomic load, and a load that cannot be resumed, raise it at the first.
+        For an atomic load, or one that cannot be resumed, raise KeyboardInterrupt at the first interrupt.
         """
         if self.is_stopped or self._plan.job.rules.atomic or not self._plan.is_repeatable:
             raise KeyboardInterrupt

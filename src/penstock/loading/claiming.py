@@ -59,7 +59,7 @@ def claim_load(
     *,
     on_nothing: Callable[[NothingToDo, Connection], None],
 ) -> Claimed | NothingToDo:
-    """Claim a load for the first time; after a transient error, retry as later attempts do.
+    """Claim a load for the first time; after a transient error, wait and retry for --retry-for.
 
     `on_nothing` is called if every row is loaded already. Raises PenstockError.
     """
@@ -87,9 +87,10 @@ def claim_load(
 def claim_again(
     plan: LoadPlan, tools: LoadTools, retrying: Retrying, before: PreparedLoad, *, let_go: Callable[[Connection], None]
 ) -> Claimed | FinishedLoad:
-    """Take a load over from this process's own lost sessions, which may still be committing, and find what is missing.
+    """Claim a load again after this process has lost its sessions, and find what is missing.
 
-    If the load is complete, `let_go` is called with the session. Raises PenstockError.
+    The lost sessions may still be committing; what they commit counts. If the load is complete, `let_go` is called
+    with the new session. Raises PenstockError.
     """
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Adds to the error of a failed load what stays of the load, and how to resume it. Pure."""
+"""Adds to the error of a failed load which rows stay in the tables, and how to resume the load. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def fills_tables(plan: LoadPlan) -> bool:
-    """Whether the load stores rows in some table before its end."""
+    """Whether the load stores rows in a target table before the load's end."""
     return any(target.fills_table for target in plan.targets)
 
 
@@ -30,7 +30,7 @@ def add_what_stays(
     is_complete: bool,
     emptied: Sequence[str],
 ) -> PenstockError:
-    """Return a copy of the error that says what stays and how to resume.
+    """Return a copy of the error that also says what stays of the load and how to resume it.
 
     `rows` is the number of committed rows, None if it is not known; `has_all_rows`: all rows are stored, and the
     rebuild after them failed; `is_complete`: the load had ended before the error; `emptied`: the tables that this run
@@ -48,7 +48,7 @@ def add_what_stays(
 
 
 def add_unknown_rows(error: PenstockError, load_id: str, *, rows: int, tables: Sequence[str]) -> PenstockError:
-    """Return a copy of the error of a load that is not in the ledger any more, so that what it stored is not known.
+    """Return a copy of the error for a load that was removed from the ledger: the rows that it stored are not known.
 
     `rows` is the number of rows that this process has seen committed to `tables`.
     """

@@ -1,4 +1,4 @@
-"""Ends a load that failed: drops what was created for it, restores what its steps changed, and completes its error."""
+"""Ends a failed load: drops what was created for it, restores what its steps changed, and adds hints to its error."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _UNDEFINED_TABLE = "42P01"
 
 
 def give_up(load: RunningLoad, steps: Sequence[Step], error: PenstockError) -> PenstockError:
-    """Return the error with what stays and how to resume; if nothing was committed, remove what the load created."""
+    """Return an error that also says what stays and how to resume; if no row stays, remove what the load created."""
     rows, is_gone = None, False
     try:
         with load.tools.connect.connect(label="end") as connection:
@@ -55,8 +55,8 @@ def give_up(load: RunningLoad, steps: Sequence[Step], error: PenstockError) -> P
 def undo(load: RunningLoad, steps: Sequence[Step], connection: Connection | None, why: str) -> None:
     """Have the steps undo what they changed, the last step first.
 
-    Without a connection, the steps warn of what stays changed, and `why`. A step is called even if another one has
-    failed. Raises the first error of the steps, with the others as its notes.
+    Without a connection, the steps warn that their changes stay; `why` says why there is no connection. A step is
+    called even if another one has failed. Raises the first error of the steps, with the others as its notes.
     """
     first: BaseException | None = None
     for step in reversed(steps):
@@ -87,8 +87,8 @@ def _tidy(load: RunningLoad, connection: Connection) -> int | None:
     is_lost = not plan.is_repeatable and not fills_tables(plan)
     with in_transaction(connection, "removing the load from the ledger"):
         if prepared.landings:
-            # Read this now, because it is removed with the load. It is read from the ledger because an earlier run may
-            # have written it, or a COMMIT whose answer was lost.
+            # Read the landing records before they are removed with the load. Read them from the ledger, because an
+            # earlier run, or a COMMIT whose answer was lost, may have changed them.
             records = read_landings(connection, tools.ledger.schema, load.load_id)
             emptied = [str(plan.targets[number].table) for number, record in records.items() if record.is_truncated]
             load.emptied = tuple(dict.fromkeys(emptied))

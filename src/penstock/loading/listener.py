@@ -1,4 +1,4 @@
-"""Reports a load's progress to a function of the user; its exceptions end the load as an interrupt does."""
+"""Reports a load's progress to a function of the user; an exception of the function ends the load like an interrupt."""
 
 from __future__ import annotations
 

@@ -195,7 +195,7 @@ class _Preparation:
     def _match_unchanged_files(
         self, works: list[ObjectWork], items: list[LedgerObject], known: Sequence[KnownObject]
     ) -> list[KnownObject]:
-        """Return `known`, with the present version of each file of which only inode or times have changed.
+        """Return `known`, with the present version of each file if only its inode or times have changed.
 
         A loaded file that has the same size now is read and compared with the checksums in the ledger.
         """
@@ -290,7 +290,7 @@ class _Preparation:
             TableChanges(self._plan, self._tools).restore_replaced(oids, self._connection)
 
     def _refuse_resuming(self, load_id: str, meaning: str) -> TargetError:
-        """Return the error if the load to resume is unknown, complete, or was given other sources or options."""
+        """Return the error for a load that cannot be resumed: unknown, complete, or with other sources or options."""
         known = read_meaning(self._connection, self._ledger.schema, load_id)
         if known is None:
             return no_such_load(load_id)
@@ -459,7 +459,7 @@ class _Preparation:
     def _find_unshared(self, decisions: list[Decision]) -> frozenset[int]:
         """Return the numbers of the new objects that no other load may have.
 
-        There are none with --again, and no objects that are loaded whatever was loaded before.
+        The result is empty with --again. It lacks objects that are loaded whatever was loaded before.
         """
         if self._plan.job.rules.again:
             return frozenset()
@@ -483,7 +483,7 @@ class _Preparation:
     def _drop_missing_objects(self, claim: Claim, coverage: Mapping[int, Coverage], decisions: list[Decision]) -> None:
         """Remove from the load the objects that the sources no longer list, with a warning.
 
-        Raises SourceError if a part of one is loaded.
+        Raises SourceError if a part of such an object is loaded.
         """
         listed = [decision.number for decision in decisions]
         missing = find_others(self._connection, self._ledger.schema, claim.load_id, listed)
@@ -549,7 +549,7 @@ class _Preparation:
         return f"Load {claim.load_id} has staged {rows:,} of its records."
 
     def _drop_committed(self, work: ObjectWork, claim: Claim) -> None:
-        """Delete what is committed of an object, in the caller's transaction: it is loaded from its beginning."""
+        """Delete the committed rows of an object, in the caller's transaction, to load it from its beginning."""
         if work.landing is not None and work.has_positions:
             delete_landed(self._connection, work.landing, work.number)
         drop_ranges(self._connection, self._ledger.schema, claim, [work.number])
@@ -577,7 +577,7 @@ def _check_depth(plan: LoadPlan) -> Depth:
 
 
 def _refuse_unknown(works: list[ObjectWork], items: list[LedgerObject], known: Sequence[KnownObject]) -> None:
-    """Raise what the plan found of an object that no load has completed."""
+    """Raise the error that the plan has found for a target, if no load has completed one of the target's objects."""
     complete = {(each.uri, each.target_oid) for each in known if each.state == "complete"}
     for work, item in zip(works, items, strict=True):
         if work.target.refusal is not None and (item.uri, item.target_oid) not in complete:

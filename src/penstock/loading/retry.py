@@ -1,4 +1,7 @@
-"""How long a load waits after a transient error, and how many sessions it then uses. Pure, except for the clock."""
+"""Decides how long a load waits after a transient error, and with how many sessions it goes on.
+
+Pure, except for the clock.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ _DEADLOCK = "40P01"
 
 
 class Patience:
-    """Doubles the wait after each attempt without progress, and ends `retry_for_s` after the last progress."""
+    """Doubles the wait after each attempt without progress; ends the retries `retry_for_s` after the last progress."""
 
     def __init__(self, retry_for_s: float, clock: Callable[[], float]) -> None:
         self._retry_for_s = retry_for_s
@@ -79,7 +82,10 @@ def patiently(
 
 
 def fewer_sessions(plan: SessionPlan, error: PenstockError) -> SessionPlan:
-    """Return the sessions of the next attempt: half of them after a deadlock, one after sessions blocked each other."""
+    """Return the session plan of the next attempt: half the sessions after a deadlock, one after a cancelled session.
+
+    A session is cancelled because it blocks another session of the load in a way that the server does not detect.
+    """
     if error.sqlstate == _DEADLOCK:
         count = max(1, plan.initial // 2)
     elif error.sqlstate == "57014":

@@ -38,10 +38,11 @@ _T = TypeVar("_T")
 
 
 class LoadLease:
-    """Holds the lease of one load. `choice` is "auto" or a profile's name.
+    """Takes and releases the lease of one load. `choice` is "auto" or a profile's name.
 
-    A profile that was named must be had: without the rights the load does not begin. `is_local`: the server's
-    directories are this machine's. The ledger notes the lease, for the next load to find it where this one is killed.
+    If the user named a profile and its settings cannot be changed, the load does not begin. `is_local`: the server's
+    directories are on this machine. The ledger has a note of the lease, so that the next load finds the lease if this
+    load is killed.
     """
 
     def __init__(
@@ -86,16 +87,16 @@ class LoadLease:
 
     @property
     def lease_id(self) -> str | None:
-        """Return the lease under which settings of the server are others now."""
+        """Return the id of the lease under which the server's settings are changed now, or None."""
         return None if self._taken is None else self._taken.lease_ids[0]
 
     @property
     def settings(self) -> tuple[LeasedSetting, ...]:
-        """Return what became of the settings, once the lease is released."""
+        """Return what was done with each setting; empty before the lease is released."""
         return self._settings
 
     def take(self) -> None:
-        """Take the lease, where there is one to take; `auto` warns where it cannot. Raises PenstockError."""
+        """Take a lease if settings are to be changed; with `auto`, an error is a warning. Raises PenstockError."""
         if self._is_too_small():
             return
         try:
@@ -114,7 +115,7 @@ class LoadLease:
         return self._plan.job.rules.retry_for
 
     def _take(self) -> None:
-        """Take a lease, or find that there is none to take; after a fault once more, under another id."""
+        """Take a lease, unless nothing is to be changed; a retry after an error takes one with another id."""
         self._is_again = self._is_again or self._backend is not None
         self._taken = None
         self._close()
@@ -132,10 +133,10 @@ class LoadLease:
             self._tools.warnings.warn("settings", warning)
 
     def _take_noted(self, backend: SettingsBackend, request: LeaseRequest) -> LeaseReport:
-        """Take a lease that is noted in the ledger before it is there."""
+        """Write a note of the lease to the ledger, then take the lease."""
         self._tools.connect.refuse_unwritable("load")
         ledger = self._tools.ledger
-        # Before it is noted: a note whose lock nobody has is of a lease that is over.
+        # Take the lease's lock before the note is written: if no session has the lock, the lease counts as ended.
         backend.leases().hold(request.lease_id)
         with self._tools.connect.borrow() as connection:
             ledger.ensure(connection, is_publishing_allowed=self._tools.is_publishing_allowed)
@@ -157,7 +158,7 @@ class LoadLease:
         return report
 
     def release(self, *, is_patient: bool) -> None:
-        """Restore the settings, if they are changed; while the server is away, wait as a load does if `is_patient`."""
+        """Restore the settings if they are changed; if `is_patient`, retry for --retry-for after transient errors."""
         self._end(retry_for_s=self._retry_for_s if is_patient else 0.0)
 
     def _end(self, *, retry_for_s: float = 0.0) -> None:
@@ -177,13 +178,13 @@ class LoadLease:
             self._close()
 
     def _release(self, taken: LeaseReport, *, retry_for_s: float) -> Sequence[SettingResult]:
-        """Restore the settings; what fails here is reported, and is no failure of the load."""
+        """Restore the settings; an error is a warning, and does not make the load fail."""
         backend = self._backend
         assert backend is not None
         try:
             report = self._tools.patiently(lambda: backend.release(taken.lease_ids[0]), retry_for_s=retry_for_s)
             if self._is_again:
-                # What a lost session was taking may have stood a moment longer than it.
+                # An earlier attempt may have lost its session while it took a lease: restore that lease's settings.
                 self._forget(self._tools.patiently(lambda: backend.leases().clear(), retry_for_s=retry_for_s).lease_ids)
         except PenstockError as error:
             self._tools.warnings.warn(
@@ -198,7 +199,7 @@ class LoadLease:
         return report.results
 
     def _forget(self, lease_ids: Sequence[str]) -> None:
-        """Remove the note of a lease that is no more; where that fails, the next load finds it done with."""
+        """Remove the notes of ended leases from the ledger; if that fails, the next load finds that they have ended."""
         try:
             with self._tools.connect.borrow() as connection:
                 TableStore(connection=connection, schema=self._tools.ledger.schema).forget(SERVER, [], lease_ids)
@@ -215,7 +216,7 @@ class LoadLease:
         return self._tools.open_settings()
 
     def _is_too_small(self) -> bool:
-        """Whether `auto` need not even ask the server."""
+        """Whether `auto` leaves the settings unchanged because the load is small, so the server need not be asked."""
         return self._choice == "auto" and is_too_small(self._plan.size_bytes)
 
     def _request(self) -> LeaseRequest:
@@ -229,7 +230,7 @@ class LoadLease:
         )
 
     def _expect(self) -> tuple[int | None, int | None]:
-        """Return how much WAL the load is expected to write, and what is free where WAL is; None is not known."""
+        """Return the WAL that the load is expected to write and the free space for WAL, in bytes; None if unknown."""
         oids = [0 if target.facts is None else target.facts.oid for target in self._plan.targets]
         with self._tools.connect.borrow() as connection:
             places = read_table_places(connection, oids)
@@ -259,7 +260,7 @@ def _join(taken: Sequence[SettingResult], released: Sequence[SettingResult]) -> 
 
 
 def undisturbed(act: Callable[[], _T]) -> _T:
-    """Run a function to its end though Ctrl-C comes, which is raised then; a second one gives it up."""
+    """Return the result of `act`; raise a KeyboardInterrupt only after `act` has ended, but a second one at once."""
     results: list[_T] = []
     errors: list[BaseException] = []
     is_over = threading.Event()
@@ -275,7 +276,8 @@ def undisturbed(act: Callable[[], _T]) -> _T:
     thread = threading.Thread(target=run, name="penstock-settings", daemon=True)
     is_started = False
     interrupt: KeyboardInterrupt | None = None
-    # Before Python 3.13 a join that is interrupted takes the thread for ended (Thread._wait_for_tstate_lock).
+    # Wait for an event: before Python 3.13, an interrupted Thread.join marks a thread as ended that still runs
+    # (Thread._wait_for_tstate_lock).
     while not is_over.is_set():
         try:
             if not is_started:

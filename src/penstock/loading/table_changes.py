@@ -60,7 +60,7 @@ def _kept(target: TargetPlan, why: str) -> str:
 
 
 class TableChanges:
-    """What one load changes at its tables, and restores."""
+    """Makes the changes of one load at its tables, and restores them."""
 
     def __init__(self, plan: LoadPlan, tools: LoadTools) -> None:
         self._plan = plan
@@ -106,7 +106,7 @@ class TableChanges:
             )
 
     def _tables(self, prepared: PreparedLoad, connection: Connection) -> Iterator[tuple[TargetPlan, TableFacts]]:
-        """Yield the targets whose table may be changed: not those to be replaced, which the new tables copy."""
+        """Yield the targets whose table may be changed; a table to be replaced stays as it is, to be copied."""
         made = tables_made(self._plan, prepared.created) if self._is_switching else {}
         for target in self._plan.targets:
             facts = target.facts
@@ -163,7 +163,7 @@ class TableChanges:
             is_needed = any(self._is_relied_on(target, key) for key in decision.foreign_keys)
             if error.sqlstate != _LOCK_NOT_AVAILABLE or is_needed or request.rules.indexes != "auto":
                 raise
-            # With --indexes auto the user has not asked for it: load with the indexes in place.
+            # With --indexes auto the user has not asked to drop indexes: load with the indexes in place.
             self._tools.notice(_kept(target, error.message))
 
     def _is_relied_on(self, target: TargetPlan, key: ForeignKey) -> bool:
@@ -194,8 +194,8 @@ class TableChanges:
     def after(self, load_id: str, connection: Connection, *, report: Report | None = None) -> tuple[Rebuilt, ...]:
         """Restore what this load has changed, unless another running load needs it; return what was rebuilt.
 
-        Raises DataError if rows violate a key: the rows stay, and the table lacks what was not rebuilt. TargetError,
-        ServerError.
+        Raises TargetError and ServerError, and DataError if rows violate a key: the rows stay, and the table lacks what
+        was not rebuilt.
         """
         if not self._held:
             return ()

@@ -1,4 +1,4 @@
-"""The warnings of one plan, check or load: shown at once, kept for its outcome, and errors with --warnings error."""
+"""Shows the warnings of a plan, check or load, keeps them for its outcome, and raises them with --warnings error."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class WarningLog:
         self.add(Notice(code=code, message=message, uri=uri))
 
     def refuse(self) -> None:
-        """Raise UsageError if warnings are errors and there is one; call it before a commit, which then is not made."""
+        """Raise UsageError if warnings are errors and there is one; call this before a commit, to prevent it."""
         if self.is_strict and self._notices:
             raise strict_error(self._notices[0])
 

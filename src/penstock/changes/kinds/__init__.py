@@ -1,4 +1,4 @@
-"""The kinds of change at a table in the order of restoring: indexes last, since they can take hours and fail."""
+"""Lists the kinds of change at a table in the order of restoring: indexes last, since they can take hours or fail."""
 
 from __future__ import annotations
 

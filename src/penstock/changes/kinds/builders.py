@@ -27,8 +27,8 @@ _LOOK_INTERVAL_S = 0.5
 class Builders:
     """Threads with one session each, which build one index after another.
 
-    The waiting thread calls `look` every 0.5 s with the number of finished indexes, and those that are being built by
-    the pid of their backend.
+    The waiting thread calls `look` every 0.5 s with the number of finished indexes, and with the unfinished indexes by
+    the pid of the backend that builds each.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Indexes, keys and foreign keys: dropped before the rows, rebuilt by several sessions after them.
+"""Drops indexes, keys and foreign keys before the rows of a load, and rebuilds them in several sessions after the rows.
 
 Indexes and keys of a table are rebuilt first, foreign keys when the keys of both their tables exist. Each step removes
 its record in the transaction that changes the catalogue, so a rebuild can be interrupted and resumed anywhere.
@@ -66,7 +66,7 @@ class IndexesAndKeys:
         return request.parts
 
     def announce(self, changes: Sequence[Change]) -> None:
-        """Return None: the plan has named them already."""
+        """Return None, so that no notice is shown: the plan has named the indexes and keys already."""
 
     apply = staticmethod(drop_parts)
 
@@ -179,7 +179,7 @@ class _Rebuild:
         for is_validating in (False, True):
             for found in order_by_depth(changes, self._parents):
                 if part_id_of(found) in failed:
-                    # Rows of a partition violate the key, so they also violate that of the parent.
+                    # Rows of a partition violate the key, so they also violate the parent's key.
                     failed.add(parent_id_of(found))
                     continue
                 try:

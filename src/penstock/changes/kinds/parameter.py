@@ -1,4 +1,4 @@
-"""Changes the parameters of a group of Amazon RDS, and waits the seconds until RDS has applied them."""
+"""Changes parameters in a parameter group of Amazon RDS, and waits some seconds until RDS has applied them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ParameterGroups(Protocol):
     """The AWS API calls on one server's parameter group; methods raise AwsError."""
 
     def describe(self, *, is_brief: bool = False) -> AttachedGroup:
-        """Return the group that is attached now; `is_brief`: only its state."""
+        """Return the group that is attached to the server now; if `is_brief`, read only the group's state."""
 
     def read_values(self, group: AttachedGroup) -> dict[str, str]:
         """Return the parameters that are set in the group, without those that have their defaults."""

@@ -1,4 +1,4 @@
-"""Changes settings of the server, in postgresql.auto.conf or a parameter group, and restores the text of each.
+"""Changes settings of the server, in postgresql.auto.conf or a parameter group, and restores their prior texts.
 
 All settings are set before one wait for the server's reload. If a text is neither the prior one nor the one that was
 set, somebody else has written it, and it stays.
@@ -51,7 +51,7 @@ class Applier(Protocol):
         """Return the facts that decide about settings, except the WAL that a load is expected to write."""
 
     def read_lines(self) -> dict[str, str]:
-        """Return the texts that are set there now, by name."""
+        """Return the present texts of the settings in the file or the parameter group, by the name of the setting."""
 
     def to_text(self, name: str, value: float) -> str:
         """Return the text to set for a number in pg_settings' unit."""
@@ -210,7 +210,7 @@ class AlterSystem:
         for name, text in texts.items():
             alter_system(self._connection, name, text)
         reload(self._connection)
-        # If a line was removed, the server's other files decide the value: it is not checked.
+        # If a line was removed, the server's other files decide the value, so the value is not checked.
         wanted = {name: parse_value(name, text) for name, text in texts.items() if text is not None}
         unchanged = find_unchanged(self._connection, wanted)
         if unchanged:

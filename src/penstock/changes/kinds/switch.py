@@ -1,4 +1,4 @@
-"""The kinds of change that one ALTER TABLE makes and another one restores, each in its own transaction."""
+"""Makes a change at a table by one ALTER TABLE and restores it by another one, each in its own transaction."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Switch:
         return ()
 
     def restore_rest(self, context: Context, oids: set[int], done: Restored) -> None:
-        """Do nothing more."""
+        """Do nothing: `restore` has restored everything."""
 
     def describe(self, context: Context, change: Change) -> tuple[RepairAction, str]:
         if self.switch.look(context.connection, change) == "absent":

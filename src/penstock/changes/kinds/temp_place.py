@@ -1,4 +1,4 @@
-"""The temp place: a tablespace for temporary work and the setting that names it, until a user removes them."""
+"""Sets up and removes the temp place: a tablespace for temporary work, and the setting that names it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _RELOAD = "SELECT pg_catalog.pg_reload_conf()"
 
 
 class TempPlace:
-    """The temp place of a server; see Kind. The catalogue shows which statements were run, so no record says it."""
+    """The temp place of a server; see Kind. The catalogue shows which statements were run; no record says it."""
 
     def handles(self, change: Change) -> bool:
         return change.kind == TEMP_PLACE

@@ -109,7 +109,7 @@ def _decide_value(value: ProfileValue, facts: SettingsFacts) -> SettingChange | 
 
 
 def _find_held(changes: Sequence[SettingChange], facts: SettingsFacts) -> str | None:
-    """Return which lease has given one of the settings another value; leases may share equal values."""
+    """Return which lease has set one of the settings to another value, or None; leases may share equal values."""
     for change in changes:
         value, who = facts.held.get(change.name, (change.value, ""))
         if abs(value - change.value) > 1e-9:
@@ -140,7 +140,7 @@ def _max_wal_size(facts: SettingsFacts) -> tuple[float, str]:
 
 
 def _notes(changes: list[SettingChange], facts: SettingsFacts) -> list[str]:
-    """Return what the user should know before max_wal_size is raised."""
+    """Return notes about raising max_wal_size that the user should read first."""
     change = next((change for change in changes if change.name == "max_wal_size"), None)
     if change is None:
         return []

@@ -23,14 +23,15 @@ _ALL: frozenset[FlavourKind] = _WITH_CHECKPOINTS | {"aurora"}
 WAL_UNIT_BYTES = 1024 * 1024
 
 # WAL triggers a checkpoint after max_wal_size / (1 + checkpoint_completion_target): CalculateCheckpointSegments in
-# src/backend/access/transam/xlog.c. With a target of 0.9,
-# the expected WAL times this leaves room for a load without a checkpoint.
+# src/backend/access/transam/xlog.c. With a target of 0.9, a max_wal_size of this factor times the expected WAL leaves
+# room for a load without a checkpoint.
 WAL_FACTOR = 1.9
 
 LEAST_WAL_MB = 4 * 1024
 MOST_WAL_MB = 64 * 1024
 
-# The rest is for the tables, other loads, and WAL that slots and a failing archiver keep.
+# max_wal_size may be at most this share of the free space. The rest is for the tables, other loads, and WAL that slots
+# and a failing archiver keep.
 WAL_SHARE_OF_FREE = 0.25
 
 BULK_LOAD = Profile(

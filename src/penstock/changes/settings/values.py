@@ -20,7 +20,7 @@ _FACTORS = {
     "": {"": 1.0},
 }
 
-# The least and greatest value that the server allows.
+# The least and the greatest value of each setting that the server allows.
 _RANGES = {
     "max_wal_size": (2, 2_147_483_647),
     "min_wal_size": (2, 2_147_483_647),

@@ -1,4 +1,4 @@
-"""Changes and holds in the tables of a ledger: that of the database that is loaded, or of database "postgres".
+"""Stores changes and holds in the tables of a ledger: in the database that is loaded, or in database "postgres".
 
 Changes of the whole server are always in database "postgres", whichever database is loaded. Both ledgers are created
 and checked in the same way.
@@ -66,6 +66,7 @@ class TableStore:
     def _writing(self, oid: int) -> Iterator[None]:
         with in_transaction(self.connection, "recording changes"):
             if oid == SERVER:
-                # With off, a crash could lose the record and keep the change. Do not wait for standbys.
+                # With synchronous_commit off, a crash could lose the record and keep the change. With local, commits
+                # do not wait for standbys.
                 self.connection.execute("SET LOCAL synchronous_commit = 'local'")
             yield

@@ -1,4 +1,4 @@
-"""Changes and holds as tags of a parameter group of Amazon RDS, which may serve several instances and outlive them.
+"""Stores changes and holds as tags of a parameter group of Amazon RDS, which several instances may share.
 
 In RDS, tags consist of letters, digits, blanks and _ . : / = + - @; a key has at most 128 characters and a value 256. A
 holder is alive while its session has an advisory lock at its instance. Instances that share a group see each other's
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 _HOLD = "penstock:lease:"
 _NAMES = "penstock:names:"
-# The kind and the name of the change follow in the key; its record is the value.
+# The kind and the name of the change follow in the tag's key; the record of the change is the tag's value.
 _CHANGE = "penstock:change:"
 
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 
-# The most characters of a word, so that all words of a hold fit into a value.
+# The greatest length of a word, in characters, so that all words of a hold fit into the value of a tag.
 _WORD_LENGTH = 56
 
 _FORBIDDEN = re.compile(r"[^A-Za-z0-9_.:/@-]")

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 # How often to check if another process has ended.
 _WAIT_S = 0.2
 
-# A wait is shown only after this many checks, so that short waits are not.
+# A wait is shown only after this many checks, so that short waits are not shown.
 _LOOKS_BEFORE_NOTICE = 4
 
 
 def client_name() -> str:
-    """Return the client that runs the load, for the ledger: host name and process id."""
+    """Return the host name and process id of this process, which the ledger shows as the client of the load."""
     return f"{socket.gethostname()} {os.getpid()}"
 
 

@@ -1,4 +1,4 @@
-"""What all landings share: the load, waiting for locks, and the ledger's record of the tables created for it."""
+"""Provides what all landings need: the load, waiting for locks, and the ledger's records of the created tables."""
 
 from __future__ import annotations
 

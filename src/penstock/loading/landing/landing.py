@@ -112,9 +112,9 @@ def finish_load(
 ) -> FinishedLoad | None:
     """Move the rows from the landing tables to their tables, and record that the load is complete.
 
-    Returns None if a part of the rows is missing. `note_statement` is called with the number of each target that has a
-    statement of its own, and what that reported. Readers see all of these rows or none, except rows that COPY put into
-    a target's own table. Raises PenstockError; then the landing tables are unchanged.
+    Returns None if a part of the rows is missing. For each target with a statement of its own, `note_statement` is
+    called with the target's number and the statement's report. Readers see all of these rows or none, except rows that
+    COPY put into a target's own table. Raises PenstockError; then the landing tables are unchanged.
     """
     landed = [landing for landing in prepared.landings if landing.table is not None]
     if not landed:
@@ -142,7 +142,7 @@ def finish_load(
 
 
 def _lock_tables(landed: Sequence[TargetLanding], *, plan: LoadPlan, tools: LoadTools, connection: Connection) -> None:
-    """Take all locks of the last transaction first, if it truncates a table, since readers then wait for its end."""
+    """If the last transaction truncates a table, take all its locks first, since readers wait until it ends."""
     staged = [landing for landing in landed if landing.target.is_staged]
     truncated = [landing.facts.oid for landing in staged if landing.target.job.traits.truncates]
     if not truncated:

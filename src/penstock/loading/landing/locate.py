@@ -125,7 +125,7 @@ def make_finder(
 def name_record(
     record: RecordPlace, prepared: PreparedLoad, tools: LoadTools, connection: Connection, *, is_repeatable: bool
 ) -> FilePlace | str:
-    """Return the line that a staged record begins on, or its number if its object cannot be read again."""
+    """Return the line that a staged record begins on, or the record's number if the object cannot be read again."""
     number = record.object_number
     wanted = RefusedRecord(number, record.block_start, record.record, 0, "", "", None, None)
     try:

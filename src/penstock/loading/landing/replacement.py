@@ -56,8 +56,9 @@ class ReplacementMaker:
     def open(self, landing: TargetLanding) -> TargetLanding:
         """Return the landing with a table that has the old table's present definition. Raises TargetError."""
         definition = capture_table(self._connection, landing.facts.oid, name=landing.facts.name)
-        # Check this after the definition is read: a part that the definition lacks has its record then, or its load has
-        # restored it, and the check when the tables are exchanged finds that the definition has changed.
+        # Check this after the definition is read. If the definition lacks a part that a load has dropped, there is a
+        # record of the part now. Or that load has restored the part since, and the check before the tables are
+        # exchanged finds that the definition has changed.
         if find_changed(self._connection, self._context.schema, [landing.facts.oid]):
             raise TargetError(
                 f'indexes, keys or triggers of table "{definition.name}" are dropped or disabled for a load',

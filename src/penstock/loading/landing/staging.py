@@ -174,7 +174,7 @@ class StagedRows:
         return counts
 
     def _lock(self, landing: TargetLanding) -> None:
-        """Take the lock that dropping the staging table needs before the merge, which would be in vain without it."""
+        """Before the merge, take the lock to drop the staging table: without it, the merge would be rolled back."""
         table, oid = landing.table, landing.record.oid
         assert table is not None and table.schema is not None and oid is not None
         with_locks(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _NAMES_SHOWN = 3
 
-# What --set may say instead of a value.
+# The placeholders that --set accepts instead of a value.
 NULL_PLACEHOLDER = "{null}"
 FILENAME_PLACEHOLDER = "{filename}"
 DEFAULT_PLACEHOLDER = "{default}"

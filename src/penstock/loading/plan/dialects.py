@@ -42,7 +42,10 @@ def refuse_other_dialects(
 
 
 def refuse_other_pipe(work: ObjectWork, sources: SourceReader, warnings: WarningLog) -> None:
-    """Check a pipe that is about to be read in the same way; rows of pipes are committed only at their end."""
+    """Check a pipe as `refuse_other_dialects` does, just before the pipe is read.
+
+    The load may have sent rows by then, but rows of pipes are committed only at the load's end.
+    """
     if _is_unseen(work):
         # The header is mapped to columns when the pipe is read.
         _look_at([work], sources, warnings, depth="dialect")

@@ -87,7 +87,7 @@ def _gather_target(
         )
     unknown, may_be_loaded = objects, False
     if facts is not None and ledger_schema is not None and not target.traits.is_fresh and has_ledger():
-        # One object is the sample in any case: whether it is loaded is looked up when the load begins.
+        # If there is only one object, it is the sample. Whether it is loaded is looked up when the load begins.
         if len(objects) > 1:
             unknown = _find_unknown(objects, facts, connection, ledger_schema)
         may_be_loaded = not unknown or (len(objects) == 1 and not objects[0].is_pipe)
@@ -105,7 +105,10 @@ def _gather_target(
 def _find_unknown(
     objects: tuple[SourceObject, ...], facts: TableFacts, connection: Connection, ledger_schema: str
 ) -> tuple[SourceObject, ...]:
-    """Return the objects that no complete load has loaded in the same size; all if the role may not read the ledger."""
+    """Return the objects that no complete load has loaded with their present size.
+
+    Returns all objects if the role may not read the ledger.
+    """
     try:
         items = [
             ledger_object(source, number=number, target_oid=facts.oid, target=facts.name)

@@ -1,6 +1,6 @@
-"""Warnings about a table or its server before a load: rows that a crash would lose, or that are not replicated.
+"""Makes warnings about a table or its server before a load: a crash would lose the rows, or they are not replicated.
 
-Also: how many records triggers will fire for, and who may disable them. Pure.
+Also estimates for how many records triggers will fire, and checks that the role may disable them. Pure.
 """
 
 from __future__ import annotations

@@ -59,7 +59,10 @@ def plan_sessions(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """The search for the best count: sessions now, the rate before the last step, that step, and whether it is over."""
+    """The state of the search for the best session count.
+
+    It consists of the present count, the rate before the last step, the last step, and whether the search is over.
+    """
 
     sessions: int
     rate_before: float | None = None

@@ -215,7 +215,7 @@ def _why_index_stays(part: IndexPart, parts: TableParts, facts: ParkingFacts) ->
 
 
 def _first(*rules: tuple[bool, str]) -> str | None:
-    """Return the first reason that holds."""
+    """Return the reason of the first rule whose condition is true, or None."""
     return next((reason for holds, reason in rules if holds), None)
 
 

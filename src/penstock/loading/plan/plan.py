@@ -122,7 +122,10 @@ _DEPENDS_NOTICE = Notice(
 
 
 def _rank_targets(inputs: Sequence[TargetInput]) -> tuple[tuple[int, ...], tuple[Notice, ...]]:
-    """Return each target's rank (referenced tables first, else in the order of the job), and a notice per circle."""
+    """Return the rank of each target, and a notice for each circle of foreign keys.
+
+    Referenced tables come first; otherwise the order is that of the job.
+    """
     tables = {gathered.facts.oid: gathered.facts for gathered in inputs if gathered.facts is not None}
     graph = {
         oid: [other for other in tables if other in facts.references and other != oid] for oid, facts in tables.items()

@@ -80,7 +80,7 @@ def _describe_kind(target: TargetPlan, place: TablePlace) -> str:
 
 
 def forecast_disks(needs: Sequence[SpaceNeed], measure: Callable[[str], tuple[str, int] | None]) -> list[DiskForecast]:
-    """Return the file systems that needs are on; `measure` returns the device and the free bytes of a directory.
+    """Return a forecast for each file system; `measure` returns the device and the free bytes of a directory.
 
     Directories that `measure` cannot read, for which it returns None, are left out.
     """

@@ -1,6 +1,6 @@
 """Decides what follows a load: which tables are vacuumed and analyzed, and whether a checkpoint is written. Pure.
 
-Why, and what it costs: docs/decisions/0015-after-the-load.md.
+The reasons and the costs are in docs/decisions/0015-after-the-load.md.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PAGE_BYTES = 8192
 _MUCH_LARGER = 10
 _SMALL_BYTES = 64 * MIB
 
-# If less is stored, the next checkpoint that the server makes after checkpoint_timeout has little to write.
+# If a load stores fewer bytes, the next checkpoint that the server makes after checkpoint_timeout has little to write.
 _CHECKPOINT_LEAST_BYTES = GIB
 
 

@@ -1,4 +1,4 @@
-"""One object of a load: its target, its number in the ledger, and what is committed of it already."""
+"""Describes one object of a load: its target, its number in the ledger, and which of its bytes are committed."""
 
 from __future__ import annotations
 

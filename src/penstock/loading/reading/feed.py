@@ -56,7 +56,7 @@ class NothingReady(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What is known of an object once it is open: how its records are read and sent."""
+    """The encoder and the record form of an open object: how its records are sent and read."""
 
     encoder: Encoder
     form: RecordForm
@@ -64,7 +64,7 @@ class Reading:
 
 @dataclass(slots=True, eq=False)
 class OpenObject:
-    """One object of the load, and how far it is; `encoder` and `form` are set once it has a block."""
+    """One object of the load, and its progress; `encoder` and `form` are set once the object has a block."""
 
     work: ObjectWork
     reading: Reading | None = None
@@ -234,7 +234,7 @@ class BlockFeed:
             thread.join(None if has_ended_well else max(0.0, ends_s - time.monotonic()))
 
     def progress(self, *, bytes_copied: int, size_bytes: int | None, elapsed_s: float) -> LoadProgress:
-        """Return how far the load is; the arguments are what the feed does not know."""
+        """Return the progress of the load; the arguments are values that the feed does not know."""
         with self._changed:
             return LoadProgress(
                 rows=self.rows,

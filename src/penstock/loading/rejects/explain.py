@@ -112,7 +112,7 @@ def _find_own_hint(failure: CopyFailed, target: TargetPlan) -> str | None:
 
 
 def _null_option(value: str, column: str, dialect: Dialect) -> str:
-    """Return the option for a word for null; a value that is one by --null already was in quotes."""
+    """Return the option that loads a word as null; if --null names the word already, the value was in quotes."""
     if dialect.format == "csv" and value in dialect.nulls:
         return f"--force-null {shlex.quote(column)} if it stands for null"
     too = " (with --null '' too, if empty fields do)" if value else ""

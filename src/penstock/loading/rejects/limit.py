@@ -41,7 +41,7 @@ class RejectLimit:
 
 
 def too_many_rejects(limit: int, rejects: Sequence[Reject], *, uris: dict[int, str]) -> DataError:
-    """Return the error for a load that rejected more records than it may, with some of them."""
+    """Return the error for a load that rejected more records than it may; the error quotes some of the records."""
     first = rejects[0]
     records = "record was" if limit == 1 else "records were"
     return DataError(

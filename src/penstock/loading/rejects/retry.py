@@ -128,7 +128,8 @@ def refuse_other_count(records: Sequence[bytes], store: RejectStore, connection:
 class _Retry:
     """Sends the rejected records of one load in one session.
 
-    With `is_ended` each commit here is durable at once, because no end of the load follows that would flush the WAL.
+    If `is_ended`, the load is complete. Then each commit here is durable at once, because no later commit of the load
+    flushes the WAL.
     """
 
     def __init__(self, claim: Claim, tools: LoadTools, connection: Connection, *, is_ended: bool = False) -> None:

@@ -61,8 +61,8 @@ class SortedOut:
 class RejectSorter:
     """Makes sure that each record of one session is stored or rejected. Methods raise CopyFailed and DataError.
 
-    These errors are not caused by a record: for example a lost connection, a full disk or a missing table, or the
-    records of the table cannot be sorted out.
+    These errors are not caused by a record. Examples are a lost connection, a full disk, a missing table, and a table
+    whose records cannot be sorted out.
     """
 
     def __init__(self, session: CopySession) -> None:

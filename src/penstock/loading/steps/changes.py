@@ -58,7 +58,7 @@ class Changes(Step):
 
     @property
     def needs_all_rows(self) -> bool:
-        """Whether there is something to restore: adding rows after it is rebuilt would be slow."""
+        """Whether the load has changed tables: after its indexes are rebuilt, adding rows would be slow."""
         return self._changes is not None
 
     def before(self, load: RunningLoad, connection: Connection) -> None:
@@ -67,7 +67,7 @@ class Changes(Step):
             self._open().before(load.prepared, connection)
 
     def after(self, load: RunningLoad, connection: Connection) -> None:
-        """Rebuild and restore; the load's time includes this."""
+        """Rebuild the dropped indexes and restore all other changes; the load's time includes this."""
         changes = self._changes
         if changes is None:
             return
@@ -79,7 +79,7 @@ class Changes(Step):
             load.has_all_rows = changes.has_failed
 
     def conclude(self, load: RunningLoad, outcome: LoadOutcome) -> LoadOutcome:
-        """Restore, if an error has prevented that after the load's end."""
+        """Restore the load's changes if an error has prevented `after` from restoring them."""
         if self._changes is not None and self._changes.is_holding:
             load.at_end(lambda connection: self.after(load, connection))
             outcome = replace(outcome, seconds=self._tools.clock() - load.tally.began_s)

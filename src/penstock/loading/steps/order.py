@@ -22,20 +22,21 @@ if TYPE_CHECKING:
 def make_steps(plan: LoadPlan, tools: LoadTools) -> tuple[Step, ...]:
     """Return the steps of one load."""
     return (
-        # First, so that VACUUM and CHECKPOINT also run with the changed settings.
+        # Settings is first before the rows and last after them: VACUUM and CHECKPOINT also run with changed settings.
         Settings(tools),
-        # Before anything changes the partitions, which it reads.
+        # Upkeep reads the partitions before another step changes them.
         Upkeep(plan, tools),
-        # Runs after the sequences, since it counts the final rows.
+        # After the rows, Counts runs after Sequences, since it counts the final rows.
         Counts(),
-        # Runs after the rebuild. If the rebuild fails, the load has not ended, and the next run advances the sequences.
+        # After the rows, Sequences runs after the rebuild of indexes. If the rebuild fails, the load has not ended, and
+        # the next run advances the sequences.
         Sequences(plan, tools),
-        # Before tables are truncated: a load that is refused has changed nothing.
+        # SpaceCheck runs before tables are truncated, so that a load that it refuses has changed nothing.
         SpaceCheck(),
-        # Before indexes are dropped, because by default they are dropped only if the table is empty.
+        # Truncation runs before indexes are dropped, because by default they are dropped only if the table is empty.
         Truncation(),
         Changes(plan, tools),
-        # Last here, so that it runs first after the rows: the rejected records that it stores must be in the tables
-        # before keys are rebuilt.
+        # References is last here, so it is first after the rows: the rejected records that it stores must be in the
+        # tables before keys are rebuilt.
         References(),
     )

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class References(Step):
-    """Retries these records after the last record."""
+    """Retries the records that a foreign key rejected, after the last record is sent."""
 
     when: When = "sent"
 

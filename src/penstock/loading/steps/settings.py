@@ -1,4 +1,4 @@
-"""The server's settings: what killed loads have left changed is restored, and a lease taken for this load if asked."""
+"""Restores server settings that killed loads have left changed, and takes a lease for this load if asked."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ChangedSettings:
 
 
 class Settings(Step):
-    """Holds the load's lease from before its first row until everything else is done."""
+    """Holds the load's lease on server settings from before the first row until all other steps are done."""
 
     name = "settings"
 
@@ -48,7 +48,7 @@ class Settings(Step):
         self._is_done = False
 
     def before(self, load: RunningLoad, connection: Connection) -> None:
-        """Take the lease, then restore what is left; once, since a lease outlives the load's sessions."""
+        """Take the lease, then restore settings of killed loads; do so once, since a lease outlives sessions."""
         if self._is_done:
             return
         noted = load.prepared.server_holds
@@ -56,7 +56,7 @@ class Settings(Step):
             if load.lease_id is None:
                 self._lease.take()
             load.lease_id = self._lease.lease_id
-            # Read after the lease is taken: a fault while it was taken may have left the note of an earlier attempt.
+            # Read the holds after the lease is taken: an earlier try that failed may have left the note of its lease.
             holds = read_holds(connection, self._tools.ledger.schema, target_oid=SERVER)
             noted = [hold.holder_id for hold in holds if not (hold.stands and hold.until is None)]
         if others := [lease_id for lease_id in noted if lease_id != load.lease_id]:
@@ -71,20 +71,20 @@ class Settings(Step):
         return outcome.with_part(self.name, ChangedSettings(settings=self._lease.settings))
 
     def on_failure(self, load: RunningLoad, connection: Connection | None, why: str) -> None:  # noqa: ARG002 (a step's)
-        """Restore the settings; do not wait for the server again if the load has waited in vain."""
+        """Restore the settings without retries: the load itself may have retried in vain."""
         if self._lease is not None:
             self._lease.release(is_patient=False)
 
     def nothing_to_do(self, nothing: NothingToDo, connection: Connection) -> None:
-        """Restore what is left."""
+        """Restore settings that killed loads have left changed."""
         if nothing.server_holds:
             end_left_settings(self._tools, connection, nothing.server_holds)
 
 
 def end_left_settings(tools: LoadTools, connection: Connection, lease_ids: Sequence[str]) -> None:
-    """Restore settings under leases that the ledger notes and nobody holds; what cannot be is reported and stays noted.
+    """Restore the settings of leases that the ledger notes and that no session holds.
 
-    `connection` is to the ledger's database. Raises ServerError.
+    If that fails, warn, and keep the notes. `connection` is to the ledger's database. Raises ServerError.
     """
     if tools.open_settings is None:
         return

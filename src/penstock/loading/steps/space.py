@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 class SpaceCheck(Step):
-    """Checks disk space before the first attempt only.
+    """Checks disk space before the load's first attempt only.
 
-    Later the estimate would count rows that this load has already written.
+    At later attempts, the estimate would count rows that this load has already written.
     """
 
     def __init__(self) -> None:

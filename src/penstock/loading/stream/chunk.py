@@ -49,7 +49,8 @@ class Chunk:
     _kept: deque[_Carried] = field(default_factory=deque)
     _kept_bytes: int = 0
     _counted: list[str] = field(default_factory=list)
-    # How many lines the server did not count in the command's first record, and the command's line where that ends.
+    # How many lines the server did not count in the command's first record, and the command's line on which the first
+    # record ends.
     _missed: int = 0
     _missed_until: int = 0
 

@@ -1,4 +1,4 @@
-"""Pauses autovacuum of a table while it is loaded, and restores the text of its storage parameter."""
+"""Pauses autovacuum of a table during a load, and then restores the table's storage parameter autovacuum_enabled."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _FALSE = ("false", "fals", "fal", "fa", "f", "off", "of", "no", "n", "0")
 
 
 def is_off(options: Sequence[str]) -> bool:
-    """Return whether autovacuum is off.
+    """Return whether storage parameters turn autovacuum off.
 
     >>> is_off(["fillfactor=70", "autovacuum_enabled=Off"]), is_off([])
     (True, False)

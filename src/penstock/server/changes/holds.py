@@ -1,5 +1,6 @@
-"""Holds: the loads and commands that need a table, or the server, to stay changed. The last one that ends restores it.
+"""Reads and writes holds: the loads and commands that need a table, or the server, to stay changed.
 
+The last holder that ends restores the table or the server.
 Most holds count only while the holder's session has its advisory lock. Holds are read, written and removed under the
 lock of the table or the server, so that no load can begin while another session restores.
 """
@@ -41,8 +42,8 @@ def shape_lock(
 ) -> Iterator[None]:
     """Hold the advisory lock for changing a table, or the server if `target_oid` is SERVER, while the block runs.
 
-    Another session can hold it for hours while it rebuilds indexes: `on_wait` is called once if this one has to wait.
-    The lock ends with the session. Raises ServerError.
+    Another session can hold the lock for hours while it rebuilds indexes. If this session has to wait, `on_wait` is
+    called once. The lock ends with the session. Raises ServerError.
     """
     has_reported = False
     while not try_shape_lock(connection, target_oid):
@@ -111,7 +112,8 @@ def read_holds(
 ) -> list[Hold]:
     """Return all holds, or those of one table or holder; `pid` is the backend that has the hold's lock, or None.
 
-    Except for a hold that stands, only this lock decides whether a holder is alive. Raises ServerError, TargetError.
+    Except for a hold that `stands`, only the hold's lock decides whether its holder is alive. Raises ServerError,
+    TargetError.
     """
     query = sql.SQL(
         """

@@ -1,6 +1,7 @@
-"""The kinds of change that one ALTER TABLE makes and another one restores: each is a TableSwitch.
+"""Defines TableSwitch: a kind of change that one ALTER TABLE makes and another ALTER TABLE restores.
 
-Exactly the earlier state is restored. If somebody else has changed the object since the load did, it is left unchanged.
+A restore sets exactly the earlier state. If somebody else has changed the object since the load did, the object is left
+unchanged.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class TableSwitch:
     def apply(self, connection: Connection, changes: Sequence[Change]) -> None:
         """Make the changes in the caller's transaction; their records are committed already.
 
-        Needs the owner of each table. Raises TargetError if an object differs from its record, ServerError.
+        The role must own each table. Raises TargetError if an object differs from its record, ServerError.
         """
         for change in changes:
             with translate_errors(f"disabling {change.kind} {change.name} of {change.target}"):

@@ -31,8 +31,8 @@ State = Literal["gone", "there", "begun", "made", "absent"]
 def look_at(parts: TableParts | None, change: Change) -> State:
     """Return the state of the object of a record.
 
-    `parts` are those of its table, None if the table does not exist. Raises TargetError if another object has its name,
-    if columns have changed, or if the record is malformed.
+    `parts` are the parts of the object's table, None if the table does not exist. Raises TargetError if another object
+    has the recorded name, if columns have changed, or if the record is malformed.
     """
     if is_foreign_key(change):
         check_foreign_key_record(change)

@@ -24,9 +24,9 @@ _INSUFFICIENT_PRIVILEGE = "42501"
 
 
 def refuse_missing(connection: Connection, schema: str, oids: Sequence[int]) -> None:
-    """Raise TargetError if the tables lack an index or key because a rebuild failed; ServerError.
+    """Raise TargetError if the tables lack an index or key because a rebuild failed.
 
-    The caller has checked that the ledger exists.
+    The caller has checked that the ledger exists. Raises ServerError.
     """
     try:
         found = _describe_all(_find_failed(connection, schema, oids))
@@ -88,7 +88,7 @@ def _find_failed(connection: Connection, schema: str, oids: Sequence[int] | None
 def group_attached(
     changes: Sequence[Change], *, is_alike: Callable[[Change, Change], bool] = lambda *_: True
 ) -> list[list[Change]]:
-    """Return changes in groups: each change is followed by those of partitions attached to it for which `is_alike`."""
+    """Return changes in groups: a change, then the changes of attached parts of partitions for which `is_alike`."""
     families = [[change] for change in changes]
     numbers = {(each.kind, part_id_of(each)): number for number, each in enumerate(changes) if each.kind in PART_KINDS}
     # The records of partitions come after those of their parent.
@@ -102,7 +102,10 @@ def group_attached(
 
 
 def read_missing(connection: Connection, schema: str, target_oid: int) -> list[Change]:
-    """Return the records of what loads of a table have dropped and is missing now. Raises ServerError, TargetError."""
+    """Return the records of parts that loads of a table have dropped and that are missing now.
+
+    Raises ServerError, TargetError.
+    """
     changes = [change for change in read_changes(connection, schema, target_oid=target_oid) if not change.is_copied]
     return [change for change in changes if change.kind in PART_KINDS and not _stands(connection, change)]
 

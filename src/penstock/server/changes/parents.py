@@ -1,7 +1,7 @@
 """Rebuilds the indexes and foreign keys of partitioned tables from those that their partitions have.
 
-No rows are read if all partitions have theirs. A partition that was added during the load gets one here, as it would
-have if the index had existed: an equal index of its own is attached, or a new one is created.
+No rows are read if all partitions have the index or foreign key. A partition that was added during the load gets one
+here, as it would have if the index had existed: an equal index of the partition is attached, or a new one is created.
 """
 
 from __future__ import annotations
@@ -56,20 +56,20 @@ class AttachedRow:
 
 
 def make_parent_index(connection: Connection, schema: str, change: Change, children: Sequence[Change]) -> None:
-    """Create the index of a partitioned table, attach those of its partitions, and remove the records of these.
+    """Create the index of a partitioned table, attach its partitions' indexes, and remove the records of all these.
 
-    Its own record is removed too, unless the index must itself be attached to a parent. `children` are the records of
-    the indexes that were attached before; these exist. A constraint locks the table, and each index that is attached is
-    locked: call it within with_lock_retries. Raises DataError if rows of an added partition violate the index,
-    TargetError, ServerError.
+    The record of the created index stays if the index must itself be attached to a parent. `children` are the records
+    of the indexes that were attached before; these indexes exist. Adding a constraint locks the table, and attaching an
+    index locks that index: call this function within with_lock_retries. Raises DataError if rows of an added partition
+    violate the index, TargetError, ServerError.
     """
     index, constraint = read_index_record(change)
     names = {child.relation_oid: child.name for child in children}
     with restoring(connection, change) as parts:
         check_columns(parts, change)
         with local_settings(connection, default_tablespace=index.tablespace):
-            # The index becomes valid when all partitions have theirs. Its lock keeps partitions from being attached or
-            # detached.
+            # The index becomes valid when the indexes of all partitions are attached. Its lock keeps partitions from
+            # being attached or detached.
             execute_one(connection, compose_parent_index(index, constraint, table_of(parts)))
             parent = sql.Identifier(parts.table.schema, change.name)
             for partition in fetch_rows(connection, "changes_partitions", PartitionRow, oid=parts.table.oid):
@@ -85,7 +85,7 @@ def make_parent_index(connection: Connection, schema: str, change: Change, child
 
 
 def add_parent_key(connection: Connection, schema: str, change: Change, children: Sequence[Change]) -> None:
-    """Add a foreign key to a partitioned table, which attaches those of its partitions; remove the records of these.
+    """Add a foreign key to a partitioned table, which attaches its partitions' keys; remove the records of those keys.
 
     Parameters and errors are those of `make_parent_index`. The server checks the rows of added partitions.
     """

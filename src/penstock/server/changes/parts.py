@@ -1,4 +1,4 @@
-"""The indexes, keys and foreign keys of a table, as they are now and as a record has them.
+"""Reads the indexes, keys and foreign keys of a table from the catalogue, and from records of changes.
 
 A record has what is needed to create a part again: the rows that ddl captures, never a statement. The columns that a
 part depends on are recorded too, so that a later ALTER TABLE is detected.
@@ -119,12 +119,12 @@ class ForeignKey:
 
     @property
     def parent_id(self) -> PartId | None:
-        """Return the id of the foreign key to which it is attached, or None."""
+        """Return the id of the parent's foreign key to which this key is attached, or None."""
         return make_part_id(self.parent_oid, self.parent)
 
     @property
     def is_self_reference(self) -> bool:
-        """Whether it refers to its own table."""
+        """Whether the foreign key refers to its own table."""
         return self.relation_oid == self.references_oid
 
     def record(self) -> dict[str, Any]:
@@ -171,12 +171,12 @@ class IndexPart:
 
     @property
     def parent_id(self) -> PartId | None:
-        """Return the id of the index to which it is attached, or None."""
+        """Return the id of the parent's index to which this index is attached, or None."""
         return make_part_id(self.facts.parent_oid, self.facts.parent)
 
     @property
     def refuses_rows(self) -> bool:
-        """Whether it can reject rows: a unique index, or one of a constraint."""
+        """Whether the index can reject rows: it is unique, or belongs to a constraint."""
         return self.constraint is not None or (self.row is not None and self.row.is_unique)
 
     def record(self) -> dict[str, Any]:
@@ -235,7 +235,7 @@ def capture_tree(connection: Connection, oid: int) -> TableParts | None:
 
 
 def capture_for(connection: Connection, change: Change) -> TableParts | None:
-    """Do as `capture_tree` for the table of a record's object only, and only for indexes or only for foreign keys."""
+    """Return the indexes, or else the foreign keys, of the table of a record's object; see `capture_many`."""
     what: What = "foreign keys" if is_foreign_key(change) else "indexes"
     return capture_many(connection, [change.relation_oid], what=what).get(change.relation_oid)
 

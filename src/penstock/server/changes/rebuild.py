@@ -1,6 +1,6 @@
 """Rebuilds dropped indexes, keys and foreign keys, each in the transaction that removes its record.
 
-The room ddl composes the statements from the record. They are sent by the extended protocol, which carries one
+The package ddl composes the statements from the record. They are sent by the extended protocol, which carries one
 statement only, and run as the role that dropped the object. The result is read back and compared with the record before
 the commit.
 """
@@ -57,10 +57,10 @@ class CastRow:
 
 
 def build_index(connection: Connection, schema: str, change: Change) -> None:
-    """Create an index, and remove its record if nothing of it is missing then.
+    """Create an index, and remove its record if the index then has all its recorded properties.
 
-    An exclusion constraint, and a key WITHOUT OVERLAPS, are created together with their index, which locks out readers
-    too until it is built. Raises DataError if rows violate it, TargetError, ServerError.
+    An exclusion constraint, or a key WITHOUT OVERLAPS, is created together with its index; until the index is built,
+    the table is locked for readers too. Raises DataError if rows violate the index, TargetError, ServerError.
     """
     index, constraint = read_index_record(change)
     with restoring(connection, change) as parts:
@@ -121,7 +121,7 @@ def add_foreign_key(connection: Connection, schema: str, change: Change) -> None
 def validate_foreign_key(connection: Connection, schema: str, change: Change) -> None:
     """Validate a foreign key that was added: the server checks all rows. Then remove the record.
 
-    Raises DataError if a row violates it, TargetError, ServerError.
+    Raises DataError if a row violates the foreign key, TargetError, ServerError.
     """
     with restoring(connection, change) as parts:
         _refuse_casts(connection, change)
@@ -153,7 +153,7 @@ def recording_failure(connection: Connection, schema: str, change: Change) -> It
 
 
 def drop_records(connection: Connection, schema: str, changes: Sequence[Change]) -> None:
-    """Remove records that need nothing more, as their owners. Raises TargetError, ServerError."""
+    """Remove records of changes that need no more work, each as its owner. Raises TargetError, ServerError."""
     owners = {change.owner: change for change in changes}
     with in_transaction(connection, "removing the record of a change"):
         for owner, one in owners.items():
@@ -283,8 +283,9 @@ def _check_foreign_key(connection: Connection, parts: TableParts, change: Change
 
 
 def _refuse_casts(connection: Connection, change: Change) -> None:
-    """Raise TargetError if checking rows can run functions of an ordinary role: RESET ROLE would give them our rights.
+    """Raise TargetError if checking a foreign key's rows can run functions of an ordinary role.
 
+    Such a function could use RESET ROLE to get the rights of this session's role.
     A load drops no such foreign key.
     """
     columns = read_referring_columns(change.record["definition"])

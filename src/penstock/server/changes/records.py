@@ -1,4 +1,4 @@
-"""The ledger's table of changes: what loads and commands have changed, and its earlier state."""
+"""Reads and writes the ledger's table of changes: what loads and commands have changed, and the earlier state."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from penstock.server.connect.connection import Connection
 
 
-# The key in a record for why the change could not be restored; like the record, only its owner can write it.
+# The key in a record for the reason why the change could not be restored. Only the record's owner can write a reason.
 _FAILURE = "failure"
 
 # A crash must not lose the record and keep the change: without this, the commit of another session could flush only the
@@ -67,7 +67,7 @@ def write_changes(connection: Connection, schema: str, changes: Sequence[Change]
 
 
 def read_changes(connection: Connection, schema: str, *, target_oid: int | None = None) -> list[Change]:
-    """Return the records of changes at a table, or of all, in the order in which they were made. Raises ServerError."""
+    """Return the records of changes at one table, or of all, in the order of the changes. Raises ServerError."""
     query = sql.SQL(
         """
         SELECT c.target_oid::bigint, c.number, c.target_schema, c.target_table, c.kind, c.relation_oid::bigint, c.name,
@@ -138,7 +138,8 @@ def find_others(connection: Connection, changes: Iterable[Change]) -> set[str]:
 def delete_changes(connection: Connection, schema: str, changes: Sequence[Change]) -> int:
     """Remove records, in the transaction that restores their changes; return how many were removed.
 
-    Only the owner of a record can remove it; each role can remove that of a setting. Raises ServerError, TargetError.
+    Only the owner of a record can remove it, but any role can remove the record of a setting. Raises ServerError,
+    TargetError.
     """
     query = sql.SQL(
         "DELETE FROM ONLY {} WHERE (target_oid, number) IN (SELECT * FROM unnest(%s::oid[], %s::integer[]))"
