@@ -50,11 +50,7 @@ def parking_object(parking: ParkingPlan | None) -> dict[str, object] | None:
         return None
     return {
         "reason": parking.reason,
-        "parked": [_part_object(part) for part in parking.parked],
-        "kept": [_part_object(part) for part in parking.kept],
+        "parked": [asdict(part) for part in parking.parked],
+        "kept": [asdict(part) for part in parking.kept],
         "gain": parking.gain,
     }
-
-
-def _part_object(part: Part) -> dict[str, object]:
-    return asdict(part)
