@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FilePlace:
+class FileLocation:
     """Where in a source an error is. `file` is a path or URL, `line` counts from 1, `column` is the table's column."""
 
     file: str
@@ -30,8 +30,8 @@ class PenstockError(Exception):
     """An error that the user can act on; `exit_code` is the exit status of the process.
 
     `sqlstate` is the server's five-character code, None if the error did not come from the server. `is_transient` is
-    true if the same operation may succeed when it is retried. `place` is the file, line and column of the error, as far
-    as they are known. `load_id` is the load that has committed rows, None if no load has.
+    true if the same operation may succeed when it is retried. `location` is the file, line and column of the error, as
+    far as they are known. `load_id` is the load that has committed rows, None if no load has.
     """
 
     exit_code = 1
@@ -44,7 +44,7 @@ class PenstockError(Exception):
         hint: str | None = None,
         sqlstate: str | None = None,
         is_transient: bool = False,
-        place: FilePlace | None = None,
+        location: FileLocation | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -52,7 +52,7 @@ class PenstockError(Exception):
         self.hint = hint
         self.sqlstate = sqlstate
         self.is_transient = is_transient
-        self.place = place
+        self.location = location
         self.load_id: str | None = None
 
     def __str__(self) -> str:
@@ -126,5 +126,5 @@ def naming_file(file: str) -> Iterator[None]:
     try:
         yield
     except SourceError as error:
-        error.place = error.place or FilePlace(file=file)
+        error.location = error.location or FileLocation(file=file)
         raise

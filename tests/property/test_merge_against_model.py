@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from penstock.model.server.table import TableFacts, TableName
 from penstock.server.merge.merge import MergeCounts
 from penstock.server.merge.merge_errors import DuplicateKey
-from penstock.server.merge.merge_locate import RecordPlace
+from penstock.server.merge.merge_locate import RecordPosition
 from penstock.server.merge.merge_whole import insert_all, merge_insert_new, merge_upsert
 from penstock.server.table.catalog import find_table
 from penstock.server.table.staging import make_landing_table
@@ -220,12 +220,12 @@ def test_duplicates_are_found_as_the_model_finds_them(connection: Connection, dr
     """The first record with an earlier one's key, and that one; else all is merged."""
     case = _fit(connection, drawn)
     placed = [
-        (record, RecordPlace(object_number=position[0], block_start=position[1], record=number))
+        (record, RecordPosition(object_number=position[0], block_start=position[1], record=number))
         for position in sorted(case.blocks)
         for number, record in enumerate(case.blocks[position], 1)
     ]
     expected = None
-    first: dict[tuple[Any, ...], RecordPlace] = {}
+    first: dict[tuple[Any, ...], RecordPosition] = {}
     for record, place in placed:
         key = case.key_of(record)
         if key is not None and key in first:
@@ -240,7 +240,7 @@ def test_duplicates_are_found_as_the_model_finds_them(connection: Connection, dr
         try:
             merge_upsert(connection, staging=STAGING, target=target, columns=case.columns, key=case.key, keep="error")
         except DuplicateKey as error:
-            found = error.places
+            found = error.record_positions
         assert found == expected
         if expected is None:
             assert _multiset(_rows(connection)) == _multiset(rows)

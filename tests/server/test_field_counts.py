@@ -135,8 +135,8 @@ def test_file_without_a_record_that_fits_ends_the_load(loads: Loads, path: Path,
     write_to(path, "a,b\n" + "1,x,y,z\n" * 500)
     with pytest.raises(DataError) as caught:
         loads.run(target([other, path], into=into, create=into == "made"), rules=REJECT, sessions=1)
-    assert caught.value.place is not None
-    assert (caught.value.place.file, caught.value.place.line) == (str(path), 2)
+    assert caught.value.location is not None
+    assert (caught.value.location.file, caught.value.location.line) == (str(path), 2)
     assert loads.execute("SELECT count(*) FROM penstock.rejects") == [(0,)]
 
 

@@ -395,5 +395,5 @@ def test_invalid_bytes_of_a_header_are_told_with_file_and_line(loads: Loads, wri
     refused = loads.refuse(target(paths, encoding="UTF8", skip_lines=1, header=True))
     assert refused.message == 'invalid byte sequence for encoding "UTF8": 0xff'
     assert "bad line 2, the header." in (refused.detail or "")
-    assert refused.place is not None
-    assert refused.place.line == 2
+    assert refused.location is not None
+    assert refused.location.line == 2

@@ -12,7 +12,7 @@ import pytest
 from penstock.api import Loader
 from penstock.cli.views.outcome_view import describe_outcome, outcome_object
 from penstock.cli.views.plan_view import describe_plan
-from penstock.errors import DataError, FilePlace, PenstockError, TargetError, UsageError
+from penstock.errors import DataError, FileLocation, PenstockError, TargetError, UsageError
 from penstock.loading.job.jobfile import read_job_file
 from penstock.loading.job.request import make_target
 from penstock.loading.plan.identity import job_from_json, job_to_json
@@ -196,7 +196,7 @@ def test_duplicate_key_is_an_error_and_can_be_gone_on_with(loads18: Loads, tmp_p
     with pytest.raises(DataError, match="duplicated in the files") as caught:
         loads18.run(mode_target(path, "upsert", key=("k",)))
     assert f"First in {path} line 2, then in {path} line 4." in str(caught.value)
-    assert caught.value.place == FilePlace(file=str(path), line=4)
+    assert caught.value.location == FileLocation(file=str(path), line=4)
     assert "No table was changed; 3 records are staged" in str(caught.value)
     assert loads18.count() == 2
     outcome = loads18.run(mode_target(path, "upsert", key=("k",), keep="last"))

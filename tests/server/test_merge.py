@@ -17,7 +17,7 @@ from penstock.server.merge.merge import (
     count_upserted,
 )
 from penstock.server.merge.merge_errors import DuplicateKey
-from penstock.server.merge.merge_locate import RecordPlace
+from penstock.server.merge.merge_locate import RecordPosition
 from penstock.server.merge.merge_whole import insert_all, merge_insert_new, merge_upsert
 from penstock.server.table.staging import make_landing_table
 from support.ddl import facts_of
@@ -97,9 +97,9 @@ def test_duplicates_are_an_error_where_they_must_not_be(connection: Connection) 
             name_record=lambda place: f"file{place.object_number}.csv line {place.record}",
         )
     assert caught.value.message == "key (id)=(1) is duplicated in the files"
-    assert caught.value.places == (
-        RecordPlace(object_number=1, block_start=0, record=1),
-        RecordPlace(object_number=1, block_start=0, record=2),
+    assert caught.value.record_positions == (
+        RecordPosition(object_number=1, block_start=0, record=1),
+        RecordPosition(object_number=1, block_start=0, record=2),
     )
     assert "file1.csv line 2" in (caught.value.detail or "")
     assert rows(connection) == []

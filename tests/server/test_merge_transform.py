@@ -11,7 +11,7 @@ from penstock.model.server.table import TableName
 from penstock.server.merge.merge_transform import (
     Transform,
     check_transform,
-    find_place,
+    find_position,
     place_table,
     run_transform,
     to_original,
@@ -175,4 +175,4 @@ def test_places_lead_back_to_the_file(table: str) -> None:
     for word in ("a\n", " x", " y", "WHERE b"):
         original = to_original(placed.index(word), table=table, found=found)
         assert original == text.index(word)
-    assert find_place(text, to_original(placed.rindex(table), table=table, found=found)) == (3, 2)
+    assert find_position(text, to_original(placed.rindex(table), table=table, found=found)) == (3, 2)

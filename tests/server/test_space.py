@@ -14,7 +14,7 @@ from penstock.loading.plan.space import estimate_needs, estimate_wal
 from penstock.loading.plan.work import all_objects
 from penstock.model.load.job import LoadJob, TargetJob
 from penstock.server.connect.connection import ConnectionFactory
-from penstock.server.table.space import read_table_places
+from penstock.server.table.space import read_table_storage
 from support.loads import IMPATIENT, Loads, target
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def estimate(loads: Loads, job: TargetJob) -> list[SpaceNeed]:
         sample = loader._sources.sample(plan.targets[0].objects[0])
     with ConnectionFactory(loads.conninfo).connect() as connection:
         facts = plan.targets[0].facts
-        places = read_table_places(connection, [0 if facts is None else facts.oid])
+        places = read_table_storage(connection, [0 if facts is None else facts.oid])
     works = all_objects(plan.targets)
     needs = estimate_needs(works, [sample], places, wal_bytes=0)
     # All that is written to tables is written to the WAL first.
@@ -92,7 +92,7 @@ def test_role_without_rights_knows_no_directories(database18: str) -> None:
     with ConnectionFactory(database18, role="penstock_space").connect() as connection:
         oid = connection.execute("SELECT 'public.t'::regclass::oid").fetchone()
         assert oid is not None
-        (place,) = read_table_places(connection, [oid[0]])
+        (place,) = read_table_storage(connection, [oid[0]])
     assert (place.path, place.wal_path, place.index_count) == (None, None, 1)
     with psycopg.connect(database18, autocommit=True) as connection:
         connection.execute("DROP OWNED BY penstock_space; DROP ROLE penstock_space")

@@ -20,4 +20,4 @@ def log_notice(text: str) -> None:
 
 def log_warning(notice: Notice) -> None:
     """Log a warning with its file, line and column."""
-    _log.warning("%s", hide_secrets(notice.message + ("" if notice.place is None else f" ({notice.place[:-1]})")))
+    _log.warning("%s", hide_secrets(notice.message + ("" if notice.location is None else f" ({notice.location[:-1]})")))

@@ -14,7 +14,7 @@ from penstock.host import measure_disk
 from penstock.loading.claim.claims import client_name
 from penstock.model.server.endpoints import is_rds_endpoint
 from penstock.server.facts.facts import read_server_facts
-from penstock.server.table.space import read_table_places
+from penstock.server.table.space import read_table_storage
 
 if TYPE_CHECKING:
     from penstock.changes.server_settings import SettingsOverview
@@ -123,6 +123,6 @@ class ServerSettings(Closing):
         """Return the free bytes of the disk with a local server's WAL; None if it is remote or the path is unknown."""
         with self._connect.borrow() as connection:
             is_local = read_server_facts(connection).is_local
-            path = read_table_places(connection, [0])[0].wal_path if is_local else None
+            path = read_table_storage(connection, [0])[0].wal_path if is_local else None
         disk = None if path is None else measure_disk(Path(path))
         return None if disk is None else disk.free_bytes

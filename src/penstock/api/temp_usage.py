@@ -19,8 +19,8 @@ from penstock.server.temp.usage import read_usage
 from penstock.temp.replay.statements import begins_to_read
 from penstock.temp.usage.compare import compare_readings
 from penstock.temp.usage.logged import find_logged
+from penstock.temp.usage.tablespaces import find_routes, look_at_devices
 from penstock.temp.usage.use_case import find_use_case
-from penstock.temp.usage.where import find_routes, look_at_devices
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -233,18 +233,18 @@ def _answer(error: PenstockError, arguments: Sequence[str], code: int) -> int:
 
 
 def _describe(error: PenstockError) -> dict[str, str | int | None]:
-    place = error.place
+    location = error.location
     words = {
         "message": error.message,
         "detail": error.detail,
         "hint": error.hint,
         "sqlstate": error.sqlstate,
-        "file": None if place is None else place.file,
-        "column": None if place is None else place.column,
+        "file": None if location is None else location.file,
+        "column": None if location is None else location.column,
         "load_id": error.load_id,
     }
     shown = {name: None if text is None else hide_secrets(text) for name, text in words.items()}
-    return {**shown, "line": None if place is None else place.line}
+    return {**shown, "line": None if location is None else location.line}
 
 
 def _leave_broken_pipe() -> int:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock import _native
-from penstock.errors import DataError, FilePlace, PenstockError
+from penstock.errors import DataError, FileLocation, PenstockError
 from penstock.model.source.block import Block, Segment
 from penstock.units import KIB, format_bytes
 
@@ -166,7 +166,7 @@ class BlockReader:
             f"a record is longer than {format_bytes(self._max_record_bytes)}",
             detail=f"It begins in {self._uri} line {self._line}.",
             hint=f"If the record is right, raise --max-record. {_HINTS['quote']}",
-            place=FilePlace(file=self._uri, line=self._line),
+            location=FileLocation(file=self._uri, line=self._line),
         )
 
     def _remaining(self) -> Iterator[bytes]:
@@ -220,5 +220,5 @@ def record_error(exc: _native.RecordError, *, uri: str, first_line: int = 1) -> 
     """Return the error for a record that the Rust cutter refused; the cutter's line is relative to `first_line`."""
     message, _, line = exc.args
     hint = _HINTS["quote"] if "quoted field" in message else None
-    place = FilePlace(file=uri, line=first_line + line)
-    return RecordFormError(message, detail=f"{place}.", hint=hint, place=place)
+    location = FileLocation(file=uri, line=first_line + line)
+    return RecordFormError(message, detail=f"{location}.", hint=hint, location=location)

@@ -76,7 +76,7 @@ class LoadAttempt:
         self._pool = ThreadPoolExecutor(max_workers=sessions.maximum, thread_name_prefix="penstock-session")
         self._work = prepared.work
         if plan.is_in_job_order:
-            self._work = tuple(sorted(prepared.work, key=lambda work: plan.rank(work.place)))
+            self._work = tuple(sorted(prepared.work, key=lambda work: plan.load_order(work.target_index)))
         self._feed = BlockFeed(
             self._work,
             lambda work: open_blocks(work, tools, format_check=format_check),

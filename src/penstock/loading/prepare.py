@@ -274,7 +274,7 @@ class _Preparation:
         prepared = []
         for work, decision in zip(works, decisions, strict=True):
             if decision.action != "skip":
-                landing = by_target.get(work.place)
+                landing = by_target.get(work.target_index)
                 left = self._prepare_object(work, decision, coverage.get(decision.number, Coverage()), landing)
                 if left.landing is None and (own := made.get(work.target.table)) is not None:
                     # The functions that sort out rejected records do not use the user's search_path.
@@ -339,7 +339,7 @@ class _Preparation:
         objects: dict[int, list[int]] = {}
         for work, decision in zip(works, decisions, strict=True):
             if decision.action != "skip":
-                objects.setdefault(work.place, []).append(decision.number)
+                objects.setdefault(work.target_index, []).append(decision.number)
         context = LandingContext(
             plan=self._plan,
             tools=self._tools,

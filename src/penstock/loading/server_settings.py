@@ -22,7 +22,7 @@ from penstock.loading.plan.space import estimate_wal
 from penstock.loading.plan.work import all_objects
 from penstock.model.load.shape import SERVER, Hold, lock_of
 from penstock.model.server.settings import LeasedSetting, LeaseReport, LoadSettings
-from penstock.server.table.space import read_table_places
+from penstock.server.table.space import read_table_storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -233,7 +233,7 @@ class LoadLease:
         """Return the WAL that the load is expected to write and the free space for WAL, in bytes; None if unknown."""
         oids = [0 if target.facts is None else target.facts.oid for target in self._plan.targets]
         with self._tools.connect.borrow() as connection:
-            places = read_table_places(connection, oids)
+            places = read_table_storage(connection, oids)
         path = places[0].wal_path
         disk = measure_disk(Path(path)) if self._is_local and path is not None else None
         works = all_objects(self._plan.targets)

@@ -58,5 +58,5 @@ class WarningLog:
 
 def strict_error(notice: Notice) -> UsageError:
     """Return the error that --warnings error raises for a warning."""
-    position = f"{notice.place} " if notice.place else ""
+    position = f"{notice.location} " if notice.location else ""
     return UsageError(notice.message, detail=f"{position}With --warnings error this is an error.", hint=notice.hint)

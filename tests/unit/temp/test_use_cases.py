@@ -10,8 +10,8 @@ from penstock.cli.views.temp.usage_view import describe_usage
 from penstock.model.server.device import DeviceRates
 from penstock.model.temp.usage import DeviceUse, Route, SettingRow, StatementUse, TablespaceUse, UsageReport
 from penstock.server.temp.plans import strip_explain
+from penstock.temp.usage.tablespaces import find_routes
 from penstock.temp.usage.use_case import find_use_case
-from penstock.temp.usage.where import find_routes
 
 
 def use(query: str, *, local: int = 0) -> StatementUse:

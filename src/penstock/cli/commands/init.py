@@ -10,7 +10,7 @@ from penstock.cli.options.declared import LEDGER, takes
 from penstock.cli.options.shared import Json  # noqa: TC001 (typer reads annotations)
 from penstock.cli.options.target import open_ledger
 from penstock.cli.terminal.output import write_result
-from penstock.cli.views.outcome_view import describe_place, place_object
+from penstock.cli.views.outcome_view import describe_server, server_object
 from penstock.model.load.job import Housekeeping
 from penstock.model.options import pick, split_names
 
@@ -36,11 +36,11 @@ def init(grant: Grant = None, plan: Plan = False, as_json: Json = False, **optio
         statements = view.share(roles, is_publishing_allowed=house.publish_ledger, only_planned=plan)
         server = view.server()
     if as_json:
-        result = place_object(server) | {"schema": house.ledger_schema}
+        result = server_object(server) | {"schema": house.ledger_schema}
         write_result(result | {"roles": roles, "statements": statements, "is_planned": plan})
     elif plan:
         write_result(["BEGIN;", *(f"{statement};" for statement in statements), "COMMIT;"])
     else:
         granted = f", granted to {', '.join(roles)}" if roles else ""
-        place = describe_place(server.name, server.database)
-        write_result(f"the ledger is ready in schema {house.ledger_schema}{place}{granted}")
+        on_server = describe_server(server.name, server.database)
+        write_result(f"the ledger is ready in schema {house.ledger_schema}{on_server}{granted}")

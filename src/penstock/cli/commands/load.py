@@ -28,7 +28,7 @@ from penstock.cli.views.outcome_view import (
     outcome_object,
 )
 from penstock.cli.views.rejects_view import note_reject_files
-from penstock.errors import DataError, FilePlace, SourceError, UsageError
+from penstock.errors import DataError, FileLocation, SourceError, UsageError
 from penstock.loading.job.request import make_request, make_target
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def _read_job_file(path: Path, options: Mapping[str, Any]) -> Request:
     from penstock.loading.job.jobfile import read_job_file
 
     if not path.exists():
-        raise SourceError(f'job file "{path}" does not exist', place=FilePlace(file=str(path)))
+        raise SourceError(f'job file "{path}" does not exist', location=FileLocation(file=str(path)))
     return read_job_file(path, options)
 
 

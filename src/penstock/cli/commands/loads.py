@@ -24,7 +24,7 @@ from penstock.cli.views.loads_view import (
     load_object,
     staging_object,
 )
-from penstock.cli.views.outcome_view import describe_place, place_object
+from penstock.cli.views.outcome_view import describe_server, server_object
 from penstock.errors import UsageError
 from penstock.model.options import parse_duration
 
@@ -92,13 +92,13 @@ def list_loads(
     records = found[-limit:]
     has_more = len(found) > limit
     if as_json:
-        result = place_object(server) | {"has_more": has_more}
+        result = server_object(server) | {"has_more": has_more}
         result["loads"] = [load_object(record) for record in records]
         result["missing"] = [asdict(each) for each in missing]
         result["staging"] = [staging_object(each) for each in staging]
         write_result(result)
     else:
-        lines = describe_loads(records, describe_place(server.name, server.database))
+        lines = describe_loads(records, describe_server(server.name, server.database))
         lines += ["earlier loads are not shown: use --limit or --since"] if has_more else []
         write_result(lines + describe_missing(missing) + describe_staging(staging))
 

@@ -15,7 +15,7 @@ from penstock.cli.terminal.columns import line_up
 from penstock.cli.terminal.messages import Messages, show_warning
 from penstock.cli.terminal.output import write_result
 from penstock.cli.views.loads_view import staging_object
-from penstock.cli.views.outcome_view import describe_place, place_object
+from penstock.cli.views.outcome_view import describe_server, server_object
 from penstock.cli.views.parking_view import name_with_attached
 from penstock.cli.views.settings_view import describe_results
 from penstock.cli.views.temp.place_view import describe_removed, report_object
@@ -55,7 +55,7 @@ def repair(
     """Restore what loads have changed, after a crash or a failed rebuild.
 
     These are indexes and keys that were dropped, triggers that were disabled, autovacuum that was paused, and settings
-    of the server whose load has ended, and a place for temporary work if penstock temp place or remove was
+    of the server whose load has ended, and a on_server for temporary work if penstock temp on_server or remove was
     interrupted. Staging tables that failed merges have left are dropped: a load that had one
     reads its files again when it is resumed. Changes of a running load are kept. What belongs to a
     table is restored as the role that changed it: run it as that role, or as a member of it.
@@ -67,12 +67,12 @@ def repair(
     repairer = Repairer(connect, **pick(Housekeeping, options), on_notice=messages.note)
     with repairer, interrupting_signals():
         server = repairer.server()
-        place = describe_place(server.name, server.database)
+        on_server = describe_server(server.name, server.database)
         if plan or forget_missing is not None:
             names = None if forget_missing is None else split_names(forget_missing) or ("",)
             steps = repairer.plan() if names is None else repairer.forget_missing(names, only_planned=plan)
-            planned = place_object(server) | {"steps": [asdict(step) for step in steps]}
-            write_result(planned if as_json else describe_steps(steps, place))
+            planned = server_object(server) | {"steps": [asdict(step) for step in steps]}
+            write_result(planned if as_json else describe_steps(steps, on_server))
             return
         done = repairer.run()
     for text in dict.fromkeys(done.held):
@@ -86,22 +86,22 @@ def repair(
         dropped = [staging_object(each) for each in done.dropped]
         temp_place = None if done.temp_place is None else report_object(done.temp_place)
         result = {"rebuilt": rebuilt, "settings": settings, "dropped": dropped, "temp_place": temp_place}
-        write_result({**place_object(server), **result, "held": done.held, "errors": errors})
+        write_result({**server_object(server), **result, "held": done.held, "errors": errors})
     elif not quiet:
-        write_result(describe_repair(done, place))
+        write_result(describe_repair(done, on_server))
     done.raise_first()
 
 
-def describe_steps(steps: Sequence[RepairStep], place: str = "") -> list[str]:
+def describe_steps(steps: Sequence[RepairStep], on_server: str = "") -> list[str]:
     """Return a line for each thing that a repair would restore."""
     if not steps:
-        return [f"nothing to repair{place}"]
+        return [f"nothing to repair{on_server}"]
     heads = ("table", "what", "name", "as", "action", "why")
     rows = [(step.table, step.kind, name_with_attached(step), step.owner, step.action, step.reason) for step in steps]
-    return [f"to repair{place}:", *line_up([heads, *rows], align="<<<<<<")]
+    return [f"to repair{on_server}:", *line_up([heads, *rows], align="<<<<<<")]
 
 
-def describe_repair(done: RepairOutcome, place: str) -> list[str]:
+def describe_repair(done: RepairOutcome, on_server: str) -> list[str]:
     """Return lines that list what a repair has restored."""
     lines = [f"settings: {line}" for line in describe_results(done.settings)]
     lines += [f"dropped {each.table} ({format_bytes(each.size_bytes)})" for each in done.dropped]
@@ -110,5 +110,5 @@ def describe_repair(done: RepairOutcome, place: str) -> list[str]:
         rows = [(each.table, each.kind, each.name, format_duration(each.seconds)) for each in done.rebuilt]
         lines += [f"restored {len(done.rebuilt)}:", *line_up(rows, align="<<<>", indent="  ")]
     if lines:
-        return [f"repaired{place}:", *lines]
-    return [f"{'nothing was restored' if done.errors or done.held else 'nothing to repair'}{place}"]
+        return [f"repaired{on_server}:", *lines]
+    return [f"{'nothing was restored' if done.errors or done.held else 'nothing to repair'}{on_server}"]

@@ -13,7 +13,7 @@ from penstock.cli.options.shared import Json, RejectingId  # noqa: TC001 (typer 
 from penstock.cli.options.target import open_ledger
 from penstock.cli.terminal.exit_codes import REJECTS
 from penstock.cli.terminal.output import write_result
-from penstock.cli.views.outcome_view import describe_place, place_object
+from penstock.cli.views.outcome_view import describe_server, server_object
 from penstock.cli.views.rejects_view import describe_retry
 
 app = typer.Typer(add_completion=False)
@@ -42,7 +42,7 @@ def retry(load_id: RejectingId, file: File = None, as_json: Json = False, **opti
     with open_ledger(options) as view:
         server = view.server()
         outcome = view.retry(view.find_rejecting(load_id), None if file is None else Path(file))
-    place = describe_place(server.name, server.database)
-    write_result(place_object(server) | asdict(outcome) if as_json else describe_retry(outcome, place))
+    on_server = describe_server(server.name, server.database)
+    write_result(server_object(server) | asdict(outcome) if as_json else describe_retry(outcome, on_server))
     if outcome.left:
         raise typer.Exit(REJECTS)

@@ -37,7 +37,7 @@ def show_error(error: PenstockError) -> None:
 def show_warning(notice: Notice) -> None:
     """Print a warning with its file and line, and keep it for the result as JSON."""
     note_warning(notice)
-    _show("warning", notice.message, detail=notice.place, hint=notice.hint)
+    _show("warning", notice.message, detail=notice.location, hint=notice.hint)
 
 
 class Messages:

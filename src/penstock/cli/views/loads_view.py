@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 _SHOWN_OF_ID = 8
 
 
-def describe_loads(records: Sequence[LoadRecord], place: str = "") -> list[str]:
+def describe_loads(records: Sequence[LoadRecord], on_server: str = "") -> list[str]:
     """Return a line for each load, after a heading with the server and database."""
     if not records:
-        return [f"no loads{place}"]
+        return [f"no loads{on_server}"]
     heads = ("id", "state", "began", "tables", "objects", "missing", "rows", "rejected", "MB/s", "by")
     rows = [
         (
@@ -38,7 +38,7 @@ def describe_loads(records: Sequence[LoadRecord], place: str = "") -> list[str]:
         )
         for record in records
     ]
-    return [f"loads{place}", *line_up([heads, *rows], align="<<<<>>>>><")]
+    return [f"loads{on_server}", *line_up([heads, *rows], align="<<<<>>>>><")]
 
 
 def describe_load(record: LoadRecord, objects: Sequence[ObjectRecord]) -> list[str]:

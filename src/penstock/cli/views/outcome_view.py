@@ -31,11 +31,11 @@ def describe_outcome(outcome: LoadOutcome) -> list[str]:
     what = f"loaded {_rows(outcome.rows)}{into}"
     if outcome.statements and not tables:
         what = f"staged {_count(sum(statement.records for statement in outcome.statements), 'record')}"
-    place = describe_place(outcome.server, outcome.database)
-    lines = [f"{what} in {format_duration(outcome.seconds)} ({pace}){place}"]
+    on_server = describe_server(outcome.server, outcome.database)
+    lines = [f"{what} in {format_duration(outcome.seconds)} ({pace}){on_server}"]
     if outcome.load_id is None:
         why = f"{_count(outcome.objects_skipped, 'object')} already loaded" if outcome.objects_skipped else "no files"
-        lines = [f"nothing to load: {why}{place}"]
+        lines = [f"nothing to load: {why}{on_server}"]
     elif outcome.objects_skipped:
         lines.append(f"skipped {_count(outcome.objects_skipped, 'object')} already loaded")
     if outcome.rows_before:
@@ -96,16 +96,16 @@ def _describe_files(files: Sequence[FileOutcome], transformed: Collection[str], 
     return lines + line_up([heads, *rows], align="<<>>", indent="  ")
 
 
-def describe_place(server: str, database: str) -> str:
+def describe_server(server: str, database: str) -> str:
     """Return the end of a result's first line: the server and the database.
 
-    >>> describe_place("embedded PostgreSQL 18", "postgres")
+    >>> describe_server("embedded PostgreSQL 18", "postgres")
     ' on embedded PostgreSQL 18, database postgres'
     """
     return f" on {server}, database {database}" if server else ""
 
 
-def place_object(server: ServerFacts) -> dict[str, object]:
+def server_object(server: ServerFacts) -> dict[str, object]:
     """Return the server and the database of a result for --json."""
     return {"server": server.name, "database": server.database}
 
@@ -161,7 +161,7 @@ def describe_check(outcome: CheckOutcome) -> str:
     words = found or ["no problem found"]
     if not outcome.is_complete:
         words.append("the rest not checked")
-    told = f"{', '.join(words)}, nothing loaded{describe_place(outcome.server, outcome.database)}"
+    told = f"{', '.join(words)}, nothing loaded{describe_server(outcome.server, outcome.database)}"
     return f"checked {_rows(outcome.rows)} in {format_duration(outcome.seconds)}: {told}"
 
 

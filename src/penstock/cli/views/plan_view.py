@@ -103,7 +103,7 @@ def describe_plan(
     if notices:
         lines.append("")
     for notice in notices:
-        lines.append(f"warning: {notice.message}" + (f" ({notice.place.rstrip('.')})" if notice.place else ""))
+        lines.append(f"warning: {notice.message}" + (f" ({notice.location.rstrip('.')})" if notice.location else ""))
         lines += [f"  HINT:  {notice.hint}"] if notice.hint else []
     if settings is not None:
         from penstock.cli.views.settings_view import describe_load_settings

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 _SHOWN = 200
 
 
-def describe_causes(causes: Sequence[RejectCause], *, load_id: str, place: str) -> list[str]:
+def describe_causes(causes: Sequence[RejectCause], *, load_id: str, on_server: str) -> list[str]:
     """Return a few lines for each cause of rejected records."""
     if not causes:
-        return [f"load {load_id}{place} has no rejected records that this role may see"]
-    lines = [f"{_records(sum(cause.count for cause in causes))} rejected of load {load_id}{place}"]
+        return [f"load {load_id}{on_server} has no rejected records that this role may see"]
+    lines = [f"{_records(sum(cause.count for cause in causes))} rejected of load {load_id}{on_server}"]
     for cause in causes:
         code = "" if cause.sqlstate is None else f" (SQLSTATE {cause.sqlstate})"
         column = "" if cause.column is None else f', column "{cause.column}"'
@@ -34,9 +34,9 @@ def describe_causes(causes: Sequence[RejectCause], *, load_id: str, place: str) 
     return lines
 
 
-def describe_discarded(load_id: str, count: int, place: str) -> str:
+def describe_discarded(load_id: str, count: int, on_server: str) -> str:
     """Return in one line how many records were discarded."""
-    return f"discarded {_records(count, 'rejected ')} of load {load_id}{place}"
+    return f"discarded {_records(count, 'rejected ')} of load {load_id}{on_server}"
 
 
 def cause_object(cause: RejectCause) -> dict[str, object]:
@@ -55,14 +55,14 @@ def show_record(raw: bytes) -> str:
     return flat if len(flat) <= _SHOWN else f"{flat[:_SHOWN]}..."
 
 
-def describe_retry(outcome: RetryOutcome, place: str = "") -> str:
+def describe_retry(outcome: RetryOutcome, on_server: str = "") -> str:
     """Return the outcome of a retry in one line.
 
     >>> from penstock.model.load.reject import RetryOutcome
     >>> describe_retry(RetryOutcome(load_id="1", rows=2, suppressed=0, left=1))
     'loaded 2 rejected records, 1 is left: see penstock rejects 1'
     """
-    done = f"loaded {_records(outcome.rows, 'rejected ')}{place}"
+    done = f"loaded {_records(outcome.rows, 'rejected ')}{on_server}"
     if outcome.suppressed:
         done += f", row triggers skipped {format_count(outcome.suppressed)}"
     if not outcome.left:

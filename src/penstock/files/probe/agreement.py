@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from penstock.errors import DataError, FilePlace, UsageError
+from penstock.errors import DataError, FileLocation, UsageError
 from penstock.files.encodings import decode
 from penstock.files.probe.fields import split_record
 from penstock.files.probe.form import choose_form, follows_copy_escapes, make_form, proves_copy_escapes
@@ -96,14 +96,14 @@ def refuse_unclear_escapes(
     records = make_form("text", dialect.delimiter, dialect).cut(head, is_whole=is_whole)
     found = _compare(records.pieces, dialect=text, other=tsv)
     if found is not None:
-        position = FilePlace(file=uri, line=first_line + found.line - 1)
+        position = FileLocation(file=uri, line=first_line + found.line - 1)
         raise DataError(
             "backslashes may be escapes or data",
             detail=f"{position}: {found.text}\n"
             f"With --format=text, this is {found.before}.\n"
             f"With --format=tsv, this is {found.here}.",
             hint="Use --format=text if COPY wrote the files, or --format=tsv if their backslashes are data.",
-            place=position,
+            location=position,
         )
 
 

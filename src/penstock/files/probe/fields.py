@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from penstock import _native
-from penstock.errors import DataError, FilePlace
+from penstock.errors import DataError, FileLocation
 from penstock.files.encodings import decode
 from penstock.files.probe.form import make_form
 
@@ -38,8 +38,8 @@ def split_header(record: bytes, dialect: Dialect, *, uri: str, line: int = 1) ->
     try:
         return [name or "" for name in split_record(record, replace(dialect, nulls=()))]
     except DataError as exc:
-        position = FilePlace(file=uri, line=line)
-        raise DataError(exc.message, detail=f"{position}, the header.", hint=exc.hint, place=position) from exc
+        position = FileLocation(file=uri, line=line)
+        raise DataError(exc.message, detail=f"{position}, the header.", hint=exc.hint, location=position) from exc
 
 
 def find_header(head: bytes, dialect: Dialect, *, is_whole: bool, uri: str, line: int = 1) -> list[str] | None:

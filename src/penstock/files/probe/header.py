@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, Literal
 
-from penstock.errors import DataError, FilePlace
+from penstock.errors import DataError, FileLocation
 from penstock.files.encodings import guess_utf16, show_bytes
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ def check_is_utf8(
             f'invalid byte sequence for encoding "UTF8": {show_bytes(head[exc.start : exc.end])}',
             detail=f"{uri} line {line}, column {column}.",
             hint=hint,
-            place=FilePlace(file=uri, line=line),
+            location=FileLocation(file=uri, line=line),
         ) from exc
 
 

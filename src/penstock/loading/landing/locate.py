@@ -11,7 +11,7 @@ from bisect import bisect_left
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.errors import DataError, FilePlace, PenstockError
+from penstock.errors import DataError, FileLocation, PenstockError
 from penstock.loading.reading.objects import RangeSums, open_blocks
 from penstock.loading.rejects.pieces import Origin, Piece
 from penstock.loading.rejects.reasons import describe_refused
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from penstock.model.load.ledger import CommittedRange
     from penstock.model.load.reject import Reject
     from penstock.server.connect.connection import Connection
-    from penstock.server.merge.merge_locate import RecordPlace
+    from penstock.server.merge.merge_locate import RecordPosition
 
 
 class RecordFinder:
@@ -123,8 +123,8 @@ def make_finder(
 
 
 def name_record(
-    record: RecordPlace, prepared: PreparedLoad, tools: LoadTools, connection: Connection, *, is_repeatable: bool
-) -> FilePlace | str:
+    record: RecordPosition, prepared: PreparedLoad, tools: LoadTools, connection: Connection, *, is_repeatable: bool
+) -> FileLocation | str:
     """Return the line that a staged record begins on, or the record's number if the object cannot be read again."""
     number = record.object_number
     wanted = RefusedRecord(number, record.block_start, record.record, 0, "", "", None, None)
@@ -132,7 +132,7 @@ def name_record(
         if is_repeatable and number in prepared.objects:
             finder = make_finder(prepared, tools, connection, number, [record.block_start])
             reject = next(finder.find(iter([wanted])))
-            return FilePlace(file=prepared.objects[number].source.uri, line=reject.line)
+            return FileLocation(file=prepared.objects[number].source.uri, line=reject.line)
     except PenstockError:
         # The caller shows another error, which matters more than the line.
         pass

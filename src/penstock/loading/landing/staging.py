@@ -30,7 +30,7 @@ from penstock.server.table.staging import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from penstock.errors import FilePlace
+    from penstock.errors import FileLocation
     from penstock.loading.claim.prepared import PreparedLoad, TargetLanding
     from penstock.loading.context import LoadTools
     from penstock.loading.landing.context import LandingContext
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from penstock.model.load.plan import LoadPlan, TargetPlan
     from penstock.model.server.table import TableFacts
     from penstock.server.connect.connection import Connection
-    from penstock.server.merge.merge_locate import RecordPlace
+    from penstock.server.merge.merge_locate import RecordPosition
 
 
 def check_staging(target: TargetPlan, facts: TableFacts, connection: Connection, *, ledger_schema: str) -> None:
@@ -153,7 +153,7 @@ class StagedRows:
         self._connection = connection
         self._landings = sorted(
             (landing for landing in prepared.landings if landing.record.kind == "staging"),
-            key=lambda landing: plan.rank(landing.record.number),
+            key=lambda landing: plan.load_order(landing.record.number),
         )
 
     def land(self) -> list[LandedCounts]:
@@ -245,7 +245,7 @@ class StagedRows:
             )
         return insert_all(connection, staging=staging, target=facts, columns=columns, name_record=name)
 
-    def _name_record(self, record: RecordPlace) -> FilePlace | str:
+    def _name_record(self, record: RecordPosition) -> FileLocation | str:
         from penstock.loading.landing.locate import name_record  # noqa: PLC0415 (paid for by who needs it)
 
         plan = self._plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, Literal
 
-from penstock.errors import DataError, FilePlace
+from penstock.errors import DataError, FileLocation
 from penstock.files.probe import check_is_not_json, find_contradiction, find_header, find_misfit, separator_notice
 from penstock.loading.plan.columns import map_columns
 from penstock.loading.plan.plan import options_of, table_after_creation
@@ -37,7 +37,7 @@ def refuse_other_dialects(
     `refuse_other_pipe` checks pipes: the writer of one may wait until another is read.
     """
     seen = [work for work in works if not _is_unseen(work)]
-    for _, of_target in groupby(seen, key=lambda work: work.place):
+    for _, of_target in groupby(seen, key=lambda work: work.target_index):
         _look_at(list(of_target), sources, warnings, depth=depth)
 
 
@@ -103,7 +103,7 @@ def _look_at(works: Sequence[ObjectWork], sources: SourceReader, warnings: Warni
             column_count=fields,
         )
         if found is not None:
-            raise _explain(found, FilePlace(file=sample.source.uri, line=sample.first_line + found.line - 1))
+            raise _explain(found, FileLocation(file=sample.source.uri, line=sample.first_line + found.line - 1))
         if depth == "dialect":
             continue
         column_map = _map_sample(sample, target)
@@ -126,22 +126,22 @@ def _refuse_misfit(sample: ObjectSample, dialect: Dialect, field_count: int) -> 
     if misfit is None:
         return
     record, count = misfit
-    place = FilePlace(file=sample.source.uri, line=sample.first_line + record.line - 1)
+    location = FileLocation(file=sample.source.uri, line=sample.first_line + record.line - 1)
     raise DataError(
         f"a record has {count} field{'' if count == 1 else 's'}, and {field_count} are expected",
-        detail=f"{place}.",
+        detail=f"{location}.",
         hint=find_hint("22P04"),
-        place=place,
+        location=location,
     )
 
 
-def _explain(found: Contradiction, place: FilePlace) -> DataError:
+def _explain(found: Contradiction, location: FileLocation) -> DataError:
     first, second = found.options
     return DataError(
         "files of one load have different dialects",
-        detail=f"{place}: {found.text}\n"
+        detail=f"{location}: {found.text}\n"
         f"By the first file's dialect, this is {found.before}.\n"
         f"By its own, it is {found.here}.",
         hint=f"Use {first} or {second} if it is right for every file, or load the files that differ separately.",
-        place=place,
+        location=location,
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from penstock.host import measure_disk, measure_files
 from penstock.loading.plan.space import describe_shortage, estimate_needs, forecast_disks, note_disk
 from penstock.model.load.space import DiskForecast
-from penstock.server.table.space import read_table_places
+from penstock.server.table.space import read_table_storage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from penstock.loading.plan.work import ObjectWork
     from penstock.loading.warned import WarningLog
     from penstock.model.load.plan import LoadPlan, ObjectSample
-    from penstock.model.load.space import TablePlace
+    from penstock.model.load.space import TableStorage
     from penstock.server.connect.connection import Connection
 
 
@@ -45,10 +45,10 @@ class SpaceGuard:
 
         Raises ServerError.
         """
-        places = _read_places(plan, connection)
-        wal_path = places[0].wal_path
+        storages = _read_storage(plan, connection)
+        wal_path = storages[0].wal_path
         wal_bytes = None if wal_path is None else measure_files(Path(wal_path))
-        return forecast_disks(estimate_needs(works, self.samples, places, wal_bytes=wal_bytes), _measure)
+        return forecast_disks(estimate_needs(works, self.samples, storages, wal_bytes=wal_bytes), _measure)
 
     def forecast_volume(
         self, plan: LoadPlan, works: Sequence[ObjectWork], connection: Connection, *, device: str, free_bytes: int
@@ -57,13 +57,13 @@ class SpaceGuard:
 
         The present size of its WAL is not known, so it may grow by all of max_wal_size. Raises ServerError.
         """
-        places = [replace(each, path=device, wal_path=device) for each in _read_places(plan, connection)]
-        needs = estimate_needs(works, self.samples, places, wal_bytes=0)
+        storages = [replace(each, path=device, wal_path=device) for each in _read_storage(plan, connection)]
+        needs = estimate_needs(works, self.samples, storages, wal_bytes=0)
         return DiskForecast(device=device, free_bytes=free_bytes, needs=tuple(needs))
 
 
-def _read_places(plan: LoadPlan, connection: Connection) -> list[TablePlace]:
-    return read_table_places(connection, [0 if target.facts is None else target.facts.oid for target in plan.targets])
+def _read_storage(plan: LoadPlan, connection: Connection) -> list[TableStorage]:
+    return read_table_storage(connection, [0 if target.facts is None else target.facts.oid for target in plan.targets])
 
 
 def _measure(path: str) -> tuple[str, int] | None:

@@ -317,12 +317,12 @@ def _refuse_unclear_start(probe: ProbeResult, job: TargetJob, *, is_new: bool) -
     # If there are lines before the header, check these first: then the first line is not the header.
     for notice in sorted(probe.notices, key=lambda notice: notice.code != "preamble"):
         if notice.code == "preamble" and is_new:
-            raise DataError(notice.message, detail=notice.place, hint=notice.hint)
+            raise DataError(notice.message, detail=notice.location, hint=notice.hint)
         if notice.code == "first-line" and probe.header is not None and job.columns is None:
             names = ", ".join(f'"{name}"' for name in probe.header)
             raise DataError(
                 "the first line may be a header or a record",
-                detail=f"{notice.place}\nWith --header, columns are named {names}.\n"
+                detail=f"{notice.location}\nWith --header, columns are named {names}.\n"
                 "With --no-header, this is the first row.",
                 hint=notice.hint,
             )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from penstock.loading.plan.work import ObjectWork
     from penstock.model.load.plan import ObjectSample, TargetPlan
-    from penstock.model.load.space import TablePlace
+    from penstock.model.load.space import TableStorage
 
 # Bytes on disk for each byte of text: in the table, in each index, and in a staging table with the sorts of its merge.
 # Narrow rows take up to 1.6 times as much; the warning at half of the free space is early enough for these
@@ -28,54 +28,54 @@ _STAGING_FACTOR = 3.0
 def estimate_needs(
     works: Sequence[ObjectWork],
     samples: Sequence[ObjectSample],
-    places: Sequence[TablePlace],
+    storages: Sequence[TableStorage],
     *,
     wal_bytes: int | None,
 ) -> list[SpaceNeed]:
     """Return what objects are expected to add to the directories of their tables and of the WAL.
 
-    `samples` and `places` have one item for each target; `wal_bytes` is the present size of the WAL, None if it is
+    `samples` and `storages` have one item for each target; `wal_bytes` is the present size of the WAL, None if it is
     unknown. The result lacks targets with an object of unknown size, and directories that the role may not see.
     """
     needs, written_bytes = [], 0
-    for target, place, needed_bytes in _estimate_targets(works, samples, places):
+    for target, storage, needed_bytes in _estimate_targets(works, samples, storages):
         written_bytes += needed_bytes or 0
-        if place.path is not None and needed_bytes:
-            needs.append(SpaceNeed(path=place.path, what=_describe_kind(target, place), needed_bytes=needed_bytes))
-            if target.job.traits.truncates and place.stored_bytes:
+        if storage.path is not None and needed_bytes:
+            needs.append(SpaceNeed(path=storage.path, what=_describe_kind(target, storage), needed_bytes=needed_bytes))
+            if target.job.traits.truncates and storage.stored_bytes:
                 what = f"rows of {target.table} that are truncated"
-                needs.append(SpaceNeed(path=place.path, what=what, needed_bytes=-place.stored_bytes))
-    if not places or places[0].wal_path is None or wal_bytes is None:
+                needs.append(SpaceNeed(path=storage.path, what=what, needed_bytes=-storage.stored_bytes))
+    if not storages or storages[0].wal_path is None or wal_bytes is None:
         return needs
     # The WAL grows until a checkpoint allows segments to be reused.
-    growth_bytes = min(written_bytes, places[0].wal_limit_bytes - wal_bytes)
-    wal = SpaceNeed(path=places[0].wal_path, what="WAL", needed_bytes=growth_bytes)
+    growth_bytes = min(written_bytes, storages[0].wal_limit_bytes - wal_bytes)
+    wal = SpaceNeed(path=storages[0].wal_path, what="WAL", needed_bytes=growth_bytes)
     return [*needs, wal] if growth_bytes > 0 else needs
 
 
 def estimate_wal(
-    works: Sequence[ObjectWork], samples: Sequence[ObjectSample], places: Sequence[TablePlace]
+    works: Sequence[ObjectWork], samples: Sequence[ObjectSample], storages: Sequence[TableStorage]
 ) -> int | None:
     """Return how much WAL objects are expected to write, or None if the size of one is unknown; see estimate_needs."""
-    parts = [needed_bytes for _, _, needed_bytes in _estimate_targets(works, samples, places)]
+    parts = [needed_bytes for _, _, needed_bytes in _estimate_targets(works, samples, storages)]
     return None if None in parts else sum(part or 0 for part in parts)
 
 
 def _estimate_targets(
-    works: Sequence[ObjectWork], samples: Sequence[ObjectSample], places: Sequence[TablePlace]
-) -> Iterator[tuple[TargetPlan, TablePlace, int | None]]:
+    works: Sequence[ObjectWork], samples: Sequence[ObjectSample], storages: Sequence[TableStorage]
+) -> Iterator[tuple[TargetPlan, TableStorage, int | None]]:
     """Yield the bytes on disk that the objects of each target take, None if the size of one is unknown."""
-    for number in sorted({work.place for work in works}):
-        group = [work for work in works if work.place == number]
-        target, place = group[0].target, places[number]
+    for number in sorted({work.target_index for work in works}):
+        group = [work for work in works if work.target_index == number]
+        target, storage = group[0].target, storages[number]
         size_bytes = text_bytes(group, samples[number])
-        factor = _TABLE_FACTOR + _INDEX_FACTOR * place.index_count
+        factor = _TABLE_FACTOR + _INDEX_FACTOR * storage.index_count
         factor += _STAGING_FACTOR if target.is_staged else 0
-        yield target, place, None if size_bytes is None else round(size_bytes * factor)
+        yield target, storage, None if size_bytes is None else round(size_bytes * factor)
 
 
-def _describe_kind(target: TargetPlan, place: TablePlace) -> str:
-    indexes = f", {place.index_count} index{'' if place.index_count == 1 else 'es'}" if place.index_count else ""
+def _describe_kind(target: TargetPlan, storage: TableStorage) -> str:
+    indexes = f", {storage.index_count} index{'' if storage.index_count == 1 else 'es'}" if storage.index_count else ""
     return f"table {target.table}{indexes}{', staging table' if target.landing == 'staging' else ''}"
 
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class ObjectWork:
     """An object to load; blocks within `coverage` are not sent again.
 
-    `place` is the index of its target in the job. `landing` is the table that COPY fills, if that is not the target's
-    own or was just created; `has_positions`: that table stores the position of each record in its object.
+    `target_index` is the index of its target in the job. `landing` is the table that COPY fills, if that is not the
+    target's own or was just created; `has_positions`: that table stores the position of each record in its object.
     `working_names` are the present names of a table that will replace the target's, and of its indexes, each with the
     name that it will have.
     """
@@ -28,7 +28,7 @@ class ObjectWork:
     source: SourceObject
     number: int
     coverage: Coverage = field(default_factory=Coverage)
-    place: int = 0
+    target_index: int = 0
     landing: TableName | None = None
     has_positions: bool = False
     working_names: tuple[tuple[str, str], ...] = ()
@@ -36,10 +36,10 @@ class ObjectWork:
 
 def all_objects(targets: tuple[TargetPlan, ...]) -> list[ObjectWork]:
     """Return every object of a plan, numbered in the order of the job, with nothing committed."""
-    found = [(place, target, source) for place, target in enumerate(targets) for source in target.objects]
+    found = [(index, target, source) for index, target in enumerate(targets) for source in target.objects]
     return [
-        ObjectWork(target=target, source=source, number=number, place=place)
-        for number, (place, target, source) in enumerate(found)
+        ObjectWork(target=target, source=source, number=number, target_index=index)
+        for number, (index, target, source) in enumerate(found)
     ]
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock import _native
 from penstock.copyformat import make_encoder
-from penstock.errors import DataError, FilePlace
+from penstock.errors import DataError, FileLocation
 from penstock.files.blocks import ENDS_WITH_DELIMITER, record_error
 from penstock.units import MIB, format_count
 
@@ -50,19 +50,19 @@ def refuse_unfit(blocks: Iterable[Block], form: RecordForm, *, uri: str) -> Iter
 
 def _describe(held: list[Block], encoder: Encoder, which: str, *, uri: str) -> DataError:
     first = next(block for block in held if block.records)
-    reason, place = first.fault, FilePlace(file=uri, line=first.first_line)
+    reason, location = first.fault, FileLocation(file=uri, line=first.first_line)
     if reason is None:
         try:
             encoder.encode(first)
         except _native.RecordError as error:
             found = record_error(error, uri=uri, first_line=first.first_line)
-            reason, place = found.message, found.place or place
+            reason, location = found.message, found.location or location
     lines = b"".join(buffer[start:end] for buffer, start, end in first.segments).splitlines()
     is_trailed = bool(lines) and lines[0].endswith(encoder.spec.delimiter.encode())
     hint = "Check --delimiter and --quote, or name the fields of the records with --columns."
     return DataError(
         "no record has the number of fields that the table takes",
-        detail=f"{place}: {reason}. So are {which} records of {uri}.",
+        detail=f"{location}: {reason}. So are {which} records of {uri}.",
         hint=ENDS_WITH_DELIMITER if is_trailed else hint,
-        place=place,
+        location=location,
     )

@@ -149,7 +149,7 @@ class FormatCheck:
             if block.start < self._read.get(work.number, 0):
                 return
             self._read[work.number] = block.end
-            found = self._found.setdefault(work.place, _Found(work.target.dialect, [0] * 6, [(0, 0, "")] * 6))
+            found = self._found.setdefault(work.target_index, _Found(work.target.dialect, [0] * 6, [(0, 0, "")] * 6))
             found.add(doubts, block, work)
 
 

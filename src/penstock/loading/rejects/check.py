@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.errors import FilePlace, PenstockError, SourceError
+from penstock.errors import FileLocation, PenstockError, SourceError
 from penstock.loading.plan.dialects import refuse_other_dialects
 from penstock.loading.plan.plan import table_after_creation
 from penstock.loading.plan.work import all_objects
@@ -187,7 +187,7 @@ class _Check:
             refused = sorter.send(pieces).rejects
             session.roll_back()
         except CopyFailed as failure:
-            raise explain_failure(failure, where=FilePlace(file=opened.source.uri)) from failure
+            raise explain_failure(failure, where=FileLocation(file=opened.source.uri)) from failure
         # Report the same line as the error of a load: the line on which a record begins, or, for an error of COPY, the
         # line on which it ends.
         found = [(reject, reject.line) for reject in unwritable]

@@ -7,7 +7,7 @@ import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.errors import DataError, FilePlace
+from penstock.errors import DataError, FileLocation
 from penstock.files.blocks import ENDS_WITH_DELIMITER
 from penstock.server.connect.errors import ServerReport, choose_class, find_hint, is_passing
 
@@ -60,7 +60,7 @@ def explain_miscount(uri: str, *, reported: int, records: int) -> DataError:
 def explain_failure(
     failure: CopyFailed,
     *,
-    where: FilePlace | str | None,
+    where: FileLocation | str | None,
     constants: Collection[str] = (),
     working_names: Sequence[tuple[str, str]] = (),
     target: TargetPlan | None = None,
@@ -72,16 +72,16 @@ def explain_failure(
     are the names to replace in messages, see `rename`. `is_in_conflict`: the session was cancelled because it waited
     for another session of the same load.
     """
-    report, place = _reword(failure.report, is_in_conflict=is_in_conflict), failure.place
+    report, context = _reword(failure.report, is_in_conflict=is_in_conflict), failure.context
     is_ended = failure.is_disconnect or (not is_in_conflict and (report.sqlstate or "").startswith(_ENDED_CLASSES))
-    if place.column in constants:
-        where = f"--set {place.column}"
+    if context.column in constants:
+        where = f"--set {context.column}"
     facts = [str(where)] if where and not is_ended else []
-    if place.column and not is_ended and place.column not in constants:
-        facts.append(f'column "{place.column}"')
+    if context.column and not is_ended and context.column not in constants:
+        facts.append(f'column "{context.column}"')
     detail = ", ".join(facts)
-    if detail and place.value is not None:
-        detail += f': "{shorten(place.value)}"'
+    if detail and context.value is not None:
+        detail += f': "{shorten(context.value)}"'
     lines = [f"{detail}." if detail else "", shorten_message(rename(report.detail or "", working_names))]
     lines.append(f"SQLSTATE {report.sqlstate}." if report.sqlstate else "")
     is_value = is_types_refusal(failure)
@@ -91,17 +91,17 @@ def explain_failure(
         shorten_message(rename(report.message, working_names)),
         detail="\n".join(line for line in lines if line) or None,
         hint=report.hint
-        or (None if target is None or place.column in constants else _find_own_hint(failure, target))
+        or (None if target is None or context.column in constants else _find_own_hint(failure, target))
         or find_hint(code or ("08006" if failure.is_disconnect else None)),
         sqlstate=report.sqlstate,
         is_transient=is_in_conflict or is_passing(report.sqlstate, is_disconnect=failure.is_disconnect),
-        place=replace(where, column=place.column) if isinstance(where, FilePlace) and not is_ended else None,
+        location=replace(where, column=context.column) if isinstance(where, FileLocation) and not is_ended else None,
     )
 
 
 def _find_own_hint(failure: CopyFailed, target: TargetPlan) -> str | None:
     """Return the hint for a value that is a word for null, or for a record that ends with one delimiter too many."""
-    value, column, sqlstate = failure.place.value, failure.place.column, failure.report.sqlstate
+    value, column, sqlstate = failure.context.value, failure.context.column, failure.report.sqlstate
     dialect, field_count = target.dialect, target.column_map.field_count
     if value is None:
         return None
@@ -127,7 +127,7 @@ def is_types_refusal(failure: CopyFailed) -> bool:
     """
     sqlstate = failure.report.sqlstate or ""
     may_be = sqlstate == "22023" or (sqlstate.startswith("42") and sqlstate != "42501")
-    return may_be and failure.place.column is not None
+    return may_be and failure.context.column is not None
 
 
 def _reword(report: ServerReport, *, is_in_conflict: bool) -> ServerReport:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from penstock.errors import DataError, FilePlace
+from penstock.errors import DataError, FileLocation
 from penstock.model.load.reject import FOREIGN_KEY_VIOLATION
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def too_many_rejects(limit: int, rejects: Sequence[Reject], *, uris: dict[int, s
         detail="\n".join(describe_reject(reject, uri=uris[reject.object_number]) for reject in rejects[:_SHOWN]),
         hint="Correct the file or the options, or raise --max-rejects.",
         sqlstate=first.reason.sqlstate,
-        place=FilePlace(file=uris[first.object_number], line=first.line, column=first.reason.column),
+        location=FileLocation(file=uris[first.object_number], line=first.line, column=first.reason.column),
     )
 
 

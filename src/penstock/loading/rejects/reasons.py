@@ -37,7 +37,7 @@ def is_records_fault(failure: CopyFailed) -> bool:
     if sqlstate == _INVALID_PARAMETER:
         # An option of the command is wrong, unless the error names a line: some types use this code for a value (bytea
         # before PostgreSQL 17).
-        return failure.place.line is not None
+        return failure.context.line is not None
     return choose_class(sqlstate) is DataError or sqlstate.startswith(_OWN_CODES) or is_types_refusal(failure)
 
 

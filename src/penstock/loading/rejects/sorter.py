@@ -124,7 +124,7 @@ class RejectSorter:
             stage = self._sorter.prepare(spec)
         except Hindered as hindered:
             report = replace(failure.report, hint=str(hindered))
-            raise CopyFailed(report, failure.place, is_disconnect=False) from failure
+            raise CopyFailed(report, failure.context, is_disconnect=False) from failure
         checked = (replace(piece, origin=self._check(piece.origin)) for piece in pieces)
         waiting = deque(self._reject_unwritable(checked))
         most = _MOST_SORTED
@@ -183,8 +183,8 @@ class RejectSorter:
         """Count the records that were sorted out, and add the rejects."""
         ends = list(accumulate(piece.records for piece in pieces))
         for row in found.refused:
-            number = bisect_left(ends, row.place)
-            record = row.place - (ends[number - 1] if number else 0) - 1
+            number = bisect_left(ends, row.position)
+            record = row.position - (ends[number - 1] if number else 0) - 1
             self._result.rejects.append(make_reject(pieces[number], record, describe_refused(row)))
         self._result.rows += found.stored
         self._note_suppressed(pieces[0].origin, count_records(pieces) - len(found.refused) - found.stored)
@@ -205,7 +205,7 @@ _SKIPPED = CopyFailed(
 
 def _count_before(pieces: Sequence[Piece], spec: CopySpec, failure: CopyFailed) -> int:
     """Return how many records are before the one that a COPY failed for; half of them if that one is not known."""
-    line = failure.place.line
+    line = failure.context.line
     if line is None or not (spots := find_spots(pieces, spec, [line])):
         return count_records(pieces) // 2
     return count_records(pieces[: spots[0].piece]) + spots[0].record

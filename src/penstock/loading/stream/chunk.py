@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.errors import FilePlace
+from penstock.errors import FileLocation
 from penstock.loading.rejects.bisect import find_by_index, find_by_server_line, knowing, make_payload_cutter
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Chunk:
         """Return the URIs of the objects in the command, in the order of their first blocks."""
         return list(dict.fromkeys([*self._counted, *(carried.uri for carried in self._carried)]))
 
-    def locate(self, server_line: int) -> FilePlace | None:
+    def locate(self, server_line: int) -> FileLocation | None:
         """Return the file's line for a line of the COPY command: the last line of the record, as the server counts.
 
         The line is exact, except for records whose bytes are not kept any more, in objects where the server does not
@@ -110,7 +110,7 @@ class Chunk:
                 line = min(remaining, carried.lines)
                 if carried.kept is not None:
                     line = self._line_within(carried, server_line if carried is self._carried[0] else remaining)
-                return FilePlace(file=carried.uri, line=carried.first_line + line - 1)
+                return FileLocation(file=carried.uri, line=carried.first_line + line - 1)
             remaining -= carried.server_lines
         return None
 

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock import _native
-from penstock.errors import FilePlace
+from penstock.errors import FileLocation
 from penstock.files.blocks import make_cutter, record_error
 from penstock.loading.reading.feed import NothingReady
 from penstock.loading.rejects.explain import explain_failure, explain_miscount
@@ -297,14 +297,14 @@ class LoadSession:
     def _explain(self, failure: CopyFailed) -> PenstockError:
         return explain_failure(
             failure,
-            where=self._where(failure.place.line),
+            where=self._where(failure.context.line),
             constants=self._current.target.job.set if self._current is not None else (),
             working_names=self._current.work.working_names if self._current is not None else (),
             target=self._current.target if self._current is not None else None,
             is_in_conflict=self.is_in_conflict,
         )
 
-    def _where(self, line: int | None) -> FilePlace | str | None:
+    def _where(self, line: int | None) -> FileLocation | str | None:
         """Return the position in the files: object and line, or the object alone if the server named no line."""
         chunk = None if self._command is None else self._command.chunk
         if chunk is None or not chunk.uris:
@@ -315,5 +315,7 @@ class LoadSession:
             return found
         uris = chunk.uris
         return (
-            FilePlace(file=uris[0]) if len(uris) == 1 else f"One of {len(uris)} objects, from {uris[0]} to {uris[-1]}"
+            FileLocation(file=uris[0])
+            if len(uris) == 1
+            else f"One of {len(uris)} objects, from {uris[0]} to {uris[-1]}"
         )

@@ -162,7 +162,7 @@ class LoadPlan:
     ranks: tuple[int, ...] = ()
     defers_keys: bool = False
 
-    def rank(self, number: int) -> int:
+    def load_order(self, number: int) -> int:
         """Return the turn of a target, given its number in the job; both count from 0."""
         return self.ranks[number] if self.ranks else number
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TablePlace:
+class TableStorage:
     """Where a table is stored, how many indexes it has, and the size of the table with its indexes.
 
     The numbers are 0 for a table that does not exist yet.

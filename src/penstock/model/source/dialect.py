@@ -144,10 +144,10 @@ class Notice:
     hint: str | None = None
 
     @property
-    def place(self) -> str | None:
+    def location(self) -> str | None:
         """Return the file, line and column as a sentence, None if the warning has no file.
 
-        >>> Notice(code="empty", message="m", uri="a.csv", line=3, column=2).place
+        >>> Notice(code="empty", message="m", uri="a.csv", line=3, column=2).location
         'a.csv line 3, column 2.'
         """
         if self.uri is None:

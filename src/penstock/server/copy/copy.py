@@ -70,13 +70,13 @@ _PROTECTION: Final = "SET CONSTRAINTS ALL IMMEDIATE; SET LOCAL client_min_messag
 class CopyFailed(Exception):
     """The server refused a session's work, or the connection to it broke.
 
-    `place` is the position within the COPY command that was running. `is_disconnect` is whether the session is lost.
+    `context` is the position within the COPY command that was running. `is_disconnect` is whether the session is lost.
     """
 
-    def __init__(self, report: ServerReport, place: CopyContext, *, is_disconnect: bool) -> None:
+    def __init__(self, report: ServerReport, context: CopyContext, *, is_disconnect: bool) -> None:
         super().__init__(report.message)
         self.report = report
-        self.place = place
+        self.context = context
         self.is_disconnect = is_disconnect
 
 
@@ -451,9 +451,9 @@ class CopySession:
             report = read_report(self._find_final_error() or error)
             spec = self._spec
             table, columns = (spec.table, spec.columns) if spec else (None, ())
-            place = parse_copy_context(report.context, table=table, columns=columns)
+            context = parse_copy_context(report.context, table=table, columns=columns)
             is_disconnect = self._connection.broken or self._pgconn.status != ConnStatus.OK
-            raise CopyFailed(report, place, is_disconnect=is_disconnect) from error
+            raise CopyFailed(report, context, is_disconnect=is_disconnect) from error
 
     def _find_final_error(self) -> psycopg.Error | None:
         """Return the error with which the server ended the connection, if it reported one."""

@@ -82,9 +82,9 @@ class SortingColumn:
 
 
 class RefusedRow(NamedTuple):
-    """A row that could not be stored, and why. `place` counts from 1 in the order of the COPY."""
+    """A row that could not be stored, and why. `position` counts from 1 in the order of the COPY."""
 
-    place: int
+    position: int
     sqlstate: str
     message: str
     detail: str | None
@@ -180,8 +180,8 @@ class Sorter:
         assert row is not None
         outcome = json.loads(row[0].decode(errors="replace"))
         refused = (
-            RefusedRow(place, code, message, detail or None, column or None)
-            for place, code, message, detail, column in outcome["refused"]
+            RefusedRow(position, code, message, detail or None, column or None)
+            for position, code, message, detail, column in outcome["refused"]
         )
         self._session.check_table(spec)
         return Sorted(stored=outcome["stored"], refused=tuple(refused))

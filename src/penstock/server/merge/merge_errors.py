@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import psycopg
 from psycopg import sql
 
-from penstock.errors import DataError, FilePlace
+from penstock.errors import DataError, FileLocation
 from penstock.model.load.landing import POSITION_COLUMNS
 from penstock.server.connect.errors import in_transaction, to_penstock_error, translate_errors
 from penstock.server.merge.merge_key import equals_previous, key_order
 from penstock.server.merge.merge_locate import (
-    RecordPlace,
-    find_place,
+    RecordPosition,
+    find_position,
     is_policy_violation,
     position_list,
     staging_identifier,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from penstock.server.connect.connection import Connection
     from penstock.server.merge.merge_key import Key
 
-    NameRecord = Callable[[RecordPlace], FilePlace | str]
+    NameRecord = Callable[[RecordPosition], FileLocation | str]
 
 _COMMA = sql.SQL(", ")
 
@@ -44,15 +44,20 @@ class DuplicateKey(DataError):
     """Two records of the files have the same key."""
 
     def __init__(
-        self, message: str, *, detail: str | None = None, hint: str | None = None, places: tuple[RecordPlace, ...] = ()
+        self,
+        message: str,
+        *,
+        detail: str | None = None,
+        hint: str | None = None,
+        record_positions: tuple[RecordPosition, ...] = (),
     ) -> None:
         super().__init__(message, detail=detail, hint=hint)
-        self.places = places
+        self.record_positions = record_positions
 
 
-def name_by_number(place: RecordPlace) -> str:
+def name_by_number(position: RecordPosition) -> str:
     """Describe a record for an error message, if only the number of its object is known."""
-    return f"object {place.object_number}, record {place.record} from byte {place.block_start} on"
+    return f"object {position.object_number}, record {position.record} from byte {position.block_start} on"
 
 
 def refuse_duplicates(connection: Connection, staging: TableName, key: Key, *, name_record: NameRecord) -> None:
@@ -62,16 +67,16 @@ def refuse_duplicates(connection: Connection, staging: TableName, key: Key, *, n
         if row is None:
             return
         values, *positions = row
-        places = (find_place(connection, staging, *positions[3:]), find_place(connection, staging, *positions[:3]))
+        found = (find_position(connection, staging, *positions[3:]), find_position(connection, staging, *positions[:3]))
     shown = ", ".join("null" if value is None else _shorten(value) for value in values)
-    first, second = map(name_record, places)
+    first, second = map(name_record, found)
     error = DuplicateKey(
         f"key ({', '.join(key.names)})=({shown}) is duplicated in the files",
         detail=f"First in {first}, then in {second}.",
         hint="Correct the files, or use --keep first or --keep last to choose a record.",
-        places=places,
+        record_positions=found,
     )
-    error.place = second if isinstance(second, FilePlace) else None
+    error.location = second if isinstance(second, FileLocation) else None
     raise error
 
 
@@ -82,7 +87,7 @@ def explain_merge(
     *,
     what: str,
     name_record: NameRecord,
-    find_refused: Callable[[str], RecordPlace | None],
+    find_refused: Callable[[str], RecordPosition | None],
     has_key: bool = True,
 ) -> Iterator[None]:
     """Run the block in a savepoint. If the server raises an error, add a hint and a record that caused the error.
@@ -96,10 +101,10 @@ def explain_merge(
         explained = to_penstock_error(error, what)
         explained.hint = _choose_hint(error.diag, columns, has_key=has_key) or explained.hint
         is_records = isinstance(explained, DataError) or is_policy_violation(error.diag)
-        if is_records and error.sqlstate is not None and (place := find_refused(error.sqlstate)) is not None:
-            named = name_record(place)
+        if is_records and error.sqlstate is not None and (position := find_refused(error.sqlstate)) is not None:
+            named = name_record(position)
             explained.detail = f"One such record: {named}.\n{explained.detail}"
-            explained.place = named if isinstance(named, FilePlace) else None
+            explained.location = named if isinstance(named, FileLocation) else None
         raise explained from error
 
 

@@ -22,7 +22,7 @@ _POLICY_FUNCTION = "ExecWithCheckOptions"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecordPlace:
+class RecordPosition:
     """A record's position: the number of its object, the offset of its block in bytes, its number in the block."""
 
     object_number: int
@@ -35,9 +35,9 @@ def is_policy_violation(diagnostic: Diagnostic) -> bool:
     return diagnostic.sqlstate == _INSUFFICIENT_PRIVILEGE and diagnostic.source_function == _POLICY_FUNCTION
 
 
-def find_place(
+def find_position(
     connection: Connection, staging: TableName, object_number: int, block_start: int, sequence: int
-) -> RecordPlace:
+) -> RecordPosition:
     """Return the position of a record.
 
     The record's number is how many records of its block are staged up to and including it.
@@ -47,7 +47,7 @@ def find_place(
     )
     row = connection.execute(query, [object_number, block_start, sequence]).fetchone()
     assert row is not None
-    return RecordPlace(object_number=object_number, block_start=block_start, record=int(row[0]))
+    return RecordPosition(object_number=object_number, block_start=block_start, record=int(row[0]))
 
 
 def position_list() -> sql.Composed:

@@ -23,7 +23,15 @@ if TYPE_CHECKING:
     from penstock.model.server.table import TableName
     from penstock.server.connect.connection import Connection
 
-__all__ = ["PLACEHOLDER", "Transform", "check_transform", "find_place", "place_table", "run_transform", "to_original"]
+__all__ = [
+    "PLACEHOLDER",
+    "Transform",
+    "check_transform",
+    "find_position",
+    "place_table",
+    "run_transform",
+    "to_original",
+]
 
 PLACEHOLDER = ":staging"
 
@@ -106,10 +114,10 @@ def place_table(text: str, table: str) -> tuple[str, list[int]]:
     return "".join([*parts, text[start:]]), found
 
 
-def find_place(text: str, position: int) -> tuple[int, int]:
+def find_position(text: str, position: int) -> tuple[int, int]:
     r"""Return the line and column, both from 1, of a character's index in a text.
 
-    >>> find_place("SELECT 1\n  FROM x", 11)
+    >>> find_position("SELECT 1\n  FROM x", 11)
     (2, 3)
     """
     before = text[:position]
@@ -166,7 +174,7 @@ def _execute(
         place = transform.name
         if position is not None:
             index = to_original(int(position) - 1 - len(prefix), table=table, found=found)
-            line, column = find_place(transform.text, max(index, 0))
+            line, column = find_position(transform.text, max(index, 0))
             place = f"{transform.name} line {line}, column {column}"
         raise _name_place(explained, place) from error
 

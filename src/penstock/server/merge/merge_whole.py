@@ -19,7 +19,7 @@ from penstock.server.copy.sorting import find_hindrance
 from penstock.server.merge.merge import COUNTING, MergeCounts, MergeParts, count_staged, find_parts, read_plan
 from penstock.server.merge.merge_errors import explain_merge, name_by_number, refuse_duplicates
 from penstock.server.merge.merge_key import table_identifier
-from penstock.server.merge.merge_locate import RecordPlace
+from penstock.server.merge.merge_locate import RecordPosition
 from penstock.server.merge.merge_sorting import MergeSorter, settle
 
 if TYPE_CHECKING:
@@ -125,10 +125,10 @@ def _run(connection: Connection, parts: MergeParts, *, name_record: NameRecord) 
     return parts.count(read_plan(plan))
 
 
-def _find_refused(connection: Connection, parts: MergeParts, sqlstate: str) -> RecordPlace | None:
+def _find_refused(connection: Connection, parts: MergeParts, sqlstate: str) -> RecordPosition | None:
     """Return a record that the table refuses with an SQLSTATE, or None if the sorter cannot be used or finds none."""
     table = table_identifier(parts.target).as_string(connection)
-    found: RecordPlace | None = None
+    found: RecordPosition | None = None
     # Errors here are ignored: the original error is the one to report.
     with suppress(psycopg.Error, PenstockError), rolled_back(connection):
         if find_hindrance(connection, table) is None:
@@ -137,7 +137,7 @@ def _find_refused(connection: Connection, parts: MergeParts, sqlstate: str) -> R
             if not sorter.noted:
                 settle([sorter])
             for record in sorter.refused.read():
-                found = RecordPlace(
+                found = RecordPosition(
                     object_number=record.object_number, block_start=record.block_start, record=record.record
                 )
                 break

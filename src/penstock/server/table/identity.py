@@ -32,9 +32,9 @@ _RELATION = """
 _LOOK = """
     SELECT pg_catalog.to_regclass({table})::pg_catalog.oid,
            pg_catalog.string_agg(
-               pg_catalog.concat_ws(' ', a.attnum, a.atttypid::pg_catalog.oid, a.atttypmod), ',' ORDER BY w.place
+               pg_catalog.concat_ws(' ', a.attnum, a.atttypid::pg_catalog.oid, a.atttypmod), ',' ORDER BY w.position
            )
-      FROM pg_catalog.unnest({columns}::pg_catalog.name[]) WITH ORDINALITY AS w (name, place)
+      FROM pg_catalog.unnest({columns}::pg_catalog.name[]) WITH ORDINALITY AS w (name, position)
       LEFT JOIN pg_catalog.pg_attribute AS a
         ON a.attrelid OPERATOR(pg_catalog.=) pg_catalog.to_regclass({table})::pg_catalog.oid
        AND a.attname OPERATOR(pg_catalog.=) w.name
