@@ -1,0 +1,83 @@
+"""Where the time of a load's sessions and readers went, counted by the loader itself, not sampled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(slots=True, kw_only=True)
+class SessionSeconds:
+    """Seconds of sessions that send rows: each second of a session is in one field.
+
+    `waiting_s` is waiting for a block to send, `encoding_s` making COPY data, `sending_s` passing it to the server,
+    which includes waiting until the server takes it, `finishing_s` waiting for the answers at the end of COPY commands,
+    `committing_s` waiting for COMMIT.
+    """
+
+    waiting_s: float = 0.0
+    encoding_s: float = 0.0
+    sending_s: float = 0.0
+    finishing_s: float = 0.0
+    committing_s: float = 0.0
+
+
+@dataclass(slots=True, kw_only=True)
+class ReaderSeconds:
+    """Seconds of readers: each second of a reader is in one field.
+
+    `reading_s` is waiting for the source's bytes, `decompressing_s` decompressing them, `cutting_s` finding the ends of
+    records, `queueing_s` waiting for room in the queue to the sessions.
+    """
+
+    reading_s: float = 0.0
+    decompressing_s: float = 0.0
+    cutting_s: float = 0.0
+    queueing_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendIo:
+    """What the load's own backends read, wrote and waited for, from pg_stat_get_backend_io and _wal (PostgreSQL 18).
+
+    `is_exact` is false before PostgreSQL 18: the numbers are then differences of pg_stat_io and pg_stat_wal, which
+    count all backends. `extended` counts blocks by which relations grew; sizes are in bytes. A value is None if the
+    server's version does not have it.
+    """
+
+    is_exact: bool
+    read_bytes: int | None = None
+    written_bytes: int | None = None
+    extended_bytes: int | None = None
+    hits: int | None = None
+    wal_bytes: int | None = None
+    wal_records: int | None = None
+    wal_full_page_images: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadAccounts:
+    """The counted times of one load.
+
+    `elapsed_s` is the whole load's time, `rows_s` the time from the first session's begin to the last batch's commit.
+    `sessions` and `readers` are sums over `session_count` sessions and `reader_count` readers. `steps_s` is the time of
+    each step before and after the rows, by the step's name. `client_cpu_s` is the CPU time of this process, which has
+    `client_cpus` processors. `bytes_read` counts stored (compressed) bytes, `bytes_copied` bytes of COPY data.
+    """
+
+    elapsed_s: float
+    rows_s: float
+    sessions: SessionSeconds
+    session_count: int
+    readers: ReaderSeconds
+    reader_count: int
+    client_cpu_s: float
+    client_cpus: int
+    bytes_read: int
+    bytes_copied: int
+    rows: int
+    steps_s: Mapping[str, float] = field(default_factory=dict)
+    io: BackendIo | None = None
