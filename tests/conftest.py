@@ -46,6 +46,7 @@ from support.servers import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     from penstock.lab import EmbeddedServer
 
@@ -134,6 +135,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         majors = [major for major in majors_to_test() if all(satisfies(major, need) for need in requirements)]
     ids = ["dsn" if major is None else f"pg{major}" for major in majors]
     metafunc.parametrize("pg_major", majors, ids=ids, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def state_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Keep the recordings of the tests' loads out of the user's folder; the tests' own processes inherit this."""
+    folder = tmp_path_factory.mktemp("state")
+    os.environ["XDG_STATE_HOME"] = str(folder)
+    return folder
 
 
 @pytest.fixture(scope="session")

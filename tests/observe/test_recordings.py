@@ -17,7 +17,7 @@ from penstock.errors import SourceError
 from penstock.files.zstd import zstd
 from penstock.model.recording import Progress, Sample, SessionSample
 from penstock.model.server.inspection import Unread
-from penstock.observe import Recorder
+from penstock.observe.recordings import Recorder
 from support import made_samples
 from support.recorded import read_whole
 
@@ -111,7 +111,7 @@ def test_killed_writer_loses_a_second_at_most(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; sys.path[:0] = sys.argv[2:]\n"
         "from observe.test_recordings import HEADER, make_sample\n"
-        "from penstock.observe import Recorder\n"
+        "from penstock.observe.recordings import Recorder\n"
         "import time\n"
         "recorder = Recorder(Path(sys.argv[1]), HEADER)\n"
         "for number in range(10_000):\n"

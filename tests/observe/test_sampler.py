@@ -18,7 +18,7 @@ from psycopg.conninfo import make_conninfo
 
 from penstock.errors import ServerError
 from penstock.host import find_device
-from penstock.observe import Sampler, sample_on_clock
+from penstock.observe.sampler import Sampler, sample_on_clock
 from penstock.server.connect.connection import ConnectionFactory
 from penstock.server.inspect.commit_probe import probe_commits
 from support.stopped import stopped_backend

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, TypeVar
 from penstock.api.closing import Closing
 from penstock.api.logs import log_notice, log_warning
 from penstock.api.rds.instance import plan_by_instance
+from penstock.api.watching import LoadWatch
 from penstock.aws.credentials import AwsCredentials
 from penstock.errors import TableExistsError
 from penstock.files import SourceReader
 from penstock.files.listing import recorded_name
-from penstock.files.newfile import check_writable
+from penstock.files.newfile import check_new, check_writable
 from penstock.host import cpu_count
 from penstock.loading.context import LoadTools
 from penstock.loading.listener import Listener
@@ -117,6 +118,8 @@ class Loader(Closing):
             objects = [source for target in plan.targets for source in target.objects]
             # Standard input (descriptor 0) may be the same file as the reject file.
             check_writable(path, sources=[0 if source.location == "-" else source.location for source in objects])
+        if (path := self._housekeeping.record) is not None:
+            check_new(path)
         return plan
 
     def _patiently(self, act: Callable[[], _Result]) -> _Result:
@@ -295,8 +298,11 @@ class Loader(Closing):
             tools = replace(self._tools(listener, on_notice, rules=plan.job.rules), warnings=heard)
             if self._housekeeping.settings != "none":
                 tools = replace(tools, lease=self._lease(plan, tools))
-            with nullcontext() if listener is None else listener.raising():
+            watch = LoadWatch(self._connect, plan, server=self.server, house=self._housekeeping)
+            with nullcontext() if listener is None else listener.raising(), watch.watching(tools.notice):
                 outcome = run_load(plan, tools)
+        if outcome.accounts is not None:
+            outcome = replace(outcome, diagnoses=watch.judge(outcome.accounts))
         outcome = replace(outcome, server=self.server.name, database=self.server.database)
         left = self._find_left_rejects(plan, outcome) if outcome.objects_skipped else ()
         return replace(outcome, rejects_left=left, warnings=(*plan.notices, *heard.notices))

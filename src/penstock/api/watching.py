@@ -1,26 +1,42 @@
-"""Opens a sampler for a server. For RDS, AWS is asked for the number of CPUs and the metrics of local storage."""
+"""Opens a sampler for a server, and watches loads. AWS is asked for the CPUs and the local storage of RDS."""
 
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from penstock.api.rds.describe import find_host
 from penstock.errors import AwsError, UsageError
 from penstock.model.server.endpoints import is_rds_endpoint
-from penstock.observe import Sampler
+from penstock.observe.beside import SHORTEST_S, Beside
+from penstock.observe.kept import recordings_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-    from penstock.model.recording import CounterRow
+    from penstock.diagnose.rules import Examination
+    from penstock.model.diagnosis import Diagnosis
+    from penstock.model.load.accounts import LoadAccounts
+    from penstock.model.load.job import Housekeeping
+    from penstock.model.load.plan import LoadPlan
+    from penstock.model.recording import CounterRow, RecordingHeader, Sample
     from penstock.model.server.rds import LocalStorageMetrics
+    from penstock.model.server.server import ServerFacts
+    from penstock.observe.sampler import Sampler
     from penstock.server.connect.connection import ConnectionFactory
 
 _log = logging.getLogger(__name__)
+
+# So many free connections must be left beside those of a load before one of them is used to sample the server.
+_SPARE_CONNECTIONS = 3
+
+# A load that is not sampled and takes less than this is over before anybody asks what limits it.
+_SHORT_S = 0.5
 
 
 def ask_local_storage(host: str) -> LocalStorageMetrics | None:
@@ -39,7 +55,15 @@ def open_sampler(
     number of CPUs and for the metrics of local storage; both are left out if AWS does not answer. Needs
     pg_read_all_stats to see what other roles' sessions do.
     """
-    host = find_rds_host(to)
+    return open_sampler_at(factory, find_rds_host(to), interval_s=interval_s, with_query_text=with_query_text)
+
+
+def open_sampler_at(
+    factory: ConnectionFactory, host: str | None, *, interval_s: float, with_query_text: bool = False
+) -> Sampler:
+    """Return a sampler as `open_sampler` does; `host` is the RDS endpoint, None if the server is not on RDS."""
+    from penstock.observe.sampler import Sampler  # noqa: PLC0415 (15 ms, short loads are not sampled)
+
     if host is None:
         return Sampler(factory, interval_s=interval_s, with_query_text=with_query_text)
     return Sampler(
@@ -98,3 +122,67 @@ def _ask_cpu_count(host: str) -> int | None:
 
     found = ask_briefly(host, now=datetime.now(UTC))
     return None if found is None or found.instance is None else found.instance.instance_class.vcpu_count
+
+
+class LoadWatch:
+    """Samples a server while a load runs, keeps the recording, and says what limited the load.
+
+    The recording is written to the file that --record names, or to the user's folder, which keeps 20. The server is not
+    sampled if its free connections are not many more than the load's own.
+    """
+
+    def __init__(self, connect: ConnectionFactory, plan: LoadPlan, *, server: ServerFacts, house: Housekeeping) -> None:
+        self._connect = connect
+        self._plan = plan
+        self._server = server
+        self._path = house.record
+        is_scarce = server.free_connections < plan.sessions.maximum + _SPARE_CONNECTIONS
+        self._is_on = not house.no_record and not is_scarce and bool(plan.targets)
+        self._examination: Examination | None = None
+        self._header: RecordingHeader | None = None
+
+    @contextmanager
+    def watching(self, on_notice: Callable[[str], None]) -> Iterator[None]:
+        """Sample in a thread while the block runs; no error of it reaches the block."""
+        if not self._is_on:
+            yield
+            return
+        beside = Beside(
+            self._open_sampler,
+            path=self._path,
+            folder=recordings_folder(os.environ),
+            see=self._see,
+            on_notice=on_notice,
+        )
+        try:
+            yield
+        finally:
+            if not beside.stop():
+                # The thread may still add to the examination.
+                self._examination = None
+
+    def judge(self, accounts: LoadAccounts) -> tuple[Diagnosis, ...]:
+        """Return what limited the load, the largest share of its time first; nothing for a short load."""
+        if self._examination is None and accounts.elapsed_s < _SHORT_S:
+            return ()
+        from penstock.diagnose.load import LoadCase, find_setting, judge_load  # noqa: PLC0415 (short loads need it not)
+
+        return judge_load(
+            LoadCase(
+                accounts=accounts,
+                setting=find_setting(self._plan),
+                findings=None if self._examination is None else self._examination.conclude(),
+                cpu_count=None if self._header is None else self._header.cpu_count,
+            )
+        )
+
+    def _open_sampler(self) -> Sampler:
+        host, _, _ = self._server.host.rpartition(":")
+        return open_sampler_at(self._connect, host if is_rds_endpoint(host) else None, interval_s=SHORTEST_S)
+
+    def _see(self, header: RecordingHeader, sample: Sample) -> None:
+        from penstock.diagnose.rules import Examination  # noqa: PLC0415 (short loads need it not)
+
+        if self._examination is None:
+            self._header, self._examination = header, Examination(header)
+        self._examination.see(sample)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from penstock.diagnose.activity import Activity
     from penstock.diagnose.case import Rule
     from penstock.model.diagnosis import Diagnosis
-    from penstock.model.recording import Recording
+    from penstock.model.recording import Recording, RecordingHeader, Sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,28 +32,46 @@ class Findings:
     hides_sessions: bool
 
 
+class Examination:
+    """Applies all rules to samples one by one; keeps only sums, so memory does not grow with the recording."""
+
+    def __init__(self, header: RecordingHeader) -> None:
+        self._header = header
+        self._rules: list[Rule] = [CommitWaits(header), LockWaits(), TemporaryWork(), ClientWaits(), Processors()]
+        self._activity, self._rates = ActivityMeter(), RatesMeter()
+        self._tick = 0
+        self._hides_sessions = False
+
+    def see(self, sample: Sample) -> None:
+        """Take the next sample."""
+        moments = find_moments(sample, self._tick)
+        self._tick += 1
+        self._activity.see(sample, moments)
+        self._rates.see(sample)
+        self._hides_sessions = self._hides_sessions or any(map(is_hidden, sample.sessions))
+        for rule in self._rules:
+            rule.see(sample, moments)
+
+    def conclude(self) -> Findings:
+        """Return the findings from all samples."""
+        case = Case(
+            header=self._header,
+            moments=self._activity.everything,
+            elapsed_s=self._activity.elapsed_s or 1.0,
+            rates=self._rates.result(),
+        )
+        found = [diagnosis for rule in self._rules for diagnosis in rule.conclude(case)]
+        # The diagnosis that waits and processors disagree is last, because it names no limit.
+        found.sort(key=lambda each: (each.code == "waits-disagree-with-cpu", -each.share))
+        return Findings(diagnoses=tuple(found), activity=self._activity.result(), hides_sessions=self._hides_sessions)
+
+
 def examine(recording: Recording) -> Findings:
     """Return the findings from a recording. Its samples are read once, one after the other, and none is kept."""
-    rules: list[Rule] = [CommitWaits(recording.header), LockWaits(), TemporaryWork(), ClientWaits(), Processors()]
-    activity, rates = ActivityMeter(), RatesMeter()
-    hides_sessions = False
-    for tick, sample in enumerate(recording.samples):
-        moments = find_moments(sample, tick)
-        activity.see(sample, moments)
-        rates.see(sample)
-        hides_sessions = hides_sessions or any(map(is_hidden, sample.sessions))
-        for rule in rules:
-            rule.see(sample, moments)
-    case = Case(
-        header=recording.header,
-        moments=activity.everything,
-        elapsed_s=activity.elapsed_s or 1.0,
-        rates=rates.result(),
-    )
-    found = [diagnosis for rule in rules for diagnosis in rule.conclude(case)]
-    # The diagnosis that waits and processors disagree is last, because it names no limit.
-    found.sort(key=lambda each: (each.code == "waits-disagree-with-cpu", -each.share))
-    return Findings(diagnoses=tuple(found), activity=activity.result(), hides_sessions=hides_sessions)
+    examination = Examination(recording.header)
+    for sample in recording.samples:
+        examination.see(sample)
+    return examination.conclude()
 
 
 def diagnose(recording: Recording) -> tuple[Diagnosis, ...]:

@@ -12,6 +12,7 @@ from penstock.units import MB, format_count, format_duration
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from penstock.model.diagnosis import Diagnosis
     from penstock.model.load.outcome import CheckOutcome, FileOutcome, LoadOutcome, Problem
     from penstock.model.server.server import ServerFacts
 
@@ -57,7 +58,16 @@ def describe_outcome(outcome: LoadOutcome) -> list[str]:
     for part in outcome.steps.values():
         for line in part.describe():
             lines += line_up(line.rows, align=line.align, indent="  ") if isinstance(line, Rows) else [line]
-    return lines
+    return lines + describe_verdict(outcome.diagnoses)
+
+
+def describe_verdict(diagnoses: Sequence[Diagnosis]) -> list[str]:
+    """Return two lines: what limited the load most, and what would change that; no lines if nothing did."""
+    if not diagnoses:
+        return []
+    limit = diagnoses[0]
+    counted = "" if limit.samples else " (by counts alone)"
+    return [f"limited by: {limit.claim}{counted}", f"to change it: {limit.remedy}"]
 
 
 def describe_rejected(outcome: LoadOutcome) -> list[str]:

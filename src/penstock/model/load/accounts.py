@@ -81,3 +81,16 @@ class LoadAccounts:
     rows: int
     steps_s: Mapping[str, float] = field(default_factory=dict)
     io: BackendIo | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadSetting:
+    """What stays in effect while rows are loaded, and costs time for each row; names are as SQL writes them.
+
+    `sessions_why` is why the load has so many sessions.
+    """
+
+    indexes: tuple[str, ...] = ()
+    triggers: tuple[str, ...] = ()
+    foreign_keys: tuple[str, ...] = ()
+    sessions_why: str = ""

@@ -368,8 +368,18 @@ class Housekeeping:
         "loaded by penstock retry.",
     )
 
+    record: Path | None = _server(
+        None,
+        path("FILE"),
+        "Write samples of the server to this new file, for penstock diagnose. By default a load that takes longer than "
+        "half a second writes them to a file of your own, and the last 20 of these are kept.",
+    )
+    no_record: bool = _server(False, SWITCH, "Do not sample the server while the load runs.")
+
     def __post_init__(self) -> None:
         read_options(self)
+        if self.record is not None and self.no_record:
+            raise UsageError("--record and --no-record exclude each other")
         if self.shared_group and self.settings == "none":
             raise UsageError("--shared-group needs --settings", hint="Without it no setting is changed.")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import textwrap
 from dataclasses import asdict
 from pathlib import Path  # noqa: TC003 (typer reads annotations)
@@ -32,7 +33,14 @@ _SHOWN = 3
 
 @app.command()
 def diagnose(
-    recording: Annotated[Path, typer.Argument(metavar="RECORDING", help="Read this file of penstock watch --record.")],
+    recording: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[RECORDING]",
+            show_default=False,
+            help="Read this file of penstock watch --record or penstock load (default: the newest of your loads).",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Show what limits the workload of a recording, with the numbers and what to do.
@@ -40,9 +48,11 @@ def diagnose(
     Exit codes: 0 read, whatever was found, 4 the file is not a recording, or has a newer format.
     """
     from penstock.diagnose import examine
-    from penstock.observe import read_recording
+    from penstock.observe.kept import newest_recording, recordings_folder
+    from penstock.observe.recordings import read_recording
 
-    read = read_recording(recording)
+    path = newest_recording(recordings_folder(os.environ)) if recording is None else recording
+    read = read_recording(path)
     found = examine(read)
     if as_json:
         write_result(

@@ -20,11 +20,11 @@ from penstock.cli.terminal.output import write_drawn, write_message, write_resul
 from penstock.cli.views.watch_view import View, as_object, describe_line
 from penstock.errors import UsageError
 from penstock.model.options import parse_duration
-from penstock.observe import Recorder
+from penstock.observe.recordings import Recorder
 
 if TYPE_CHECKING:
     from penstock.model.recording import Sample
-    from penstock.observe import Sampler
+    from penstock.observe.sampler import Sampler
 
 app = typer.Typer(add_completion=False)
 
