@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 # How many recordings are kept.
 _KEPT = 20
-_SUFFIX = ".recording"
+SUFFIX = ".recording"
 
 
 def recordings_folder(environment: Mapping[str, str]) -> Path:
@@ -37,18 +37,18 @@ def make_room(folder: Path, now: datetime) -> Path:
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for old in _list(folder)[: 1 - _KEPT]:
+        for old in list_recordings(folder)[: 1 - _KEPT]:
             # Another load may have removed it.
             with suppress(FileNotFoundError):
                 old.unlink()
     except OSError as exc:
         raise SourceError(f'could not keep a recording in "{folder}": {exc.strerror}') from exc
-    return folder / f"{now:%Y%m%dT%H%M%S.%f}-{os.getpid()}{_SUFFIX}"
+    return folder / f"{now:%Y%m%dT%H%M%S.%f}-{os.getpid()}{SUFFIX}"
 
 
 def newest_recording(folder: Path) -> Path:
     """Return the newest recording in the folder. Raises SourceError if there is none."""
-    found = _list(folder)
+    found = list_recordings(folder)
     if not found:
         raise SourceError(
             f'there is no recording in "{folder}"',
@@ -57,6 +57,6 @@ def newest_recording(folder: Path) -> Path:
     return found[-1]
 
 
-def _list(folder: Path) -> list[Path]:
+def list_recordings(folder: Path) -> list[Path]:
     """Return the recordings, oldest first."""
-    return sorted(folder.glob(f"*{_SUFFIX}"))
+    return sorted(folder.glob(f"*{SUFFIX}"))

@@ -63,8 +63,14 @@ class Recorder:
         except OSError as exc:
             raise self._failure(exc) from exc
         self._compressor = zstd.ZstdCompressor()
-        self._write({_MARK: FORMAT, **asdict(header)})
-        self._flush()
+        try:
+            self._write({_MARK: FORMAT, **asdict(header)})
+            self._flush()
+        except SourceError:
+            with suppress(OSError):
+                self._file.close()
+            path.unlink()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -72,6 +78,8 @@ class Recorder:
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if self._file.closed:
+            return
         try:
             if exc_type is None or exc_type is KeyboardInterrupt:
                 self._write({"end": True})
