@@ -299,10 +299,8 @@ class Loader(Closing):
             if self._housekeeping.settings != "none":
                 tools = replace(tools, lease=self._lease(plan, tools))
             watch = LoadWatch(self._connect, plan, server=self.server, house=self._housekeeping)
-            with nullcontext() if listener is None else listener.raising(), watch.watching(tools.notice):
-                outcome = run_load(plan, tools)
-        if outcome.accounts is not None:
-            outcome = replace(outcome, diagnoses=watch.judge(outcome.accounts))
+            with nullcontext() if listener is None else listener.raising():
+                outcome = watch.run(lambda: run_load(plan, tools), tools.notice)
         outcome = replace(outcome, server=self.server.name, database=self.server.database)
         left = self._find_left_rejects(plan, outcome) if outcome.objects_skipped else ()
         return replace(outcome, rejects_left=left, warnings=(*plan.notices, *heard.notices))

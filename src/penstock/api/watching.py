@@ -6,23 +6,23 @@ import logging
 import os
 import threading
 import time
-from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from penstock.api.rds.describe import find_host
 from penstock.errors import AwsError, UsageError
+from penstock.model.load.accounts import LoadCounts
 from penstock.model.server.endpoints import is_rds_endpoint
 from penstock.observe.beside import SHORTEST_S, Beside
 from penstock.observe.kept import recordings_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from penstock.diagnose.rules import Examination
-    from penstock.model.diagnosis import Diagnosis
-    from penstock.model.load.accounts import LoadAccounts
     from penstock.model.load.job import Housekeeping
+    from penstock.model.load.outcome import LoadOutcome
     from penstock.model.load.plan import LoadPlan
     from penstock.model.recording import CounterRow, RecordingHeader, Sample
     from penstock.model.server.rds import LocalStorageMetrics
@@ -141,12 +141,13 @@ class LoadWatch:
         self._examination: Examination | None = None
         self._header: RecordingHeader | None = None
 
-    @contextmanager
-    def watching(self, on_notice: Callable[[str], None]) -> Iterator[None]:
-        """Sample in a thread while the block runs; no error of it reaches the block."""
+    def run(self, load: Callable[[], LoadOutcome], on_notice: Callable[[str], None]) -> LoadOutcome:
+        """Call `load` and sample in a thread meanwhile, and return its outcome with what limited it.
+
+        No error of the sampling reaches the load.
+        """
         if not self._is_on:
-            yield
-            return
+            return self._judge(load())
         beside = Beside(
             self._open_sampler,
             path=self._path,
@@ -154,27 +155,33 @@ class LoadWatch:
             see=self._see,
             on_notice=on_notice,
         )
+        outcome: LoadOutcome | None = None
         try:
-            yield
+            outcome = load()
         finally:
-            if not beside.stop():
+            if not beside.stop(None if outcome is None else self._count(outcome)):
                 # The thread may still add to the examination.
                 self._examination = None
+        return self._judge(outcome)
 
-    def judge(self, accounts: LoadAccounts) -> tuple[Diagnosis, ...]:
-        """Return what limited the load, the largest share of its time first; nothing for a short load."""
-        if self._examination is None and accounts.elapsed_s < _SHORT_S:
-            return ()
-        from penstock.diagnose.load import LoadCase, find_setting, judge_load  # noqa: PLC0415 (short loads need it not)
+    def _count(self, outcome: LoadOutcome) -> LoadCounts | None:
+        from penstock.diagnose.load import find_setting  # noqa: PLC0415 (short loads need it not)
 
-        return judge_load(
-            LoadCase(
-                accounts=accounts,
-                setting=find_setting(self._plan),
-                findings=None if self._examination is None else self._examination.conclude(),
-                cpu_count=None if self._header is None else self._header.cpu_count,
-            )
-        )
+        if outcome.accounts is None:
+            return None
+        return LoadCounts(accounts=outcome.accounts, setting=find_setting(self._plan))
+
+    def _judge(self, outcome: LoadOutcome) -> LoadOutcome:
+        """Return the outcome of a load with what limited it; nothing did for a short load."""
+        if outcome.accounts is None or (self._examination is None and outcome.accounts.elapsed_s < _SHORT_S):
+            return outcome
+        from penstock.diagnose.load import LoadCase, judge_load  # noqa: PLC0415 (short loads need it not)
+
+        counts = self._count(outcome)
+        assert counts is not None
+        findings = None if self._examination is None else self._examination.conclude()
+        cpu_count = None if self._header is None else self._header.cpu_count
+        return replace(outcome, diagnoses=judge_load(LoadCase(counts=counts, findings=findings, cpu_count=cpu_count)))
 
     def _open_sampler(self) -> Sampler:
         host, _, _ = self._server.host.rpartition(":")

@@ -10,7 +10,7 @@ from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING
 
 from penstock.diagnose.activity import CPU
-from penstock.diagnose.case import FEWEST_SAMPLES, number
+from penstock.diagnose.case import number
 from penstock.diagnose.load_advice import LOAD_ADVICE
 from penstock.model.diagnosis import Diagnosis
 from penstock.model.load.accounts import LoadSetting
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from penstock.diagnose.rules import Findings
     from penstock.model.diagnosis import Evidence
-    from penstock.model.load.accounts import LoadAccounts
+    from penstock.model.load.accounts import LoadAccounts, LoadCounts
     from penstock.model.load.plan import LoadPlan
 
 # A smaller share of a load's time is not worth a diagnosis.
@@ -42,10 +42,19 @@ _EXPLAINED_BY_COUNTS = frozenset({"client-bound", "waits-disagree-with-cpu"})
 class LoadCase:
     """A load's counts, and its samples if there are enough. `cpu_count` is the server's number of CPUs, if known."""
 
-    accounts: LoadAccounts
-    setting: LoadSetting
+    counts: LoadCounts
     findings: Findings | None
     cpu_count: int | None
+
+    @property
+    def accounts(self) -> LoadAccounts:
+        """Return what the loader counted."""
+        return self.counts.accounts
+
+    @property
+    def setting(self) -> LoadSetting:
+        """Return what stayed in effect."""
+        return self.counts.setting
 
     @property
     def rows_share(self) -> float:
@@ -202,8 +211,3 @@ _RULES: tuple[Callable[[LoadCase], Iterator[Diagnosis]], ...] = (
     _server,
     _steps,
 )
-
-
-def has_enough_samples(findings: Findings) -> bool:
-    """Return whether the samples are enough to conclude from."""
-    return findings.activity.samples >= FEWEST_SAMPLES

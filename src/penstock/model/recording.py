@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
+    from penstock.model.load.accounts import LoadCounts
     from penstock.model.server.inspection import Unread
 
 # A row of a statistics view, with the columns of the server's version.
@@ -110,9 +111,11 @@ class RecordingHeader:
 class Recording:
     """A header and its samples in order. `is_whole` is False if the writer was killed or is still writing.
 
-    The samples of a file can be iterated over once, and are read one by one. `is_whole` is known after the last one.
+    The samples of a file can be iterated over once, and are read one by one. `is_whole` is known after the last one,
+    and so is `load`: what the loader itself counted, if the samples were taken beside a load that ended well.
     """
 
     header: RecordingHeader
     samples: Iterable[Sample]
     is_whole: bool = False
+    load: LoadCounts | None = None

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from penstock.model.load.accounts import LoadCounts
     from penstock.model.recording import RecordingHeader, Sample
     from penstock.observe.recordings import Recorder
     from penstock.observe.sampler import Sampler
@@ -59,13 +60,18 @@ class Beside:
         # If the caller asks for a recording, short loads have one too.
         self._after_s = after_s if after_s is not None else _AFTER_S if path is None else 0.0
         self._clock = clock
+        self._counts: LoadCounts | None = None
         self._stop = threading.Event()
         # A daemon thread, so that the process can exit while the server does not answer.
         self._thread = threading.Thread(target=self._run, name="recording", daemon=True)
         self._thread.start()
 
-    def stop(self) -> bool:
-        """End the sampling, and return whether it has ended; it has not if the server does not answer."""
+    def stop(self, counts: LoadCounts | None = None) -> bool:
+        """End the sampling, and add what the loader counted to the recording.
+
+        Returns false if the sampling has not ended, because the server does not answer.
+        """
+        self._counts = counts
         self._stop.set()
         self._thread.join(_PATIENCE_S)
         return not self._thread.is_alive()
@@ -120,6 +126,8 @@ class Beside:
 
         def close() -> None:
             if recorder is not None:
+                if self._counts is not None:
+                    recorder.write_load(self._counts)
                 recorder.__exit__(None, None, None)
 
         attempt(open_file)

@@ -18,6 +18,14 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, get_args, get_origin, get_
 
 from penstock.errors import SourceError
 from penstock.files.zstd import zstd
+from penstock.model.load.accounts import (
+    BackendIo,
+    LoadAccounts,
+    LoadCounts,
+    LoadSetting,
+    ReaderSeconds,
+    SessionSeconds,
+)
 from penstock.model.recording import FORMAT, Progress, Recording, RecordingHeader, Sample, SessionSample
 from penstock.model.server.inspection import Unread
 
@@ -42,7 +50,11 @@ _LEAST = {"at_s": 0, "interval_s": 0, "cpu_count": 1}
 # The errors that reading raises if the JSON is not that of a recording.
 _MISREAD = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 
-_Fields = TypeVar("_Fields", RecordingHeader, Sample, SessionSample, Progress, Unread)
+_CLASSES = (
+    *(RecordingHeader, Sample, SessionSample, Progress, Unread),
+    *(LoadAccounts, SessionSeconds, ReaderSeconds, BackendIo, LoadSetting),
+)
+_Fields = TypeVar("_Fields")
 
 
 class Recorder:
@@ -97,6 +109,10 @@ class Recorder:
         if self._clock() - self._flushed_s >= _FLUSH_EVERY_S:
             self._flush()
 
+    def write_load(self, counts: LoadCounts) -> None:
+        """Append what the loader counted; called once, after the last sample."""
+        self._write({"load": asdict(counts)})
+
     def _write(self, line: Mapping[str, object]) -> None:
         try:
             self._file.write(self._compressor.compress(json.dumps(line, separators=(",", ":")).encode() + b"\n"))
@@ -135,6 +151,8 @@ def _read_samples(path: Path, lines: Iterator[bytes], recording: Recording) -> I
         try:
             entry = json.loads(line, parse_constant=_refuse_constant)
             sample = _to_sample(entry["sample"]) if "sample" in entry else None
+            if "load" in entry:
+                recording.load = _to_counts(entry["load"])
             recording.is_whole = recording.is_whole or bool(entry.get("end"))
         except _MISREAD as exc:
             raise SourceError(f'recording "{path}" is damaged', detail=f"After {count} samples: {exc}.") from exc
@@ -199,6 +217,14 @@ def _to_sample(entry: dict[str, Any]) -> Sample:
     return _known(Sample, entry)
 
 
+def _to_counts(entry: dict[str, Any]) -> LoadCounts:
+    accounts, setting = entry["accounts"], entry["setting"]
+    for name, kind in (("sessions", SessionSeconds), ("readers", ReaderSeconds), ("io", BackendIo)):
+        accounts[name] = None if accounts[name] is None else _known(kind, accounts[name])
+    setting = {name: tuple(value) if isinstance(value, list) else value for name, value in setting.items()}
+    return LoadCounts(accounts=_known(LoadAccounts, accounts), setting=_known(LoadSetting, setting))
+
+
 def _check_row(row: Mapping[str, object]) -> Mapping[str, object]:
     """Return a row of a statistics view. Raises TypeError, ValueError if a server cannot have such a row."""
     if not isinstance(row, dict):
@@ -240,7 +266,7 @@ def _types_of(kind: type) -> dict[str, frozenset[type]]:
     return found
 
 
-_TYPES = {kind: _types_of(kind) for kind in (RecordingHeader, Sample, SessionSample, Progress, Unread)}
+_TYPES: dict[type, dict[str, frozenset[type]]] = {kind: _types_of(kind) for kind in _CLASSES}
 
 
 def _refuse_constant(name: str) -> None:

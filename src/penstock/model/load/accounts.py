@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping  # noqa: TC003 (read at run time, to check recordings)
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 @dataclass(slots=True, kw_only=True)
@@ -94,3 +91,11 @@ class LoadSetting:
     triggers: tuple[str, ...] = ()
     foreign_keys: tuple[str, ...] = ()
     sessions_why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadCounts:
+    """The accounts of a load, and what stayed in effect meanwhile."""
+
+    accounts: LoadAccounts
+    setting: LoadSetting
