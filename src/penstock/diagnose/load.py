@@ -17,7 +17,7 @@ from penstock.model.load.accounts import LoadSetting
 from penstock.units import MB
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from penstock.diagnose.rules import Findings
     from penstock.model.diagnosis import Evidence
@@ -34,8 +34,14 @@ _LEAST_STARVED = 0.5
 _IDLE_CPUS = 0.2
 _MOSTLY = 0.5
 
+_NAMES_SHOWN = 3
+
 # Diagnoses from samples that the counts explain better, because they know the client too.
-_EXPLAINED_BY_COUNTS = frozenset({"client-bound", "waits-disagree-with-cpu"})
+_EXPLAINED_BY_COUNTS = frozenset({"client-bound", "cpu-bound", "waits-disagree-with-cpu"})
+
+
+# Diagnoses that say why a load waits for its server.
+_SAYS_WHY = frozenset({"load-server-cpu", "load-few-sessions", "load-network", "load-foreign-keys", "load-triggers"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +122,8 @@ def judge_load(case: LoadCase) -> tuple[Diagnosis, ...]:
     found = [diagnosis for rule in _RULES for diagnosis in rule(case) if diagnosis.share >= _LEAST_SHARE]
     sampled = [] if case.findings is None else list(case.findings.diagnoses)
     sampled = [diagnosis for diagnosis in sampled if diagnosis.code not in _EXPLAINED_BY_COUNTS]
-    if any(diagnosis.confidence != "too few samples" for diagnosis in sampled):
+    is_known = any(each.confidence != "too few samples" for each in sampled)
+    if is_known or any(each.code in _SAYS_WHY for each in found):
         found = [diagnosis for diagnosis in found if diagnosis.code != "load-server"]
     found += sampled
     found.sort(key=lambda each: (each.confidence == "too few samples", -each.share))
@@ -169,21 +176,49 @@ def _deferred_checks(case: LoadCase) -> Iterator[Diagnosis]:
     share = case.session_share(case.accounts.sessions.finishing_s)
     evidence = [number("waiting for the end of COPY commands", case.accounts.sessions.finishing_s, "s")]
     if case.setting.foreign_keys:
-        yield case.conclude("load-foreign-keys", share, evidence, names=", ".join(case.setting.foreign_keys))
+        yield case.conclude("load-foreign-keys", share, evidence, names=_name(case.setting.foreign_keys))
     elif case.setting.triggers:
-        yield case.conclude("load-triggers", share, evidence, names=", ".join(case.setting.triggers))
+        yield case.conclude("load-triggers", share, evidence, names=_name(case.setting.triggers))
 
 
-def _few_sessions(case: LoadCase) -> Iterator[Diagnosis]:
-    """Sessions compute on the server all the time, and leave processors idle."""
-    sessions, cpus = case.accounts.session_count, case.cpu_count
-    if cpus is None or sessions > (1 - _IDLE_CPUS) * cpus or case.wait_share(CPU.lower()) < _MOSTLY:
+def _server_processors(case: LoadCase) -> Iterator[Diagnosis]:
+    """Sessions compute on the server: its processors are the limit, or the sessions are too few to use them all."""
+    computing, cpus = case.wait_share(CPU.lower()), case.cpu_count
+    if cpus is None or computing < _MOSTLY:
         return
-    evidence = [number("sessions", sessions), number("processors of the server", cpus)]
+    share = case.session_share(case.server_s) * computing
+    evidence = [
+        number("sessions", case.accounts.session_count),
+        number("processors of the server", cpus),
+        number("of the sessions' active time without a wait", 100 * computing, "%"),
+    ]
     why = case.setting.sessions_why
-    yield case.conclude(
-        "load-few-sessions", case.session_share(case.server_s), evidence, why=f" ({why})" if why else ""
-    )
+    if case.accounts.session_count <= (1 - _IDLE_CPUS) * cpus:
+        yield case.conclude("load-few-sessions", share, evidence, why=f" ({why})" if why else "")
+    else:
+        yield case.conclude("load-server-cpu", share, evidence, remedy=_lighten(case.setting))
+
+
+def _lighten(setting: LoadSetting) -> str:
+    """Return what makes the server compute less for each row."""
+    if setting.triggers:
+        return (
+            f"Disable triggers during the load, if the rows do not need them ({_name(setting.triggers)}): "
+            "--triggers disable."
+        )
+    if setting.indexes:
+        return f"Create the indexes after the rows ({_name(setting.indexes)}): --indexes rebuild."
+    return "Nothing else to gain here: parsing and storing rows takes all processors. More processors load faster."
+
+
+def _name(names: Sequence[str]) -> str:
+    """Return the first names, and how many more there are.
+
+    >>> _name(["a", "b", "c", "d", "e"])
+    'a, b, c and 2 more'
+    """
+    more = len(names) - _NAMES_SHOWN
+    return ", ".join(names[:_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def _server(case: LoadCase) -> Iterator[Diagnosis]:
@@ -207,7 +242,7 @@ _RULES: tuple[Callable[[LoadCase], Iterator[Diagnosis]], ...] = (
     _committing,
     _network,
     _deferred_checks,
-    _few_sessions,
+    _server_processors,
     _server,
     _steps,
 )

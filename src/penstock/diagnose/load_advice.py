@@ -66,6 +66,12 @@ LOAD_ADVICE: Final = {
         _AGAIN,
         _POPULATE,
     ),
+    "load-server-cpu": Advice(
+        "the load's time is spent on the server's processors, to parse, check and store rows",
+        "{remedy}",
+        _AGAIN,
+        _POPULATE,
+    ),
     "load-few-sessions": Advice(
         "the load's time waits for the server, whose sessions compute while other processors are idle{why}",
         "Use more sessions: --sessions.",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.diagnose import ADVICE, diagnose
+from penstock.diagnose.load_advice import LOAD_ADVICE
 from penstock.diagnose.commits import find_missing, parse_standby_names
 from support.made_samples import database, recording_of, sample, session
 
@@ -284,7 +285,7 @@ def test_nothing_is_found_in_nothing() -> None:
     assert codes(ticks(60)) == []
 
 
-@pytest.mark.parametrize("code", ADVICE)
+@pytest.mark.parametrize("code", ADVICE | LOAD_ADVICE)
 def test_each_code_has_its_section(code: str) -> None:
     """With what it claims, by what, what to do, what shows it, and who says so."""
     _, _, section = DOCUMENT.read_text(encoding="utf-8").partition(f"\n## {code}\n")
