@@ -10,7 +10,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from penstock.api.rds.describe import find_host
 from penstock.errors import AwsError, UsageError
 from penstock.model.load.accounts import LoadCounts
 from penstock.model.server.endpoints import is_rds_endpoint
@@ -77,6 +76,8 @@ def open_sampler_at(
 
 def find_rds_host(to: str | None) -> str | None:
     """Return the RDS endpoint that a connection string or the PG* variables name, None if they name none."""
+    from penstock.api.rds.describe import find_host  # noqa: PLC0415 (60 ms, botocore)
+
     try:
         host = find_host(to)
     except UsageError:

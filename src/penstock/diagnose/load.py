@@ -10,7 +10,7 @@ from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING
 
 from penstock.diagnose.activity import CPU
-from penstock.diagnose.case import number
+from penstock.diagnose.case import FEWEST_SAMPLES, number
 from penstock.diagnose.load_advice import LOAD_ADVICE
 from penstock.model.diagnosis import Diagnosis
 from penstock.model.load.accounts import LoadSetting
@@ -32,7 +32,10 @@ _LEAST_STARVED = 0.5
 
 # More sessions would help if the sessions compute, and leave at least this part of the processors idle.
 _IDLE_CPUS = 0.2
-_MOSTLY = 0.5
+
+# Sessions compute if they are without a wait in this share of their active time. What a busy processor delays shows as
+# waits too, so it is rarely more than two thirds.
+_LEAST_COMPUTING = 0.4
 
 _NAMES_SHOWN = 3
 
@@ -84,8 +87,10 @@ class LoadCase:
         return self.accounts.sessions.sending_s + self.accounts.sessions.finishing_s
 
     def wait_share(self, wait: str) -> float:
-        """Return the share of the sessions' active time in a wait event by the samples, 0 to 1."""
-        waits = () if self.findings is None else self.findings.activity.waits
+        """Return the share of the sessions' active time in a wait event, 0 if there are too few samples."""
+        if self.findings is None or self.findings.activity.samples < FEWEST_SAMPLES:
+            return 0.0
+        waits = self.findings.activity.waits
         return sum(part.share for part in waits if part.name.lower() == wait)
 
     def conclude(self, code: str, share: float, evidence: list[Evidence], **words: str) -> Diagnosis:
@@ -184,7 +189,7 @@ def _deferred_checks(case: LoadCase) -> Iterator[Diagnosis]:
 def _server_processors(case: LoadCase) -> Iterator[Diagnosis]:
     """Sessions compute on the server: its processors are the limit, or the sessions are too few to use them all."""
     computing, cpus = case.wait_share(CPU.lower()), case.cpu_count
-    if cpus is None or computing < _MOSTLY:
+    if cpus is None or computing < _LEAST_COMPUTING:
         return
     share = case.session_share(case.server_s) * computing
     evidence = [

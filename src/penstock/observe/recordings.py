@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, get_args, get_origin, get_
 from penstock.errors import SourceError
 from penstock.files.zstd import zstd
 from penstock.model.load.accounts import (
-    BackendIo,
     LoadAccounts,
     LoadCounts,
     LoadSetting,
@@ -52,7 +51,7 @@ _MISREAD = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 
 _CLASSES = (
     *(RecordingHeader, Sample, SessionSample, Progress, Unread),
-    *(LoadAccounts, SessionSeconds, ReaderSeconds, BackendIo, LoadSetting),
+    *(LoadAccounts, SessionSeconds, ReaderSeconds, LoadSetting),
 )
 _Fields = TypeVar("_Fields")
 
@@ -219,8 +218,8 @@ def _to_sample(entry: dict[str, Any]) -> Sample:
 
 def _to_counts(entry: dict[str, Any]) -> LoadCounts:
     accounts, setting = entry["accounts"], entry["setting"]
-    for name, kind in (("sessions", SessionSeconds), ("readers", ReaderSeconds), ("io", BackendIo)):
-        accounts[name] = None if accounts[name] is None else _known(kind, accounts[name])
+    for name, kind in (("sessions", SessionSeconds), ("readers", ReaderSeconds)):
+        accounts[name] = _known(kind, accounts[name])
     setting = {name: tuple(value) if isinstance(value, list) else value for name, value in setting.items()}
     return LoadCounts(accounts=_known(LoadAccounts, accounts), setting=_known(LoadSetting, setting))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -17,6 +17,7 @@ from penstock.loading.rejects.explain import explain_failure, explain_miscount
 from penstock.loading.stream.batch import Batch
 from penstock.loading.stream.chunk import Chunk
 from penstock.loading.warned import WarningLog
+from penstock.model.load.accounts import SessionSeconds, Stopwatch
 from penstock.server.copy.copy import CopyFailed, CopySession, Superseded
 from penstock.server.ledger.committed import insert_ranges
 from penstock.server.ledger.ledger import taken_over
@@ -66,10 +67,10 @@ class _Command:
 
 @dataclass(slots=True)
 class SessionTotals:
-    """What a session did: payload bytes, seconds not spent waiting, rows committed. The ledger says which rows stay."""
+    """What a session did: payload bytes, where its time went, rows committed. The ledger says which rows stay."""
 
     bytes_copied: int = 0
-    busy_s: float = 0.0
+    seconds: SessionSeconds = field(default_factory=SessionSeconds)
     rows_committed: int = 0
 
 
@@ -104,6 +105,7 @@ class LoadSession:
         self._batch_plan = batch_plan
         self._batch = Batch()
         self._batch_began_s = 0.0
+        self._watch = Stopwatch(clock)
         self._server_major = server_major
         self._keeper = keeper
         self._warnings = WarningLog() if warnings is None else warnings
@@ -119,15 +121,15 @@ class LoadSession:
 
     def run(self) -> None:
         """Send blocks until there are none; raises PenstockError, or Abandoned when the load failed elsewhere."""
+        self._watch.lap()
         while (taken := self._take()) is not None:
-            began_s = self._clock()
+            self.totals.seconds.waiting_s += self._watch.lap()
             self._send(*taken)
-            self.totals.busy_s += self._clock() - began_s
-        began_s = self._clock()
+        self.totals.seconds.waiting_s += self._watch.lap()
         self._end_chunk()
         if self._batch:
             self._guarded(lambda: self.session.seal(self._ledger_rows()))
-        self.totals.busy_s += self._clock() - began_s
+        self.totals.seconds.finishing_s += self._watch.lap()
 
     @property
     def has_sealed(self) -> bool:
@@ -137,7 +139,9 @@ class LoadSession:
     def commit(self) -> None:
         """Commit the last batch. Raises CopyFailed."""
         if self._batch:
+            self._watch.lap()
             self.session.commit()
+            self.totals.seconds.committing_s += self._watch.lap()
             self._end_batch()
 
     def _ledger_rows(self) -> Statement:
@@ -147,7 +151,9 @@ class LoadSession:
         """Commit what was sent since the last commit, with its ledger rows."""
         if self._batch:
             self._warnings.refuse()
+            self.totals.seconds.encoding_s += self._watch.lap()
             self._guarded(lambda: self.session.commit(self._ledger_rows()))
+            self.totals.seconds.committing_s += self._watch.lap()
             _log.info("session %d: committed a batch of %d bytes", self.number, self._batch.bytes_sent)
             self._end_batch()
 
@@ -172,6 +178,7 @@ class LoadSession:
             try:
                 return self._feed.take(session=self.number, prefer=self._spec, patience_s=_PATIENCE_S)
             except NothingReady:
+                self.totals.seconds.waiting_s += self._watch.lap()
                 self._end_chunk()
                 if self._is_batch_due():
                     self._commit_batch()
@@ -196,8 +203,10 @@ class LoadSession:
             command = self._begin_chunk(encoder.spec, line_end)
         parts = self._encode(command.chunk, opened, block)
         self._batch.add(opened.work.number, block, header=form.header)
+        self.totals.seconds.encoding_s += self._watch.lap()
         if parts:
             self._guarded(lambda: self.session.send(parts))
+        self.totals.seconds.sending_s += self._watch.lap()
         self.totals.bytes_copied += sum(map(len, parts))
         self._feed.note_sent(opened, block.records)
         is_due = self._is_batch_due()
@@ -249,6 +258,7 @@ class LoadSession:
         self._spec = spec
         self._command = _Command(Chunk(spec), spec, line_end, began_s=self._clock())
         self._guarded(lambda: self.session.start_copy(spec))
+        self.totals.seconds.sending_s += self._watch.lap()
         return self._command
 
     def _end_chunk(self) -> None:
@@ -261,6 +271,7 @@ class LoadSession:
             reported = self._guarded(self.session.finish_copy)
             self._command = None
             self._account(command.chunk, current, reported)
+        self.totals.seconds.finishing_s += self._watch.lap()
 
     def _settle(self, keeper: RejectKeeper) -> None:
         """End the COPY command, and count each record as stored, suppressed by a trigger, or rejected."""

@@ -3,7 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping  # noqa: TC003 (read at run time, to check recordings)
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_Seconds = TypeVar("_Seconds", "SessionSeconds", "ReaderSeconds")
+
+
+class Stopwatch:
+    """Returns the seconds since it was asked last, so that each second is counted once."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._last_s = clock()
+
+    def lap(self) -> float:
+        """Return the seconds since the last lap."""
+        before_s, self._last_s = self._last_s, self._clock()
+        return self._last_s - before_s
+
+
+def add_seconds(sums: _Seconds, seconds: _Seconds) -> None:
+    """Add each field of `seconds` to the same field of `sums`."""
+    for each in fields(sums):
+        setattr(sums, each.name, getattr(sums, each.name) + getattr(seconds, each.name))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -21,6 +46,11 @@ class SessionSeconds:
     finishing_s: float = 0.0
     committing_s: float = 0.0
 
+    @property
+    def busy_s(self) -> float:
+        """Return the seconds that were not spent waiting for blocks."""
+        return self.encoding_s + self.sending_s + self.finishing_s + self.committing_s
+
 
 @dataclass(slots=True, kw_only=True)
 class ReaderSeconds:
@@ -34,25 +64,6 @@ class ReaderSeconds:
     decompressing_s: float = 0.0
     cutting_s: float = 0.0
     queueing_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BackendIo:
-    """What the load's own backends read, wrote and waited for, from pg_stat_get_backend_io and _wal (PostgreSQL 18).
-
-    `is_exact` is false before PostgreSQL 18: the numbers are then differences of pg_stat_io and pg_stat_wal, which
-    count all backends. `extended` counts blocks by which relations grew; sizes are in bytes. A value is None if the
-    server's version does not have it.
-    """
-
-    is_exact: bool
-    read_bytes: int | None = None
-    written_bytes: int | None = None
-    extended_bytes: int | None = None
-    hits: int | None = None
-    wal_bytes: int | None = None
-    wal_records: int | None = None
-    wal_full_page_images: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +88,6 @@ class LoadAccounts:
     bytes_copied: int
     rows: int
     steps_s: Mapping[str, float] = field(default_factory=dict)
-    io: BackendIo | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
