@@ -15,6 +15,7 @@ _FEWER_WAITS = "record again: this wait is below 1 % of active time, with more r
 _MANUAL = "https://www.postgresql.org/docs/current/"
 _TEMP = f"{_MANUAL}runtime-config-client.html#GUC-TEMP-TABLESPACES"
 _ACTIVITY = f"{_MANUAL}monitoring-stats.html#MONITORING-PG-STAT-ACTIVITY-VIEW"
+_STORAGE = f"{_MANUAL}monitoring-stats.html#WAIT-EVENT-IO-TABLE"
 _SYNCHRONOUS = f"{_MANUAL}warm-standby.html#SYNCHRONOUS-REPLICATION"
 
 
@@ -103,6 +104,54 @@ ADVICE: Final = {
         "to sort, or let fewer of them run at a time.",
         "free space stays above a tenth of the disk",
         f"{_MANUAL}runtime-config-resource.html#GUC-TEMP-FILE-LIMIT",
+    ),
+    "volume-iops": Advice(
+        "active time waits for I/O on {device}, which serves as many requests as it can",
+        "Use a volume with more IOPS, or have less to read and write: more memory for the server, fewer indexes during "
+        "a load (--indexes rebuild), and fewer checkpoints (--settings bulk-load).",
+        "record again: these waits fall, at more requests per second or at more rows per request",
+        _STORAGE,
+    ),
+    "volume-throughput": Advice(
+        "active time waits for I/O on {device}, which moves as many bytes as it can",
+        "Use a volume with more throughput, or have less to read and write: fewer checkpoints write fewer full-page "
+        "images (--settings bulk-load), and wal_compression makes them smaller.",
+        "record again: these waits fall, at more MB/s or at more rows per MB",
+        _STORAGE,
+    ),
+    "checkpoints-forced": Advice(
+        "active time waits for I/O while checkpoints follow each other, because WAL reaches max_wal_size ({setting})",
+        "Raise max_wal_size while the load runs: --settings bulk-load does that and restores it. penstock settings "
+        "shows what it would set.",
+        "record again: checkpoints are timed, not requested, and WAL has fewer full-page images",
+        f"{_MANUAL}wal-configuration.html",
+    ),
+    "index-reads": Advice(
+        "active time waits for blocks of indexes that are not in memory; most are read from {index} of {table}",
+        "For a load: --indexes rebuild creates the index after the rows, in order. Otherwise give the server more "
+        "shared_buffers, or insert rows in the order of the index.",
+        "record again: fewer blocks of the index are read for each row",
+        f"{_MANUAL}populate.html",
+    ),
+    "wal-write": Advice(
+        "active time waits until WAL is written or flushed, in transactions that write much",
+        "Put pg_wal on a volume of its own, or on a faster one. Less WAL: fewer indexes during a load, fewer "
+        "checkpoints (--settings bulk-load), wal_compression.",
+        "record again: waits for WAL are below a tenth of active time, at more rows per second",
+        f"{_MANUAL}wal-internals.html",
+    ),
+    "relation-extension": Advice(
+        "active time waits to extend a table that several sessions fill",
+        "Use fewer sessions (--sessions), or partitions that are filled by different sessions. PostgreSQL 16 and later "
+        "extend tables by more blocks at a time.",
+        "record again: waits for Lock:extend are below a tenth of active time",
+        f"{_MANUAL}monitoring-stats.html#WAIT-EVENT-LOCK-TABLE",
+    ),
+    "lwlock-contention": Advice(
+        "active time waits for one of the server's internal locks, {name}",
+        "Use fewer sessions at a time (--sessions): these locks are held by other sessions that do the same.",
+        "record again: waits for this lock are below a tenth of active time, at as many rows per second",
+        f"{_MANUAL}monitoring-stats.html#WAIT-EVENT-LWLOCK-TABLE",
     ),
     "waits-disagree-with-cpu": Advice(
         "active time waits by the samples, but the host is as busy as without waits",

@@ -11,7 +11,9 @@ from penstock.diagnose.case import Case
 from penstock.diagnose.commits import CommitWaits
 from penstock.diagnose.rates import RatesMeter
 from penstock.diagnose.sessions import ClientWaits, LockWaits, Processors
+from penstock.diagnose.storage import DataVolume, ForcedCheckpoints, IndexReads
 from penstock.diagnose.temp import TemporaryWork
+from penstock.diagnose.wal import InternalLocks, WalWrites
 
 if TYPE_CHECKING:
     from penstock.diagnose.activity import Activity
@@ -37,7 +39,10 @@ class Examination:
 
     def __init__(self, header: RecordingHeader) -> None:
         self._header = header
-        self._rules: list[Rule] = [CommitWaits(header), LockWaits(), TemporaryWork(), ClientWaits(), Processors()]
+        self._rules: list[Rule] = [
+            *(CommitWaits(header), LockWaits(), TemporaryWork(), ClientWaits(), Processors()),
+            *(DataVolume(), ForcedCheckpoints(), IndexReads(), WalWrites(), InternalLocks()),
+        ]
         self._activity, self._rates = ActivityMeter(), RatesMeter()
         self._tick = 0
         self._hides_sessions = False

@@ -10,7 +10,7 @@ from penstock.cli.terminal.visible import visible
 from penstock.cli.views.temp.local_storage_view import describe_local_storage
 from penstock.diagnose.activity import measure_activity
 from penstock.diagnose.blocking import find_blocking
-from penstock.diagnose.devices import DATA, find_local_storage, local_metrics, measure_devices
+from penstock.diagnose.devices import DATA, WAL, find_local_storage, local_metrics, measure_devices
 from penstock.diagnose.rates import measure_rates
 from penstock.units import format_bytes, format_duration
 
@@ -240,7 +240,8 @@ def _describe_standby(standby: Standby) -> str:
 
 
 def _describe_device(use: DeviceUse) -> str:
-    what = ", ".join("data" if name == DATA else f"tablespace {name}" for name in use.tablespaces)
+    known = {DATA: "data", WAL: "WAL"}
+    what = ", ".join(known.get(name, f"tablespace {name}") for name in use.tablespaces)
     rates = use.rates
     return visible(
         f"device {use.device} ({what}): queue {rates.queue:.1f}, {rates.busy:.0%} busy, "
