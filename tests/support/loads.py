@@ -18,7 +18,7 @@ from penstock.loading.steps.changes import RebuiltIndexes
 from penstock.loading.steps.settings import ChangedSettings
 from penstock.loading.steps.upkeep import UpkeepDone
 from penstock.loading.stream import session as loading_session
-from penstock.model.load.job import LoadJob, LoadRules, TargetJob
+from penstock.model.load.job import Housekeeping, LoadJob, LoadRules, TargetJob
 from penstock.model.load.plan import BatchPlan
 from penstock.model.server.names import parse_table_name
 from penstock.model.source.dialect import DialectOptions
@@ -115,13 +115,22 @@ class Loads:
     """Loads and checks into one database, in which statements are run first."""
 
     def __init__(
-        self, conninfo: str, *, role: str | None = None, piece_bytes: int | None = None, setup: str = ""
+        self,
+        conninfo: str,
+        *,
+        role: str | None = None,
+        piece_bytes: int | None = None,
+        setup: str = "",
+        record: Path | None = None,
+        samples: bool = False,
     ) -> None:
         self.conninfo = conninfo
         self.warnings: tuple[Notice, ...] = ()
         self.notices: list[str] = []
         self._connect = ConnectionFactory(conninfo, role=role)
         self._piece_bytes = piece_bytes
+        # A load that happens to take longer than half a second would be sampled by a session of its own.
+        self._housekeeping = Housekeeping(record=record, no_record=record is None and not samples)
         self.at_piece: Callable[[int], None] | None = None
         if setup:
             self.execute(setup)
@@ -169,7 +178,7 @@ class Loads:
         return caught.value
 
     def _loader(self) -> Loader:
-        loader = Loader(self._connect)
+        loader = Loader(self._connect, self._housekeeping)
         if self._piece_bytes is not None:
             loader._sources = ChoppedSources(self._piece_bytes, self.at_piece)
         return loader
