@@ -260,7 +260,10 @@ def test_spooled_pipe_is_loaded_into_a_table_that_another_load_has_created(loads
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     first = write_to(tmp_path / "first.csv", "a,b\n1,x\n")
-    with ThreadPoolExecutor(1) as pool, Loader(ConnectionFactory(loads.conninfo), Housekeeping(spool=True)) as loader:
+    with (
+        ThreadPoolExecutor(1) as pool,
+        Loader(ConnectionFactory(loads.conninfo), Housekeeping(spool=True, no_record=True)) as loader,
+    ):
         written = pool.submit(fifo.write_text, "a,b\n2,y\n")
         plan = loader.plan(LoadJob(targets=(target(fifo, create=True),), rules=IMPATIENT))
         written.result()

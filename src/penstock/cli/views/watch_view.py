@@ -11,6 +11,7 @@ from penstock.cli.views.temp.local_storage_view import describe_local_storage
 from penstock.diagnose.activity import measure_activity
 from penstock.diagnose.blocking import find_blocking
 from penstock.diagnose.devices import DATA, WAL, find_local_storage, local_metrics, measure_devices
+from penstock.diagnose.progress import find_work
 from penstock.diagnose.rates import measure_rates
 from penstock.units import format_bytes, format_duration
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from penstock.diagnose.activity import Activity, Part
     from penstock.diagnose.blocking import Blocked
     from penstock.diagnose.devices import DeviceUse
+    from penstock.diagnose.progress import Work
     from penstock.diagnose.rates import Rates
     from penstock.model.recording import CounterRow, RecordingHeader, Sample
 
@@ -40,6 +42,7 @@ _BAR_WIDTH = 30
 _NAMES_IN_LINE = 3
 _LEAST_SHARE = 0.005
 _BLOCKED_SHOWN = 8
+_WORK_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +71,7 @@ class View:
     local_storage: dict[str, object] | None
     busy_cpus: float | None
     blocking: tuple[Blocked, ...]
+    work: tuple[Work, ...]
 
     @classmethod
     def of(cls, header: RecordingHeader, samples: Sequence[Sample]) -> Self:
@@ -88,6 +92,7 @@ class View:
             local_storage=find_local_storage(samples),
             busy_cpus=_average_busy(samples),
             blocking=find_blocking(last),
+            work=find_work(samples),
         )
 
 
@@ -108,6 +113,7 @@ def as_object(view: View) -> dict[str, object]:
         "local_storage": view.local_storage,
         "host_busy_cpus": view.busy_cpus,
         "blocking": [asdict(blocked) for blocked in view.blocking],
+        "progress": [asdict(work) for work in view.work],
     }
 
 
@@ -158,6 +164,7 @@ def draw_screen(view: View, *, width: int, height: int, by_name: bool, remark: s
         *([(_describe_standby(standby), "")] for standby in view.standbys),
         *([(_describe_device(device), "")] for device in view.devices),
         *([(_describe_local_storage(row), "")] for row in (view.local_storage,) if row is not None),
+        *([(shorten_right(_describe_work(work), width), "")] for work in view.work[:_WORK_SHOWN]),
         *_draw_blocking(view.blocking, width),
     ]
     tables = [
@@ -232,6 +239,13 @@ def _describe_rates(rates: Rates) -> list[str]:
     if rates.wal_bytes_per_s is not None:
         words.append(f"{format_bytes(rates.wal_bytes_per_s)}/s of WAL")
     return words
+
+
+def _describe_work(work: Work) -> str:
+    parts = [work.phase, "" if work.fraction is None else f"{work.fraction:.0%}"]
+    parts.append("" if work.rows is None else f"{work.rows:,} rows")
+    parts.append("" if work.left_s is None else f"{format_duration(work.left_s)} left in this phase")
+    return visible(f"{work.command} {work.table}: {', '.join(part for part in parts if part)} ({work.pid})")
 
 
 def _describe_standby(standby: Standby) -> str:

@@ -34,6 +34,9 @@ _VIEWS: Final = {
     "pg_stat_wal_receiver": "true",
 }
 
+# The views of commands that report their progress, which are read with the table's name.
+_PROGRESS: Final = ("pg_stat_progress_copy", "pg_stat_progress_create_index", "pg_stat_progress_vacuum")
+
 STATEMENTS: Final = "pg_stat_statements"
 
 TEMP_FILES: Final = "temp_files"
@@ -173,6 +176,14 @@ def open_reader(connection: Connection, *, is_aurora: bool) -> tuple[ActivityRea
         )
         for name, condition in _VIEWS.items()
         if _is_there(connection, name)
+    }
+    queries |= {
+        name: sql.SQL(
+            "SELECT pg_catalog.to_jsonb(v) || pg_catalog.jsonb_build_object('relname',"
+            " (SELECT c.relname FROM pg_catalog.pg_class AS c WHERE c.oid = v.relid"
+            " AND v.datname = pg_catalog.current_database())) FROM pg_catalog.{} AS v"
+        ).format(sql.Identifier(name))
+        for name in _PROGRESS
     }
     queries[TEMP_FILES] = sql.SQL(_TEMP_FILES)
     queries[INDEX_READS] = sql.SQL(_INDEX_READS)
