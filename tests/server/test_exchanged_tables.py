@@ -9,7 +9,7 @@ import pytest
 
 from penstock.errors import PenstockError, TargetError
 from penstock.model.load.job import LoadRules, Transform
-from support.loads import IMPATIENT, Loads, chop_commands, target
+from support.loads import IMPATIENT, Loads, target
 from support.modes import mode_target
 
 if TYPE_CHECKING:
@@ -36,10 +36,9 @@ WAYS = {
 
 
 @pytest.fixture
-def loads(database18: str, monkeypatch: pytest.MonkeyPatch) -> Loads:
+def loads(database18: str) -> Loads:
     """Provide loads in tiny blocks and commands into a database with table t."""
-    chop_commands(monkeypatch, 100)
-    return Loads(database18, piece_bytes=100, setup="CREATE TABLE t (k int PRIMARY KEY, v text)")
+    return Loads(database18, piece_bytes=100, chunk_bytes=100, setup="CREATE TABLE t (k int PRIMARY KEY, v text)")
 
 
 def write(path: Path, *, first: int = 0, bad: bool = False) -> Path:
@@ -58,7 +57,7 @@ def act_at(loads: Loads, wanted: int, act: Callable[[], object]) -> Loads:
             done.append(piece)
             act()
 
-    acting = Loads(loads.conninfo, piece_bytes=100)
+    acting = Loads(loads.conninfo, piece_bytes=100, chunk_bytes=100)
     acting.at_piece = look
     return acting
 

@@ -13,7 +13,6 @@ import pytest
 from penstock.api.ledger_view import LedgerView
 from penstock.api.repair import Repairer
 from penstock.errors import DataError, TargetError
-from penstock.loading.plan import parking
 from penstock.model.load.job import LoadRules
 from penstock.server.connect.connection import ConnectionFactory
 from support.files import write_to
@@ -187,12 +186,10 @@ def test_what_a_dead_load_has_left_is_put_back_or_nothing_is_loaded(
 @pytest.mark.pg("!= 17")
 @pytest.mark.parametrize("partitioned", ["", " PARTITION BY RANGE (a)"])
 def test_a_foreign_key_that_rows_break_is_enforced_for_new_ones(
-    pg: PgServer, database: str, path: Path, monkeypatch: pytest.MonkeyPatch, partitioned: str
+    pg: PgServer, database: str, path: Path, partitioned: str
 ) -> None:
     """By default, where another session's row refers to nothing; the others are valid, and the error names it."""
-    monkeypatch.setattr(parking, "SMALL_BYTES", 0)
-    monkeypatch.setattr(parking, "SMALL_PART_BYTES", 0)
-    loads = Loads(database, piece_bytes=20)
+    loads = Loads(database, piece_bytes=20, least_parking_bytes=0, least_part_bytes=0)
     loads.execute("CREATE TABLE p (a int PRIMARY KEY); INSERT INTO p SELECT generate_series(0, 20)")
     columns = "a int CONSTRAINT f REFERENCES p, b text, c int DEFAULT 1 CONSTRAINT g REFERENCES p"
     loads.execute(f"CREATE TABLE t ({columns}){partitioned}")
@@ -274,12 +271,10 @@ def test_a_key_that_is_given_up_keeps_what_else_was_parked(loads: Loads, path: P
 @pytest.mark.pg("!= 17")
 @pytest.mark.parametrize("partitioned", ["", " PARTITION BY RANGE (a)"])
 def test_a_foreign_key_that_is_given_up_stays_for_new_rows(
-    pg: PgServer, database: str, path: Path, monkeypatch: pytest.MonkeyPatch, partitioned: str
+    pg: PgServer, database: str, path: Path, partitioned: str
 ) -> None:
     """With those of its partitions; the statement that is printed makes it valid."""
-    monkeypatch.setattr(parking, "SMALL_BYTES", 0)
-    monkeypatch.setattr(parking, "SMALL_PART_BYTES", 0)
-    loads = Loads(database, piece_bytes=20)
+    loads = Loads(database, piece_bytes=20, least_parking_bytes=0, least_part_bytes=0)
     loads.execute("CREATE TABLE p (a int PRIMARY KEY); INSERT INTO p SELECT generate_series(0, 20)")
     loads.execute(f"CREATE TABLE t (a int CONSTRAINT f REFERENCES p, b text){partitioned}")
     if partitioned:

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.errors import TargetError
 from penstock.model.load.job import LoadRules
-from support.clock import HAS_FAKETIME, faking_time
+from support.clock import HAS_FAKETIME, with_clock
 from support.loads import Loads, target
 from support.modes import mode_target
 
@@ -88,8 +88,7 @@ def test_clock_that_goes_back_an_hour_hides_no_truncation(
     loads.run(target(first))
     ((before,),) = loads.execute("SELECT now()")
     server.stop()
-    with faking_time("-1h"):
-        loads = Loads(server.ensure_running())
+    loads = Loads(with_clock(server, "-1h").ensure_running())
     ((after,),) = loads.execute("SELECT now()")
     assert after < before
     loads.run(mode_target(second, "truncate"))

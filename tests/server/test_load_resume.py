@@ -14,15 +14,12 @@ import pytest
 
 from penstock.errors import DataError, SourceError, TargetError
 from penstock.files import local
-from penstock.loading.plan import plan as loading_plan
-from penstock.loading.stream import session as loading_session
 from penstock.model.load.job import LoadRules
 from penstock.model.load.ledger import Claim
-from penstock.model.load.plan import BatchPlan
 from penstock.server.connect.connection import ConnectionFactory
 from penstock.server.ledger import Ledger
 from penstock.server.ledger.committed import count_rows
-from support.loads import IMPATIENT, Loads, chop_commands, target
+from support.loads import IMPATIENT, Loads, target
 from support.modes import Killed, mode_target
 
 if TYPE_CHECKING:
@@ -40,10 +37,9 @@ CHANGED = replace(IMPATIENT, changed="load")
 
 
 @pytest.fixture
-def loads(database18: str, monkeypatch: pytest.MonkeyPatch) -> Loads:
+def loads(database18: str) -> Loads:
     """Provide loads in tiny blocks, commands and batches into a database with a table t."""
-    chop_commands(monkeypatch, 500)
-    return Loads(database18, piece_bytes=509, setup="CREATE TABLE t (a int, b text)")
+    return Loads(database18, piece_bytes=509, chunk_bytes=500, setup="CREATE TABLE t (a int, b text)")
 
 
 def write(path: Path, *, rows: int = ROWS, bad: int | None = None) -> Path:
@@ -71,9 +67,9 @@ def fail(loads: Loads, path: Path) -> str:
     return str(load_id)
 
 
-def _keep_waiting(loads: Loads, monkeypatch: pytest.MonkeyPatch, seen: list[int], *, until: Callable[[], bool]) -> None:
+def _keep_waiting(loads: Loads, seen: list[int], *, until: Callable[[], bool]) -> None:
     """Have the source fall silent in the middle, and the sessions lose patience with it."""
-    monkeypatch.setattr(loading_session, "_PATIENCE_S", 0.01)
+    loads.tune_batches(silence_s=0.01)
 
     def look(piece: int) -> None:
         while piece == 30 and not until() and len(seen) < 50:
@@ -83,28 +79,23 @@ def _keep_waiting(loads: Loads, monkeypatch: pytest.MonkeyPatch, seen: list[int]
     loads.at_piece = look
 
 
-def test_silence_of_a_source_commits_nothing_by_itself(
-    loads: Loads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_silence_of_a_source_commits_nothing_by_itself(loads: Loads, tmp_path: Path) -> None:
     """A load of less than a batch leaves nothing when it fails, however its bytes came."""
-    chop_commands(monkeypatch, 10**9)
+    loads.chop(10**9)
     seen: list[int] = []
-    _keep_waiting(loads, monkeypatch, seen, until=lambda: False)
+    _keep_waiting(loads, seen, until=lambda: False)
     error = loads.refuse(target(write(tmp_path / "file", bad=ROWS - 1)))
     assert "No rows were loaded." in str(error.detail)
     assert max(seen) == 0
 
 
 @pytest.mark.parametrize("chunk_bytes", [500, 10**9], ids=["between commands", "within one"])
-def test_batch_is_committed_in_time_though_its_source_is_silent(
-    loads: Loads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_bytes: int
-) -> None:
+def test_batch_is_committed_in_time_though_its_source_is_silent(loads: Loads, tmp_path: Path, chunk_bytes: int) -> None:
     """No transaction stays open for as long as a source takes."""
-    chop_commands(monkeypatch, chunk_bytes)
-    monkeypatch.setattr(loading_plan, "_BATCH", BatchPlan(limit_bytes=None, duration_s=0.1))
-    monkeypatch.setattr(loading_session, "_COMMITS_PER_BATCH", 0)
+    loads.chop(chunk_bytes)
+    loads.tune_batches(limit_bytes=None, duration_s=0.1, commits_per_batch=0)
     seen: list[int] = []
-    _keep_waiting(loads, monkeypatch, seen, until=lambda: len(seen) > 1 and seen[-1] == seen[-2] > 0)
+    _keep_waiting(loads, seen, until=lambda: len(seen) > 1 and seen[-1] == seen[-2] > 0)
     assert loads.run(target(write(tmp_path / "file"))).rows == ROWS
     assert 0 < max(seen) < ROWS
 
@@ -236,7 +227,7 @@ def test_batches_of_any_size_go_on_with_each_other(loads: Loads, tmp_path: Path)
     fail(loads, path)
     write(path)
     for sessions, piece_bytes, batch_bytes in ((1, 211, 900), (3, 5003, 20_000)):
-        again = Loads(loads.conninfo, piece_bytes=piece_bytes)
+        again = Loads(loads.conninfo, piece_bytes=piece_bytes, chunk_bytes=500)
         again.run(target(path), rules=CHANGED, sessions=sessions, batch_bytes=batch_bytes)
         assert numbers(loads) == list(range(ROWS))
 

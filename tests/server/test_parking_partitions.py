@@ -16,7 +16,6 @@ from penstock.api.repair import Repairer
 from penstock.changes.kinds.indexes import IndexesAndKeys
 from penstock.cli.commands.repair import describe_steps
 from penstock.errors import DataError, ServerError, TargetError
-from penstock.loading.plan import parking
 from penstock.model.load.job import LoadRules
 from penstock.server.changes.drop import drop_parts
 from penstock.server.connect.connection import ConnectionFactory
@@ -280,14 +279,12 @@ def test_the_plan_has_a_line_for_all_partitions(loads: Loads, path: Path) -> Non
     ]
 
 
-def test_an_empty_partitioned_table_parks_where_it_pays(
-    loads: Loads, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_empty_partitioned_table_parks_where_it_pays(loads: Loads, path: Path) -> None:
     """Every index of a partition asks for its share of bytes; a table with rows in any partition keeps all."""
-    monkeypatch.setattr(parking, "SMALL_BYTES", 0)
+    loads.tune(least_parking_bytes=0)
     auto = LoadRules(retry_for=0.0, again=True)
     assert indexes_of(loads.run(target(path), rules=auto)).rebuilt == ()
-    monkeypatch.setattr(parking, "SMALL_PART_BYTES", 1)
+    loads.tune(least_part_bytes=1)
     loads.execute("DELETE FROM t WHERE id < 19")
     more = path.with_name("more.csv")
     more.write_text("id,a,b\n50,1,x\n")

@@ -11,7 +11,7 @@ import pytest
 from penstock.errors import DataError
 from penstock.model.load.job import LoadRules
 from support.files import write_to
-from support.loads import Loads, chop_commands, share_ledger, target, write_csv
+from support.loads import Loads, share_ledger, target, write_csv
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,11 +57,9 @@ BAD = {
 
 @pytest.mark.parametrize("chunk_bytes", [100, 4000, 10**9])
 @pytest.mark.parametrize("sessions", [1, 3])
-def test_every_kind_is_rejected_with_its_reason(
-    loads: Loads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_bytes: int, sessions: int
-) -> None:
+def test_every_kind_is_rejected_with_its_reason(loads: Loads, tmp_path: Path, chunk_bytes: int, sessions: int) -> None:
     """Types, count of columns, NOT NULL, CHECK and keys, in one file; whatever commands and sessions part it."""
-    chop_commands(monkeypatch, chunk_bytes)
+    loads.chop(chunk_bytes)
     records = [f"{100_000 + n},value {n}" for n in range(1500)]
     for number, (record, _, _) in BAD.items():
         records[number] = record
