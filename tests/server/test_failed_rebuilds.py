@@ -15,6 +15,7 @@ from penstock.api.repair import Repairer
 from penstock.errors import DataError, TargetError
 from penstock.model.load.job import LoadRules
 from penstock.server.connect.connection import ConnectionFactory
+from support.codes import has_code
 from support.files import write_to
 from support.loads import Loads, share_ledger, target
 from support.modes import Killed, mode_target
@@ -76,7 +77,7 @@ def test_no_load_goes_into_a_table_that_lacks_its_key(loads: Loads, path: Path, 
     assert "penstock repair" in str(caught.value.hint)
     assert loads.count() == 2
     loads.execute("DELETE FROM t WHERE b = 'y'")
-    with pytest.raises(TargetError, match="because a rebuild failed"):
+    with pytest.raises(TargetError):
         loads.run(job, rules=AUTO)
     loads.repair().raise_first()
     # A load that has not ended is in the way of --mode truncate.
@@ -173,7 +174,7 @@ def test_what_a_dead_load_has_left_is_put_back_or_nothing_is_loaded(
         loads.run(target(path), rules=REBUILD)
     loads.at_piece = None
     loads.execute("TRUNCATE t; INSERT INTO t VALUES (1, 'x'), (1, 'y')")
-    with pytest.raises(TargetError, match="because a rebuild failed") as caught:
+    with pytest.raises(TargetError) as caught:
         loads.run(mode_target(second, mode), rules=AUTO)
     assert KEY in str(caught.value.detail)
     assert loads.count() == 2
@@ -196,7 +197,7 @@ def test_a_foreign_key_that_rows_break_is_enforced_for_new_ones(
     if partitioned:
         loads.execute("CREATE TABLE t1 PARTITION OF t DEFAULT")
     loads.at_piece = lambda number: None if number else loads.execute("INSERT INTO t VALUES (99, 'another')")
-    with pytest.raises(DataError, match='rebuild foreign key "f"') as caught:
+    with pytest.raises(DataError, check=has_code("23503")) as caught:
         loads.run(target(path), rules=AUTO)
     assert "enforced for new rows" in str(caught.value.hint)
     query = "SELECT conname, convalidated FROM pg_constraint WHERE conrelid = %s::regclass AND contype = 'f' ORDER BY 1"
@@ -205,7 +206,7 @@ def test_a_foreign_key_that_rows_break_is_enforced_for_new_ones(
         assert connection.execute(query, [leaf]).fetchall() == [("f", False), ("g", True)]
         with pytest.raises(psycopg.errors.ForeignKeyViolation):
             connection.execute("INSERT INTO t VALUES (98)")
-    with pytest.raises(TargetError, match='lacks valid foreign key "f" because a rebuild failed') as refused:
+    with pytest.raises(TargetError, match='foreign key "f"') as refused:
         loads.run(target(path), rules=AUTO)
     assert "(a)=(99)" in str(refused.value.detail)
     loads.execute("DELETE FROM t WHERE a = 99")
@@ -280,7 +281,7 @@ def test_a_foreign_key_that_is_given_up_stays_for_new_rows(
     if partitioned:
         loads.execute("CREATE TABLE t1 PARTITION OF t DEFAULT")
     loads.at_piece = lambda number: None if number else loads.execute("INSERT INTO t VALUES (99, 'another')")
-    with pytest.raises(DataError, match='rebuild foreign key "f"'):
+    with pytest.raises(DataError, check=has_code("23503")):
         loads.run(target(path), rules=AUTO)
     with Repairer(ConnectionFactory(database)) as repairer:
         (given_up,) = repairer.forget_missing(["f"])
@@ -303,7 +304,7 @@ def test_a_foreign_key_is_of_the_table_that_refers(loads: Loads, tmp_path: Path)
             loads.execute("INSERT INTO child VALUES (99); INSERT INTO other VALUES (99)")
 
     loads.at_piece = break_them
-    with pytest.raises(DataError, match=r'rebuild foreign key "f" of table "public\.(child|other)"'):
+    with pytest.raises(DataError, match=r'foreign key "f" of table "public\.(child|other)"', check=has_code("23503")):
         loads.run(target(path), rules=REBUILD)
     with pytest.raises(TargetError, match=r'lacks valid foreign key "f" of "public\.child", valid foreign'):
         loads.run(target(path), rules=AUTO)

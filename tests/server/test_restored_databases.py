@@ -169,7 +169,7 @@ def test_table_restored_without_its_rows_stops_the_load(
     loads.run(target(path))
     there = move(loads)
     there.execute("TRUNCATE t")
-    with pytest.raises(TargetError, match="was emptied after objects were loaded") as caught:
+    with pytest.raises(TargetError) as caught:
         there.run(target(path))
     assert "--emptied" in str(caught.value.hint)
     assert there.run(target(path), rules=LoadRules(emptied="load")).rows == ROWS
