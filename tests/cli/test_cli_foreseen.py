@@ -9,7 +9,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from penstock.errors import DataError, TargetError
-from support.loads import Loads, chop_commands, target
+from support.loads import Loads, target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -75,15 +75,12 @@ def test_plan_of_a_table_to_be_created_reads_the_ledger_too(penstock: Run, loads
     assert loads.count("made") == 2
 
 
-def test_plan_names_the_load_that_would_be_resumed(
-    penstock: Run, loads: Loads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_plan_names_the_load_that_would_be_resumed(penstock: Run, loads: Loads, tmp_path: Path) -> None:
     """Some batches are in, and one has a bad record."""
-    chop_commands(monkeypatch, 500)
     path = tmp_path / "numbers.csv"
     path.write_text("a,b\n" + "".join(f"{number},x\n" for number in range(2000)) + "bad,x\n")
     with pytest.raises(DataError):
-        Loads(loads.conninfo, piece_bytes=509).run(target(path), batch_bytes=4000)
+        Loads(loads.conninfo, piece_bytes=509, chunk_bytes=500).run(target(path), batch_bytes=4000)
     ((load_id,),) = loads.execute("SELECT id::text FROM penstock.loads")
     shown = penstock("load", str(path), "--into", "t", "--to", loads.conninfo, "--plan", "--json")
     assert (shown.object["ledger"]["resumes"], _actions(shown)) == (load_id, ["resume"])

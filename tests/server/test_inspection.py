@@ -309,9 +309,9 @@ def test_standby_that_asks_for_a_password_is_told(pair: Pair) -> None:
     given = f"host=replica hostaddr=127.0.0.1 port={front.port} user=postgres dbname=postgres"
     try:
         assert inspect(f"{given} password=right").server.is_in_recovery
-        with pytest.raises(ServerError, match="could not connect"):
+        with pytest.raises(ServerError):
             ConnectionFactory(f"{given} password=right").connect()
-        with pytest.raises(ServerError, match="could not connect"):
+        with pytest.raises(ServerError):
             inspect(f"{given} password=wrong")
     finally:
         front.close()

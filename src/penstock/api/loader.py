@@ -33,6 +33,7 @@ from penstock.loading.retry import Patience, patiently
 from penstock.loading.run import run_load
 from penstock.loading.warned import WarningLog, strict_error
 from penstock.model.load.job import Housekeeping, LoadRules
+from penstock.model.load.tuning import DEFAULT_TUNING, LoadTuning
 from penstock.model.options import OptionError
 from penstock.model.source.dialect import Notice
 from penstock.server.changes.missing import refuse_missing
@@ -78,6 +79,7 @@ class Loader(Closing):
         *,
         resumes: str | None = None,
         retries: str | None = None,
+        tuning: LoadTuning = DEFAULT_TUNING,
     ) -> None:
         if housekeeping.settings not in ("none", "auto"):
             # Imported only if the load changes settings.
@@ -88,6 +90,7 @@ class Loader(Closing):
         self._connect = connect
         self._resumes = resumes
         self._retries = retries
+        self._tuning = tuning
         self._housekeeping = housekeeping
         self._ledger = Ledger(housekeeping.ledger_schema)
         self._sources = SourceReader(credentials=AwsCredentials(), spools=housekeeping.spool)
@@ -192,15 +195,15 @@ class Loader(Closing):
         """
         server, load_id = self.server, str(uuid.uuid4())
         cpus = cpu_count() if server.is_local else None
-        plan = plan_load(job, inputs, server=server, cpu_count=cpus, load_id=load_id)
+        make = partial(plan_load, job, server=server, cpu_count=cpus, load_id=load_id, tuning=self._tuning)
+        plan = make(inputs)
         if not any(target.facts and (target.facts.has_indexes or target.facts.references) for target in plan.targets):
             return plan
 
         plan, freed = plan_parking(plan, connection)
         if not any(freed.values()):
             return plan
-        inputs = free_references(inputs, freed)
-        again = plan_load(job, inputs, server=server, cpu_count=cpus, load_id=load_id)
+        again = make(free_references(inputs, freed))
         targets = zip(again.targets, plan.targets, strict=True)
         return replace(again, targets=tuple(replace(new, parking=old.parking) for new, old in targets))
 

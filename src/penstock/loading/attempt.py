@@ -207,7 +207,11 @@ class LoadAttempt:
         from penstock.loading.rejects.keeper import RejectKeeper  # noqa: PLC0415 (10 ms, for who rejects)
 
         return RejectKeeper(
-            session, store=self._open_rejects(), limit=self._reject_limit, server_major=self._tools.server_major
+            session,
+            store=self._open_rejects(),
+            limit=self._reject_limit,
+            server_major=self._tools.server_major,
+            most_sorted=self._plan.tuning.most_sorted,
         )
 
     def _session_ended(self, future: Future[None]) -> None:

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from penstock.server.changes.parts import ForeignKey
     from penstock.server.connect.connection import Connection
 
-# The load's own sessions can take this long to end before it can restore changes.
-_LOCK_PATIENCE_S = 20.0
 _LOCK_LOOK_S = 0.1
 
 _REPAIR = "run penstock repair"
@@ -241,7 +239,7 @@ class TableChanges:
 
     def _take_lock(self, lock: str, connection: Connection) -> bool:
         """Take the load's lock again; wait up to 20 s, since a lost session of this load may still have it."""
-        until_s = self._tools.clock() + _LOCK_PATIENCE_S
+        until_s = self._tools.clock() + self._plan.tuning.lock_patience_s
         while not try_lock(connection, lock):
             if self._tools.clock() >= until_s:
                 return False

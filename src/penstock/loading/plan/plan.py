@@ -21,10 +21,10 @@ from penstock.loading.plan.columns import (
 from penstock.loading.plan.modes import check_mode, choose_landing, describe_notices, refuse_shared_tables
 from penstock.loading.plan.notices import check_switches, estimate_records, server_notices, table_notices
 from penstock.loading.plan.pace import plan_sessions
-from penstock.model.load.plan import BatchPlan, Edge, LoadPlan, ObjectSample, TargetPlan, name_fields, stored_size
+from penstock.model.load.plan import Edge, LoadPlan, ObjectSample, TargetPlan, name_fields, stored_size
+from penstock.model.load.tuning import DEFAULT_TUNING, LoadTuning
 from penstock.model.server.table import Column, ColumnMap, TableFacts, TableName
 from penstock.model.source.dialect import Notice
-from penstock.units import GIB
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,9 +38,6 @@ if TYPE_CHECKING:
 
 # src/include/catalog/pg_type.dat
 _TEXT_OID = 25
-
-# A load that is killed loses at most this much of each session.
-_BATCH = BatchPlan(limit_bytes=GIB, duration_s=10.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +64,7 @@ def plan_load(
     server: ServerFacts,
     cpu_count: int | None,
     load_id: str,
+    tuning: LoadTuning = DEFAULT_TUNING,
 ) -> LoadPlan:
     """Return the plan of a load; `cpu_count` is the server's, None if unknown.
 
@@ -90,7 +88,8 @@ def plan_load(
     return LoadPlan(
         load_id=load_id,
         job=job,
-        batch=BatchPlan(limit_bytes=None, duration_s=None) if is_single else _BATCH,
+        batch=replace(tuning.batch, limit_bytes=None, duration_s=None) if is_single else tuning.batch,
+        tuning=tuning,
         is_repeatable=is_repeatable,
         targets=tuple(targets),
         sessions=plan_sessions(

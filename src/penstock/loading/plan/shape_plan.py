@@ -81,6 +81,7 @@ def decide(
         is_parked=is_parked,
         is_truncated=is_truncated(target),
         rejects=rules.on_error == "reject",
+        tuning=plan.tuning,
     )
     if rules.indexes != "auto" or not decide_parking(parts, facts).is_parking:
         return decide_parking(parts, facts)

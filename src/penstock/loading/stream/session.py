@@ -29,28 +29,13 @@ if TYPE_CHECKING:
     from penstock.loading.reading.feed import BlockFeed, OpenObject
     from penstock.loading.rejects.keeper import RejectKeeper
     from penstock.model.load.ledger import Claim
-    from penstock.model.load.plan import BatchPlan
     from penstock.model.load.reject import Reject
+    from penstock.model.load.tuning import BatchPlan
     from penstock.model.source.block import Block, CopySpec, LineEnd
     from penstock.server.copy.copy import Statement
     from penstock.server.ledger import Ledger
 
 _log = logging.getLogger(__name__)
-
-# A COPY command's two round trips should cost less than 0.5 % of its time: it lasts at least this many round trips ...
-_ROUND_TRIPS_PER_CHUNK = 400
-# ... and carries at least this much, because even a local server takes some time to start a COPY.
-_CHUNK_BYTES = 64 * 1024 * 1024
-
-# ... or only this much if its records are kept in memory because some may have to be sent again.
-_KEPT_CHUNK_BYTES = 4 * 1024 * 1024
-
-# A commit should cost less than 1 % of the time of its batch.
-_COMMITS_PER_BATCH = 100
-
-# How long a COPY command stays open without data. A source such as a pipe may be silent for hours, and meanwhile libpq
-# may have read an error of the server that polling the socket does not show.
-_PATIENCE_S = 1.0
 
 _T = TypeVar("_T")
 
@@ -167,7 +152,7 @@ class LoadSession:
         if is_full or plan.duration_s is None:
             return is_full
         lasted_s = self._clock() - self._batch_began_s
-        return lasted_s >= max(plan.duration_s, _COMMITS_PER_BATCH * self.session.commit_s)
+        return lasted_s >= max(plan.duration_s, plan.commits_per_batch * self.session.commit_s)
 
     def _take(self) -> tuple[OpenObject, Block] | None:
         """Return the next block; if none is ready for a while, end the COPY command first, to get its errors.
@@ -176,7 +161,7 @@ class LoadSession:
         """
         while self._batch:
             try:
-                return self._feed.take(session=self.number, prefer=self._spec, patience_s=_PATIENCE_S)
+                return self._feed.take(session=self.number, prefer=self._spec, patience_s=self._batch_plan.silence_s)
             except NothingReady:
                 self.totals.seconds.waiting_s += self._watch.lap()
                 self._end_chunk()
@@ -248,11 +233,12 @@ class LoadSession:
         return opened is self._current or not opened.target.allows_suppressed_rows
 
     def _is_long_enough(self, command: _Command) -> bool:
+        plan = self._batch_plan
         if self._keeper is not None:
-            return command.chunk.bytes_sent >= min(_CHUNK_BYTES, _KEPT_CHUNK_BYTES)
+            return command.chunk.bytes_sent >= min(plan.chunk_bytes, plan.kept_chunk_bytes)
         lasted_s = self._clock() - command.began_s
-        is_long = lasted_s >= _ROUND_TRIPS_PER_CHUNK * self.session.round_trip_s
-        return is_long and command.chunk.bytes_sent >= _CHUNK_BYTES
+        is_long = lasted_s >= plan.round_trips_per_chunk * self.session.round_trip_s
+        return is_long and command.chunk.bytes_sent >= plan.chunk_bytes
 
     def _begin_chunk(self, spec: CopySpec, line_end: LineEnd) -> _Command:
         self._spec = spec

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from penstock.units import MIB
+from penstock.model.load.tuning import DEFAULT_TUNING, BatchPlan, LoadTuning
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -128,20 +128,6 @@ class SessionPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BatchPlan:
-    """How records are divided among transactions and statements.
-
-    A session commits after `limit_bytes` or `duration_s`; if both are None, when the load ends. A merge that rejects
-    records merges `merge_portion_bytes` of them by each statement, because it keeps the position of each record in the
-    server's memory.
-    """
-
-    limit_bytes: int | None
-    duration_s: float | None
-    merge_portion_bytes: int = 32 * MIB
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LoadPlan:
     """The plan of the whole load: a pure function makes it, --plan prints it, and the load runs it unchanged.
 
@@ -161,6 +147,7 @@ class LoadPlan:
     is_in_job_order: bool = False
     ranks: tuple[int, ...] = ()
     defers_keys: bool = False
+    tuning: LoadTuning = DEFAULT_TUNING
 
     def load_order(self, number: int) -> int:
         """Return the turn of a target, given its number in the job; both count from 0."""
