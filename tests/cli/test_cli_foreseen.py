@@ -113,6 +113,24 @@ def test_role_that_may_make_no_ledger_is_told_by_the_plan(
     assert "cannot create the ledger: permission denied for database" in loaded.err
 
 
+def test_doctor_the_plan_and_the_load_refuse_with_the_same_words(
+    penstock: Run, loads: Loads, folder: Path, clerk: str
+) -> None:
+    """Message, detail and hint are those of one check, whoever asks."""
+    loads.execute("GRANT ALL ON t TO public")
+    where = ("--into", "t", "--to", clerk)
+    for source in ("no right on the database", "publication"):
+        if source == "publication":
+            loads.execute("CREATE PUBLICATION everything FOR ALL TABLES")
+            where = ("--into", "t", "--to", loads.conninfo)
+        shown = penstock("doctor", *where, "--json").object["findings"]
+        (found,) = (each for each in shown if each["severity"] == "refusal")
+        for more in (("--plan",), ()):
+            refused = penstock("load", str(folder), *where, *more)
+            assert refused.code == 6
+            assert all(found[part] in refused.err for part in ("text", "detail", "remedy"))
+
+
 def test_doctor_takes_the_loads_options(penstock: Run, loads: Loads, folder: Path) -> None:
     """What the load needs --set for is no refusal with it."""
     loads.execute("ALTER TABLE t ADD c text NOT NULL")

@@ -213,7 +213,7 @@ class Loader(Closing):
         if refusal is None:
             return plan
         is_pooler = self._connect.pooler is not None
-        notice = Notice(code="pooler" if is_pooler else "read-only", message=refusal.message, hint=refusal.hint)
+        notice = Notice(code="pooler" if is_pooler else "read-only", message=refusal.text, hint=refusal.remedy)
         return replace(plan, notices=(*plan.notices, notice))
 
     def foresee(self, plan: LoadPlan) -> tuple[LoadPlan, LedgerOutlook]:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from penstock.errors import SourceError, TargetError
 from penstock.loading.plan.plan import TargetInput
 from penstock.loading.plan.work import ledger_object
+from penstock.model.finding import refuse
+from penstock.model.server.checks import check_server
 from penstock.model.source.dialect import Notice
 from penstock.server.ledger.lookup import look_up
 from penstock.server.table.catalog import check_loadable, find_foreign_partitions, survey
@@ -43,6 +45,8 @@ def gather_inputs(
     loaded according to the ledger in `ledger_schema`, if `has_ledger`. Raises SourceError, TargetError, ServerError.
     """
     server, tables = survey(connection, [target.into for target in job.targets])
+    for finding in check_server(server):
+        refuse(finding)
     gathered = [
         _gather_target(
             target,
@@ -82,7 +86,6 @@ def _gather_target(
         check_loadable(
             facts,
             user=server.user,
-            is_in_recovery=server.is_in_recovery,
             foreign_partitions=find_foreign_partitions(connection, facts),
         )
     unknown, may_be_loaded = objects, False

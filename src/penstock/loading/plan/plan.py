@@ -21,8 +21,10 @@ from penstock.loading.plan.columns import (
 from penstock.loading.plan.modes import check_mode, choose_landing, describe_notices, refuse_shared_tables
 from penstock.loading.plan.notices import check_switches, estimate_records, server_notices, table_notices
 from penstock.loading.plan.pace import plan_sessions
+from penstock.model.finding import refuse
 from penstock.model.load.plan import Edge, LoadPlan, ObjectSample, TargetPlan, name_fields, stored_size
 from penstock.model.load.tuning import DEFAULT_TUNING, LoadTuning
+from penstock.model.server.checks import check_table
 from penstock.model.server.table import Column, ColumnMap, TableFacts, TableName
 from penstock.model.source.dialect import Notice
 
@@ -70,12 +72,6 @@ def plan_load(
 
     Raises UsageError, TargetError or DataError if the job cannot be done as requested.
     """
-    if server.free_connections < 1:
-        raise TargetError(
-            "no free connection for a session",
-            detail=f"{server.address} allows no more connections for role {server.user}.",
-            hint="Close connections, or raise max_connections or the role's connection limit.",
-        )
     planned = [_plan_target(gathered, job.rules, server) for gathered in inputs]
     targets = _follow_staged(_stage_together([target for target, _ in planned], is_atomic=job.rules.atomic))
     _refuse_double_creation(targets)
@@ -198,11 +194,7 @@ def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -
     job, sample, facts = gathered.job, gathered.sample, gathered.facts
     uri = sample.source.uri
     validate_options(job.dialect)
-    if facts is None and not job.create:
-        raise TargetError(
-            f'table "{job.into}" does not exist',
-            hint="Create it first, or use --create: text columns, named by the header.",
-        )
+    refuse(check_table(job.into, exists=facts is not None, creates=job.create))
     check_mode(job, facts)
     check_switches(rules, facts)
     probe = _probe(gathered, server, rejects=rules.on_error == "reject")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
+    from penstock.model.finding import Finding
     from penstock.model.server.server import ServerFacts
     from penstock.model.server.table import TableFacts, TableName
 
@@ -171,20 +172,26 @@ class Tablespace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LedgerState:
-    """Whether loads can be recorded in a schema.
+class LedgerRights:
+    """The row of inspect_ledger.sql: what the current role may do in the ledger's schema.
 
     `owner` is the schema's owner, None if the schema does not exist. `may_write` is whether the role may use all tables
-    of the ledger. `distrust` says why the ledger would be refused.
+    of the ledger.
     """
 
-    schema: str
+    role: str
     owner: str | None
-    exists: bool
     may_create: bool
     may_write: bool
-    distrust: str | None = None
-    remedy: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerState(LedgerRights):
+    """Whether loads can be recorded in a schema. `distrust` says why the ledger would be refused."""
+
+    schema: str
+    exists: bool
+    distrust: Finding | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,15 +255,14 @@ class TableCosts:
 class TableInspection:
     """A table to load into: its facts, or None if it does not exist, and what affects a load into it.
 
-    `refusal` is why COPY cannot load the table, None if it can; `remedy` says how to correct that.
+    `refusal` is why COPY cannot load the table, None if it can.
     """
 
     asked: TableName
     facts: TableFacts | None = None
     costs: TableCosts | None = None
     publications: tuple[str, ...] = ()
-    refusal: str | None = None
-    remedy: str | None = None
+    refusal: Finding | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

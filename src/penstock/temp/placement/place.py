@@ -18,7 +18,9 @@ from penstock.changes.journal import record, restore
 from penstock.changes.kinds.temp_place import TempPlace, make_change, read_placement
 from penstock.changes.store.table import SERVER_DATABASE, TableStore
 from penstock.errors import PenstockError, TargetError, UsageError
+from penstock.model.finding import refuse
 from penstock.model.load.shape import SERVER, Hold, lock_of
+from penstock.model.server.checks import check_standby
 from penstock.model.temp.placement import TABLESPACE, Placement, PlaceReport
 from penstock.server.facts.facts import read_server_facts
 from penstock.server.facts.settings import read_facts
@@ -210,8 +212,7 @@ class PlaceKeeper:
         Raises TargetError if a permanent object is in the tablespace; then nothing has been changed. Also raises
         TargetError if sessions use the tablespace; then the setting has been restored, so that they stop using it.
         """
-        if read_facts(self._control).is_in_recovery:
-            raise TargetError("cannot remove a placement on a standby", hint="Run it on the primary.")
+        refuse(check_standby(read_facts(self._control).is_in_recovery, "remove a placement"))
         with self._context.lock(SERVER):
             found = self._find()
             if found is None:
