@@ -73,6 +73,7 @@ def views_of(major: int) -> set[str]:
     newer = {16: {"pg_stat_io"}, 17: {"pg_stat_checkpointer"}}
     common = {"pg_stat_database", "pg_stat_bgwriter", "pg_stat_wal", "pg_stat_replication", "pg_stat_wal_receiver"}
     common |= {"temp_files", "pg_statio_user_indexes"}
+    common |= {f"pg_stat_progress_{what}" for what in ("copy", "create_index", "vacuum", "analyze", "cluster")}
     return common.union(*(views for since, views in newer.items() if major >= since))
 
 

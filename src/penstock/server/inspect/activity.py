@@ -32,6 +32,11 @@ _VIEWS: Final = {
     "pg_stat_io": "coalesce(v.reads, 0) + coalesce(v.writes, 0) + coalesce(v.extends, 0) + coalesce(v.fsyncs, 0) > 0",
     "pg_stat_replication": "true",
     "pg_stat_wal_receiver": "true",
+    "pg_stat_progress_copy": "true",
+    "pg_stat_progress_create_index": "true",
+    "pg_stat_progress_vacuum": "true",
+    "pg_stat_progress_analyze": "true",
+    "pg_stat_progress_cluster": "true",
 }
 
 STATEMENTS: Final = "pg_stat_statements"
@@ -75,7 +80,12 @@ _SETTINGS: Final = (
     "commit_delay",
     "max_wal_size",
     "checkpoint_timeout",
+    "checkpoint_completion_target",
     "shared_buffers",
+    "wal_buffers",
+    "wal_compression",
+    "max_parallel_maintenance_workers",
+    "autovacuum",
     "compute_query_id",
     "track_activity_query_size",
 )
