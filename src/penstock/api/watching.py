@@ -34,6 +34,9 @@ _log = logging.getLogger(__name__)
 # So many free connections must be left beside those of a load before one of them is used to sample the server.
 _SPARE_CONNECTIONS = 3
 
+# The beginning of the application names of a load's sessions.
+_APPLICATION = "penstock"
+
 # A load that is not sampled and takes less than this is over before anybody asks what limits it.
 _SHORT_S = 0.5
 
@@ -58,15 +61,24 @@ def open_sampler(
 
 
 def open_sampler_at(
-    factory: ConnectionFactory, host: str | None, *, interval_s: float, with_query_text: bool = False
+    factory: ConnectionFactory,
+    host: str | None,
+    *,
+    interval_s: float,
+    with_query_text: bool = False,
+    application: str | None = None,
 ) -> Sampler:
-    """Return a sampler as `open_sampler` does; `host` is the RDS endpoint, None if the server is not on RDS."""
+    """Return a sampler as `open_sampler` does; `host` is the RDS endpoint, None if the server is not on RDS.
+
+    If `application` is given, the workload is the sessions whose application name starts with it.
+    """
     from penstock.observe.sampler import Sampler  # noqa: PLC0415 (15 ms, short loads are not sampled)
 
     if host is None:
-        return Sampler(factory, interval_s=interval_s, with_query_text=with_query_text)
+        return Sampler(factory, interval_s=interval_s, with_query_text=with_query_text, application=application)
     return Sampler(
         factory,
+        application=application,
         interval_s=interval_s,
         with_query_text=with_query_text,
         cpu_count=_ask_cpu_count(host),
@@ -186,7 +198,8 @@ class LoadWatch:
 
     def _open_sampler(self) -> Sampler:
         host, _, _ = self._server.host.rpartition(":")
-        return open_sampler_at(self._connect, host if is_rds_endpoint(host) else None, interval_s=SHORTEST_S)
+        rds_host = host if is_rds_endpoint(host) else None
+        return open_sampler_at(self._connect, rds_host, interval_s=SHORTEST_S, application=_APPLICATION)
 
     def _see(self, header: RecordingHeader, sample: Sample) -> None:
         from penstock.diagnose.rules import Examination  # noqa: PLC0415 (short loads need it not)

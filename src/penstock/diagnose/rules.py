@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from penstock.diagnose.activity import ActivityMeter, find_moments
@@ -40,15 +40,18 @@ class Examination:
     def __init__(self, header: RecordingHeader) -> None:
         self._header = header
         self._rules: list[Rule] = [
-            *(CommitWaits(header), LockWaits(), TemporaryWork(), ClientWaits(), Processors()),
+            *(CommitWaits(header), TemporaryWork(), ClientWaits(), Processors()),
             *(DataVolume(), ForcedCheckpoints(), IndexReads(), WalWrites(), InternalLocks()),
         ]
+        # These rules also see the sessions of other applications, which may be in the workload's way.
+        self._rules_of_all: list[Rule] = [LockWaits()]
         self._activity, self._rates = ActivityMeter(), RatesMeter()
         self._tick = 0
         self._hides_sessions = False
 
     def see(self, sample: Sample) -> None:
         """Take the next sample."""
+        whole, sample = sample, _keep_workload(sample, self._header.application)
         moments = find_moments(sample, self._tick)
         self._tick += 1
         self._activity.see(sample, moments)
@@ -56,6 +59,8 @@ class Examination:
         self._hides_sessions = self._hides_sessions or any(map(is_hidden, sample.sessions))
         for rule in self._rules:
             rule.see(sample, moments)
+        for rule in self._rules_of_all:
+            rule.see(whole, moments)
 
     def conclude(self) -> Findings:
         """Return the findings from all samples."""
@@ -65,10 +70,18 @@ class Examination:
             elapsed_s=self._activity.elapsed_s or 1.0,
             rates=self._rates.result(),
         )
-        found = [diagnosis for rule in self._rules for diagnosis in rule.conclude(case)]
+        found = [diagnosis for rule in self._rules + self._rules_of_all for diagnosis in rule.conclude(case)]
         # The diagnosis that waits and processors disagree is last, because it names no limit.
         found.sort(key=lambda each: (each.code == "waits-disagree-with-cpu", -each.share))
         return Findings(diagnoses=tuple(found), activity=self._activity.result(), hides_sessions=self._hides_sessions)
+
+
+def _keep_workload(sample: Sample, application: str | None) -> Sample:
+    """Return a sample with the sessions whose application name starts with `application` only; None: all sessions."""
+    if application is None:
+        return sample
+    own = (session for session in sample.sessions if (session.application or "").startswith(application))
+    return replace(sample, sessions=tuple(own))
 
 
 def examine(recording: Recording) -> Findings:

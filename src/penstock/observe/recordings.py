@@ -26,6 +26,7 @@ from penstock.model.load.accounts import (
     SessionSeconds,
 )
 from penstock.model.recording import FORMAT, Progress, Recording, RecordingHeader, Sample, SessionSample
+from penstock.model.server.device import VolumeLimits
 from penstock.model.server.inspection import Unread
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ _LEAST = {"at_s": 0, "interval_s": 0, "cpu_count": 1}
 _MISREAD = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 
 _CLASSES = (
-    *(RecordingHeader, Sample, SessionSample, Progress, Unread),
+    *(RecordingHeader, Sample, SessionSample, Progress, Unread, VolumeLimits),
     *(LoadAccounts, SessionSeconds, ReaderSeconds, LoadSetting),
 )
 _Fields = TypeVar("_Fields")
@@ -202,6 +203,8 @@ def _read_header(path: Path, line: bytes) -> RecordingHeader:
                 hint="Update penstock.",
             )
         entry["unread"] = tuple(_known(Unread, found) for found in entry["unread"])
+        if entry.get("volume") is not None:
+            entry["volume"] = _known(VolumeLimits, entry["volume"])
         return _known(RecordingHeader, entry)
     except _MISREAD as exc:
         raise SourceError(f'"{path}" is not a recording', hint="penstock watch --record creates recordings.") from exc
@@ -257,7 +260,7 @@ def _known(kind: type[_Fields], entry: Mapping[str, Any]) -> _Fields:
 def _types_of(kind: type) -> dict[str, frozenset[type]]:
     """Return the types that each field of a class may have, without the types of a container's elements."""
     found = {}
-    for name, hint in get_type_hints(kind, localns={"Unread": Unread}).items():
+    for name, hint in get_type_hints(kind, localns={"Unread": Unread, "VolumeLimits": VolumeLimits}).items():
         kinds = {get_origin(part) or part for part in (get_args(hint) if isinstance(hint, UnionType) else [hint])}
         kinds |= {int} if float in kinds else set()
         # A JSON object is read as a dict.

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from penstock.model.recording import CounterRow, SessionSample
-    from penstock.model.server.device import Device
+    from penstock.model.server.device import Device, VolumeLimits
     from penstock.server.connect.connection import ConnectionFactory
 
 # Sessions report to the statistics views at most once a second.
@@ -41,8 +41,9 @@ class Sampler:
     """Samples one server; `header` describes the server. The constructor and methods raise ServerError.
 
     `cpu_count` is the server's number of CPUs, if the caller knows it. `read_local_storage` returns the newest metrics
-    of its local storage, and must not wait. Needs pg_read_all_stats to see what other roles' sessions do;
-    `header.unread` names what could not be read. A pooler is refused: it would use another backend for each query.
+    of its local storage, and must not wait. `volume` and `application` are kept in the header. Needs pg_read_all_stats
+    to see what other roles' sessions do; `header.unread` names what could not be read. A pooler is refused: it would
+    use another backend for each query.
     """
 
     def __init__(
@@ -53,6 +54,8 @@ class Sampler:
         with_query_text: bool = False,
         cpu_count: int | None = None,
         read_local_storage: Callable[[], CounterRow | None] = lambda: None,
+        volume: VolumeLimits | None = None,
+        application: str | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._factory = factory
@@ -60,7 +63,8 @@ class Sampler:
         self._clean = (lambda text: text) if with_query_text else Cleaner()
         self._clock = clock
         self._read_local_storage = read_local_storage
-        self._reader, self.header = self._open(interval_s, with_query_text, cpu_count)
+        self._reader, header = self._open(interval_s, with_query_text, cpu_count)
+        self.header = replace(header, volume=volume, application=application)
         self._is_local = self.header.cpu_count is not None and cpu_count is None
         self._began_s = self._last_s = clock()
         self._busy_s = busy_cpu_s()

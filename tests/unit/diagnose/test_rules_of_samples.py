@@ -291,3 +291,13 @@ def test_each_code_has_its_section(code: str) -> None:
     _, _, section = DOCUMENT.read_text(encoding="utf-8").partition(f"\n## {code}\n")
     section = section.partition("\n## ")[0]
     assert all(f"**{part}**" in section for part in ("Claim", "Evidence", "Remedy", "Proof", "Source"))
+
+
+def test_sessions_of_other_applications_do_not_count_but_are_seen_as_holders() -> None:
+    """The header names the workload's application: a prefix, because a load numbers its sessions."""
+    holder = session(pid=7, application="report", state="idle in transaction", transaction_s=100.0)
+    loader = session("Lock:relation", pid=1, application="penstock load 1", blocked_by=(7,))
+    others = [session("IPC:SyncRep", pid=20 + each, application="report") for each in range(9)]
+    found = only(ticks(30, loader, holder, *others), application="penstock load")
+    assert (found.code, found.share, found.samples) == ("lock-wait", 1.0, 30)
+    assert "backend 7 (application report" in found.claim

@@ -78,7 +78,12 @@ _SETTINGS: Final = (
     "commit_delay",
     "max_wal_size",
     "checkpoint_timeout",
+    "checkpoint_completion_target",
     "shared_buffers",
+    "wal_buffers",
+    "wal_compression",
+    "max_parallel_maintenance_workers",
+    "autovacuum",
     "compute_query_id",
     "track_activity_query_size",
 )
