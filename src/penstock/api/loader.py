@@ -23,7 +23,6 @@ from penstock.loading.context import LoadTools
 from penstock.loading.listener import Listener
 from penstock.loading.plan.gather import gather_inputs
 from penstock.loading.plan.guard import SpaceGuard
-from penstock.loading.plan.modes import needs_more_than_copy
 from penstock.loading.plan.plan import plan_load
 from penstock.loading.plan.shape_plan import free_references, plan_parking
 from penstock.loading.plan.work import all_objects
@@ -156,7 +155,7 @@ class Loader(Closing):
             plan = self._plan(job, inputs, connection)
             if not server.is_local:
                 plan = plan_by_instance(plan, server, host=connection.info.host)
-            if needs_more_than_copy(plan.targets):
+            if plan.needs_more_than_copy:
                 from penstock.loading.landing.landing import check_landings  # noqa: PLC0415 (20 ms, for merges and replacements)
 
                 check_landings(plan, connection, ledger_schema=schema)

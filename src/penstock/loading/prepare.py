@@ -16,10 +16,8 @@ from penstock.files.listing import is_remote, lasting_name
 from penstock.loading.claim.claims import client_name, open_ledger, take_over
 from penstock.loading.claim.decide import Decision, decide_objects, find_known
 from penstock.loading.claim.prepared import NothingToDo, PreparedLoad, tables_made
-from penstock.loading.failure import fills_tables
 from penstock.loading.plan.dialects import refuse_other_dialects
 from penstock.loading.plan.identity import describe_changes, describe_meaning, digest, job_to_json
-from penstock.loading.plan.modes import needs_more_than_copy
 from penstock.loading.plan.notices import unpublished_notice
 from penstock.loading.plan.plan import table_after_creation
 from penstock.loading.plan.work import ObjectWork, all_objects, ledger_object
@@ -185,7 +183,7 @@ class _Preparation:
             emptied=self._find_emptied(oids, has_rows={each.target_oid for each in known if each.rows}),
             rules=self._plan.job.rules,
             landed=frozenset(work.number for work in works if not work.target.fills_table),
-            fresh=frozenset(work.number for work in works if _is_fresh(work)),
+            fresh=frozenset(work.number for work in works if work.is_fresh),
         )
         for work, decision in zip(works, decisions, strict=True):
             if decision.action != "skip" and work.target.refusal is not None:
@@ -201,9 +199,7 @@ class _Preparation:
         """
         rules, matched = self._plan.job.rules, list(known)
         for work, item, at in zip(works, items, find_known(items, known), strict=True):
-            is_asked = not (
-                rules.again or rules.changed == "skip" or is_remote(work.source.location) or _is_fresh(work)
-            )
+            is_asked = not (rules.again or rules.changed == "skip" or is_remote(work.source.location) or work.is_fresh)
             if not is_asked or item.version is None or any(matched[each].version == item.version for each in at):
                 continue
             for each in at:
@@ -229,8 +225,7 @@ class _Preparation:
         self._check_landings()
         facts = self._find_facts(created)
         # A new load is recorded in the transaction that creates its tables. A resumed load is claimed before that.
-        makes_tables = any(not target.fills_table for target in self._plan.targets)
-        is_one = running is None and makes_tables
+        is_one = running is None and any(not target.fills_table for target in self._plan.targets)
         landings: tuple[TargetLanding, ...] = ()
         with in_transaction(self._connection, "recording the load") if is_one else nullcontext():
             claim = self._begin_or_resume(
@@ -305,7 +300,7 @@ class _Preparation:
         )
 
     def _check_landings(self) -> None:
-        if needs_more_than_copy(self._plan.targets):
+        if self._plan.needs_more_than_copy:
             from penstock.loading.landing.landing import check_landings  # noqa: PLC0415 (20 ms, for who merges or replaces)
 
             check_landings(self._plan, self._connection, ledger_schema=self._ledger.schema)
@@ -315,7 +310,7 @@ class _Preparation:
         facts = []
         for target, oid in zip(self._plan.targets, self._target_oids(created), strict=True):
             found = target.facts
-            if found is None and (not target.fills_table or target.job.traits.truncates):
+            if found is None and target.needs_more_than_copy:
                 made = next(table.name for table in created if table.oid == oid)
                 found = find_table(self._connection, made)
             facts.append(found or replace(table_after_creation(target), oid=oid))
@@ -331,7 +326,7 @@ class _Preparation:
         decisions: list[Decision],
     ) -> tuple[TargetLanding, ...]:
         """Find or create the tables that COPY fills, for the targets that have objects in this load."""
-        if not needs_more_than_copy(self._plan.targets):
+        if not self._plan.needs_more_than_copy:
             return ()
         from penstock.loading.landing.context import LandingContext  # noqa: PLC0415 (as the next)
         from penstock.loading.landing.landing import open_landings  # noqa: PLC0415 (20 ms, for who merges or replaces)
@@ -340,27 +335,17 @@ class _Preparation:
         for work, decision in zip(works, decisions, strict=True):
             if decision.action != "skip":
                 objects.setdefault(work.target_index, []).append(decision.number)
-        context = LandingContext(
-            plan=self._plan,
-            tools=self._tools,
-            connection=self._connection,
-            claim=claim,
-            identity=identity,
-            loaded=frozenset(each.oid for each in facts),
-        )
-        return open_landings(context, facts, objects)
+        context = LandingContext(plan=self._plan, tools=self._tools, connection=self._connection, claim=claim)
+        return open_landings(context, facts, objects, identity=identity)
 
     def _prepare_object(
         self, work: ObjectWork, decision: Decision, coverage: Coverage, landing: TargetLanding | None
     ) -> ObjectWork:
-        table = None if landing is None else landing.table
-        has_positions = table is not None and work.target.is_staged
         return replace(
             work,
             number=decision.number,
             coverage=coverage,
-            landing=table,
-            has_positions=has_positions,
+            landing=None if landing is None else landing.table,
             working_names=() if landing is None else landing.working_names,
         )
 
@@ -467,7 +452,7 @@ class _Preparation:
         return frozenset(
             decision.number
             for work, decision in zip(works, decisions, strict=True)
-            if decision.action == "new" and not _is_fresh(work)
+            if decision.action == "new" and not work.is_fresh
         )
 
     def _job_text(self) -> str | None:
@@ -544,7 +529,7 @@ class _Preparation:
         return work
 
     def _describe_part(self, claim: Claim, rows: int) -> str:
-        if fills_tables(self._plan):
+        if self._plan.fills_tables:
             return f"Load {claim.load_id} has committed {rows:,} of its rows."
         return f"Load {claim.load_id} has staged {rows:,} of its records."
 
@@ -582,8 +567,3 @@ def _refuse_unknown(works: list[ObjectWork], items: list[LedgerObject], known: S
     for work, item in zip(works, items, strict=True):
         if work.target.refusal is not None and (item.uri, item.target_oid) not in complete:
             raise work.target.refusal
-
-
-def _is_fresh(work: ObjectWork) -> bool:
-    """Whether an object is loaded whatever was loaded before: a pipe has no version by which it could be recognized."""
-    return work.target.job.traits.is_fresh or work.source.is_pipe

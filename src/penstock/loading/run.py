@@ -160,12 +160,12 @@ class _LoadRun:
             self._walk_back("stored", connection)
         if not load.prepared.landings:
             return finish(ledger, connection, claim)
+        from penstock.loading.landing.context import LandingContext  # noqa: PLC0415 (as the next)
         from penstock.loading.landing.landing import finish_load  # noqa: PLC0415 (24 ms, for who merges or replaces)
 
+        context = LandingContext(plan=self._plan, tools=self._tools, connection=connection, claim=claim)
         with self._timing("store"):
-            finished = finish_load(
-                self._plan, load.prepared, self._tools, connection, note_statement=load.tally.note_statement
-            )
+            finished = finish_load(context, load.prepared, note_statement=load.tally.note_statement)
         load.is_ended = finished is not None
         if load.is_staged and load.is_ended:
             self._walk_back("stored", connection)

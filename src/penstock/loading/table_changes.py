@@ -17,7 +17,7 @@ from penstock.changes.kinds.indexes import IndexesAndKeys
 from penstock.changes.store.table import TableStore
 from penstock.errors import PenstockError, ServerError, TargetError
 from penstock.loading.claim.prepared import tables_made
-from penstock.loading.plan.shape_plan import decide, is_truncated
+from penstock.loading.plan.shape_plan import decide
 from penstock.server.changes.drop import make_changes
 from penstock.server.changes.holds import read_holds
 from penstock.server.changes.kind import TableRequest
@@ -147,7 +147,7 @@ class TableChanges:
         changes = make_changes(parts, request, indexes=decision.indexes, foreign_keys=decision.foreign_keys)
 
         def check() -> None:
-            is_any_fine = request.rules.indexes == "rebuild" or is_truncated(target) or is_begun
+            is_any_fine = request.rules.indexes == "rebuild" or target.is_truncated_first or is_begun
             if not is_any_fine and not is_empty(connection, oid):
                 raise TargetError(
                     f'table "{target.table}" got rows since the load was planned', hint="Run the load again."

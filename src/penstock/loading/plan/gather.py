@@ -89,7 +89,7 @@ def _gather_target(
             foreign_partitions=find_foreign_partitions(connection, facts),
         )
     unknown, may_be_loaded = objects, False
-    if facts is not None and ledger_schema is not None and not target.traits.is_fresh and has_ledger():
+    if facts is not None and ledger_schema is not None and not target.landing.is_fresh and has_ledger():
         # If there is only one object, it is the sample. Whether it is loaded is looked up when the load begins.
         if len(objects) > 1:
             unknown = _find_unknown(objects, facts, connection, ledger_schema)

@@ -166,7 +166,7 @@ def _stage_together(targets: list[TargetPlan], *, is_atomic: bool) -> list[Targe
     """Stage all targets of an atomic load if one of them is staged, so that all rows appear in the last transaction."""
     if not is_atomic or all(target.fills_table for target in targets):
         return targets
-    return [_stage(target) if target.fills_table else target for target in targets]
+    return [target.staged() for target in targets]
 
 
 def _follow_staged(targets: list[TargetPlan]) -> list[TargetPlan]:
@@ -176,7 +176,7 @@ def _follow_staged(targets: list[TargetPlan]) -> list[TargetPlan]:
     if not any(target.follows and target.fills_table for target in following):
         return following
     # Other tables may refer to those just staged.
-    return _follow_staged([_stage(each) if each.follows and each.fills_table else each for each in following])
+    return _follow_staged([each.staged() if each.follows else each for each in following])
 
 
 def _find_followed(target: TargetPlan, staged: Mapping[int, TableName]) -> tuple[TableName, ...]:
@@ -184,10 +184,6 @@ def _find_followed(target: TargetPlan, staged: Mapping[int, TableName]) -> tuple
     if facts is None:
         return ()
     return tuple(name for oid, name in staged.items() if oid in facts.references and oid != facts.oid)
-
-
-def _stage(target: TargetPlan) -> TargetPlan:
-    return replace(target, landing="staging", allows_suppressed_rows=False)
 
 
 def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -> tuple[TargetPlan, tuple[Notice, ...]]:
@@ -218,7 +214,7 @@ def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -
         objects=gathered.objects,
         sample_compression=sample.compression,
         sample_bom=sample.bom,
-        allows_suppressed_rows=landing == "table" and bool(table.suppressing_triggers),
+        allows_suppressed_rows=landing.where == "table" and bool(table.suppressing_triggers),
         landing=landing,
         text_columns=staged,
         refusal=refusal,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from penstock.model.load.tuning import DEFAULT_TUNING, BatchPlan, LoadTuning
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from penstock.errors import PenstockError
     from penstock.model.load.job import LoadJob, TargetJob
+    from penstock.model.load.mode import Landing
     from penstock.model.load.shape import ParkingPlan
     from penstock.model.server.table import ColumnMap, TableFacts, TableName
     from penstock.model.source.dialect import Dialect, Notice
@@ -23,10 +24,6 @@ if TYPE_CHECKING:
 # row names into it.
 Edge = Literal["empty", "row names"]
 ROW_NAME = "row"
-
-# Where COPY writes a target's records: into its table, into a staging table from which one statement fills the table,
-# or into a new table that replaces it.
-Landing = Literal["table", "staging", "replacement"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +69,7 @@ class TargetPlan:
     objects: tuple[SourceObject, ...]
     sample_compression: Compression
     allows_suppressed_rows: bool
-    landing: Landing = "table"
+    landing: Landing
     text_columns: tuple[str, ...] | None = None
     parking: ParkingPlan | None = None
     estimated_records: int | None = None
@@ -84,17 +81,33 @@ class TargetPlan:
     @property
     def fills_table(self) -> bool:
         """Whether COPY fills the table itself, so that rows are committed to it before the load ends."""
-        return self.landing == "table"
+        return self.landing.where == "table"
+
+    @property
+    def is_truncated_first(self) -> bool:
+        """Whether the table is truncated before its first row; with a staging table, it is truncated at the end."""
+        return self.fills_table and self.landing.truncates
+
+    @property
+    def needs_more_than_copy(self) -> bool:
+        """Whether more than COPY is needed to fill the table."""
+        return self.landing.truncates or not self.fills_table
 
     @property
     def is_staged(self) -> bool:
         """Whether a statement fills the table from a staging table when the load ends."""
-        return self.landing == "staging"
+        return self.landing.where == "staging"
 
     @property
     def is_replaced(self) -> bool:
         """Whether a new table replaces the old one when the load ends."""
-        return self.landing == "replacement"
+        return self.landing.where == "replacement"
+
+    def staged(self) -> TargetPlan:
+        """Return the plan with the records staged, if COPY filled the table."""
+        if not self.fills_table:
+            return self
+        return replace(self, landing=self.landing.staged(), allows_suppressed_rows=False)
 
 
 def name_fields(header: Sequence[str] | None, edge: Edge | None) -> tuple[str, ...] | None:
@@ -152,6 +165,16 @@ class LoadPlan:
     def load_order(self, number: int) -> int:
         """Return the turn of a target, given its number in the job; both count from 0."""
         return self.ranks[number] if self.ranks else number
+
+    @property
+    def fills_tables(self) -> bool:
+        """Whether the load stores rows in a target table before the load's end."""
+        return any(target.fills_table for target in self.targets)
+
+    @property
+    def needs_more_than_copy(self) -> bool:
+        """Whether more than COPY is needed to fill some table."""
+        return any(target.needs_more_than_copy for target in self.targets)
 
     @property
     def changes_shape(self) -> bool:
