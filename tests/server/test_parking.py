@@ -275,7 +275,7 @@ def test_the_plan_shows_what_is_parked_and_why(loads: Loads, path: Path) -> None
     assert "indexes  dropped and rebuilt after the load: --indexes rebuild" in shown
     assert "  drop  index        i" in shown
     assert "  keep  primary key  t_pkey  keys stay in place with --on-error reject: each row is" in shown
-    told = json.loads(run_command(*options, "--json").stdout)["targets"][0]["indexes"]
+    told = json.loads(run_command(*options, "--json").stdout)["steps"]["changes"]["tables"][0]["indexes"]
     assert "too little" in told["reason"]
     assert [part["name"] for part in told["kept"]] == ["i", "t_pkey"]
 

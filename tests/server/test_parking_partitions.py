@@ -274,7 +274,7 @@ def test_the_plan_has_a_line_for_all_partitions(loads: Loads, path: Path) -> Non
     assert "  drop  index        own0 and 4 more on partitions" in shown
     assert "t1_pkey" not in shown
     done = subprocess.run([*argv, "--json"], capture_output=True, text=True, check=True).stdout
-    told = json.loads(done)["targets"][0]["indexes"]
+    told = json.loads(done)["steps"]["changes"]["tables"][0]["indexes"]
     assert {"name": "t_pkey", "attached": 9} in [
         {key: part[key] for key in ("name", "attached")} for part in told["kept"]
     ]

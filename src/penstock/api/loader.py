@@ -30,6 +30,7 @@ from penstock.loading.prepare import foresee_load
 from penstock.loading.rejects.check import check_load
 from penstock.loading.retry import Patience, patiently
 from penstock.loading.run import run_load
+from penstock.loading.steps.order import plan_steps
 from penstock.loading.warned import WarningLog, strict_error
 from penstock.model.load.job import Housekeeping, LoadRules
 from penstock.model.options import OptionError
@@ -46,14 +47,12 @@ if TYPE_CHECKING:
 
     from penstock.changes.settings_backend import SettingsBackend
     from penstock.loading.plan.plan import TargetInput
-    from penstock.loading.server_settings import LoadLease
     from penstock.model.load.job import LoadJob
     from penstock.model.load.ledger import LedgerOutlook, LeftRejects
     from penstock.model.load.outcome import CheckOutcome, LoadOutcome, LoadProgress, Problem
     from penstock.model.load.plan import LoadPlan, ObjectSample
     from penstock.model.load.space import DiskForecast
     from penstock.model.server.server import ServerFacts
-    from penstock.model.server.settings import LoadSettings
     from penstock.server.connect.connection import Connection, ConnectionFactory
 
 _Result = TypeVar("_Result")
@@ -122,6 +121,15 @@ class Loader(Closing):
     def _patiently(self, act: Callable[[], _Result]) -> _Result:
         patience = Patience(self._retry_for_s, time.perf_counter)
         return patiently(act, patience, sleep=time.sleep, notice=self._on_notice)
+
+    def _in_session(self, act: Callable[[Connection], _Result]) -> _Result:
+        """Return the result of `act` with a session; retry it after transient errors. Raises PenstockError."""
+
+        def run() -> _Result:
+            with self._connect.borrow() as connection:
+                return act(connection)
+
+        return self._patiently(run)
 
     def _look(self, job: LoadJob) -> LoadPlan:
         with self._hearing() as heard:
@@ -211,35 +219,16 @@ class Loader(Closing):
         return replace(plan, notices=(*plan.notices, notice))
 
     def foresee(self, plan: LoadPlan) -> tuple[LoadPlan, LedgerOutlook]:
-        """Return the plan with the other warnings that `run` would give, and what `run` would do with each object.
+        """Return the plan with what its steps will do and their warnings, and what `run` would do with each object.
 
         Changes nothing. Reads the ledger, and the beginning of each new object. Raises the errors that `run` would
         raise before the first row.
         """
-
-        def look() -> LedgerOutlook:
-            with self._connect.borrow() as connection:
-                tools = self._tools(None, None, rules=plan.job.rules)
-                return foresee_load(plan, replace(tools, warnings=heard), connection)
-
         with self._hearing() as heard:
-            outlook = self._patiently(look)
-        return replace(plan, notices=(*plan.notices, *heard.notices)), outlook
-
-    def forecast(self, plan: LoadPlan) -> list[DiskForecast]:
-        """Return how many bytes a planned load is expected to add to this machine's disks.
-
-        The list is empty if the server is on another machine. Raises ServerError.
-        """
-        guard = self._guard()
-        if guard is None or not plan.targets:
-            return []
-
-        def look() -> list[DiskForecast]:
-            with self._connect.borrow() as connection:
-                return guard.forecast(plan, all_objects(plan.targets), connection)
-
-        return self._patiently(look)
+            tools = self._leasing(plan, replace(self._tools(None, None, rules=plan.job.rules), warnings=heard))
+            outlook = self._in_session(partial(foresee_load, plan, tools))
+            foreseen = self._in_session(partial(plan_steps, plan, tools)) if plan.targets else plan
+        return replace(foreseen, notices=(*plan.notices, *heard.notices)), outlook
 
     def forecast_volume(self, plan: LoadPlan, *, device: str, free_bytes: int) -> DiskForecast:
         """Return how many bytes a planned load is expected to add to a server that has all its files on one volume.
@@ -249,11 +238,7 @@ class Loader(Closing):
         guard = SpaceGuard(samples=self._samples)
         works = all_objects(plan.targets)
 
-        def look() -> DiskForecast:
-            with self._connect.borrow() as connection:
-                return guard.forecast_volume(plan, works, connection, device=device, free_bytes=free_bytes)
-
-        return self._patiently(look)
+        return self._in_session(partial(guard.forecast_volume, plan, works, device=device, free_bytes=free_bytes))
 
     def run(
         self,
@@ -293,10 +278,8 @@ class Loader(Closing):
         listener = None if on_progress is None else Listener(on_progress)
         with self._hearing(on_warning or log_warning, is_strict=is_strict) as heard:
             tools = replace(self._tools(listener, on_notice, rules=plan.job.rules), warnings=heard)
-            if self._housekeeping.settings != "none":
-                tools = replace(tools, lease=self._lease(plan, tools))
             with nullcontext() if listener is None else listener.raising():
-                outcome = run_load(plan, tools)
+                outcome = run_load(plan, self._leasing(plan, tools))
         outcome = replace(outcome, server=self.server.name, database=self.server.database)
         left = self._find_left_rejects(plan, outcome) if outcome.objects_skipped else ()
         return replace(outcome, rejects_left=left, warnings=(*plan.notices, *heard.notices))
@@ -305,28 +288,18 @@ class Loader(Closing):
         schema, load_id = self._ledger.schema, outcome.load_id
         oids = [target.facts.oid for target in plan.targets if target.facts is not None]
         uris = [recorded_name(work.source) for work in all_objects(plan.targets)]
+        find = partial(find_left_rejects, schema=schema, oids=oids, uris=uris, but_load=load_id)
+        return tuple(self._in_session(find))
 
-        def look() -> tuple[LeftRejects, ...]:
-            with self._connect.borrow() as connection:
-                return tuple(find_left_rejects(connection, schema, oids=oids, uris=uris, but_load=load_id))
-
-        return self._patiently(look)
-
-    def plan_settings(self, plan: LoadPlan) -> LoadSettings | None:
-        """Return which of the server's settings a planned load would change, None if --settings does not ask for it.
-
-        Raises PenstockError.
-        """
-        return (
-            None
-            if self._housekeeping.settings == "none" or not plan.targets
-            else self._patiently(self._lease(plan, self._tools(None, None)).look)
-        )
-
-    def _lease(self, plan: LoadPlan, tools: LoadTools) -> LoadLease:
+    def _leasing(self, plan: LoadPlan, tools: LoadTools) -> LoadTools:
+        """Return the tools with the lease that --settings asks for."""
+        choice = self._housekeeping.settings
+        if choice == "none":
+            return tools
         from penstock.loading.server_settings import LoadLease  # noqa: PLC0415 (39 ms, only if settings change)
 
-        return LoadLease(plan, self._samples, tools, choice=self._housekeeping.settings, is_local=self.server.is_local)
+        lease = LoadLease(plan, self._samples, tools, choice=choice, is_local=self.server.is_local)
+        return replace(tools, lease=lease)
 
     def _open_settings(self) -> SettingsBackend:
         from penstock.api.settings import open_backend  # noqa: PLC0415 (50 ms, only if settings change)
@@ -340,11 +313,7 @@ class Loader(Closing):
             return []
         from penstock.loading.rejects.reject_file import write_reject_files  # noqa: PLC0415 (23 ms, few loads need it)
 
-        def write() -> list[Path]:
-            with self._connect.borrow() as connection:
-                return write_reject_files(load_id, path, self._tools(None, None), connection)
-
-        return self._patiently(write)
+        return self._in_session(partial(write_reject_files, load_id, path, self._tools(None, None)))
 
     def check(
         self,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from penstock.units import MIB
 
@@ -12,11 +12,14 @@ if TYPE_CHECKING:
 
     from penstock.errors import PenstockError
     from penstock.model.load.job import LoadJob, TargetJob
+    from penstock.model.load.part import PlanPart
     from penstock.model.load.shape import ParkingPlan
     from penstock.model.server.table import ColumnMap, TableFacts, TableName
     from penstock.model.source.dialect import Dialect, Notice
     from penstock.model.source.source import Compression, SourceObject
 
+
+_Part = TypeVar("_Part")
 
 # How a header and its records differ by one field. "empty": either the records end with an empty field or the header
 # with an empty name; this field is dropped. "row names": the header has no name for the first field, because R wrote
@@ -148,7 +151,8 @@ class LoadPlan:
     `is_in_job_order`: objects are read in the order of `ranks` instead of the largest first. `ranks` has each target's
     turn: referenced tables first, otherwise the order of the job. `is_repeatable`: every source can be read again, so
     that transient faults can be retried and an interrupted load resumed. `defers_keys`: foreign keys refer to each
-    other in a circle, and all rows are committed to their tables in one transaction.
+    other in a circle, and all rows are committed to their tables in one transaction. `steps` has what the steps before
+    and after the rows will do, by the name of the step; it is empty until the load is foreseen.
     """
 
     load_id: str
@@ -161,6 +165,15 @@ class LoadPlan:
     is_in_job_order: bool = False
     ranks: tuple[int, ...] = ()
     defers_keys: bool = False
+    steps: dict[str, PlanPart] = field(default_factory=dict)
+
+    def with_part(self, step: str, part: PlanPart) -> LoadPlan:
+        """Return the plan with what one step will do added."""
+        return replace(self, steps=self.steps | {step: part})
+
+    def find_part(self, kind: type[_Part]) -> _Part | None:
+        """Return the part of this class, None if no step has planned one."""
+        return next((part for part in self.steps.values() if isinstance(part, kind)), None)
 
     def load_order(self, number: int) -> int:
         """Return the turn of a target, given its number in the job; both count from 0."""

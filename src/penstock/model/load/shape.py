@@ -196,3 +196,8 @@ class RepairStep:
     action: RepairAction
     reason: str
     attached: int = 0
+
+
+def name_with_attached(part: Part | RepairStep) -> str:
+    """Return the name of an index or key, with the number of attached ones on partitions."""
+    return f"{part.name}, with {part.attached} on partitions" if part.attached else part.name
