@@ -13,7 +13,7 @@ import pytest
 from penstock.api.ledger_view import LedgerView
 from penstock.api.repair import Repairer
 from penstock.errors import DataError, TargetError
-from penstock.loading.plan import parking
+from penstock.loading.plan import indexes
 from penstock.model.load.job import LoadRules
 from penstock.server.connect.connection import ConnectionFactory
 from support.files import write_to
@@ -190,8 +190,8 @@ def test_a_foreign_key_that_rows_break_is_enforced_for_new_ones(
     pg: PgServer, database: str, path: Path, monkeypatch: pytest.MonkeyPatch, partitioned: str
 ) -> None:
     """By default, where another session's row refers to nothing; the others are valid, and the error names it."""
-    monkeypatch.setattr(parking, "SMALL_BYTES", 0)
-    monkeypatch.setattr(parking, "SMALL_PART_BYTES", 0)
+    monkeypatch.setattr(indexes, "SMALL_BYTES", 0)
+    monkeypatch.setattr(indexes, "SMALL_PART_BYTES", 0)
     loads = Loads(database, piece_bytes=20)
     loads.execute("CREATE TABLE p (a int PRIMARY KEY); INSERT INTO p SELECT generate_series(0, 20)")
     columns = "a int CONSTRAINT f REFERENCES p, b text, c int DEFAULT 1 CONSTRAINT g REFERENCES p"
@@ -259,7 +259,7 @@ def test_a_key_that_is_not_wanted_any_more_is_given_up(loads: Loads, path: Path,
     assert "Nothing is missing" in run_command(loads, "repair", "--forget-missing", "t_pkey").stderr
 
 
-def test_a_key_that_is_given_up_keeps_what_else_was_parked(loads: Loads, path: Path, second: Path) -> None:
+def test_a_key_that_is_given_up_keeps_what_else_was_dropped(loads: Loads, path: Path, second: Path) -> None:
     """What waited behind it is rebuilt by the next load."""
     loads.execute("ALTER TABLE t ADD CONSTRAINT x UNIQUE (b), ADD CONSTRAINT y CHECK (a < 100)")
     path.write_text("a,b\n1,x\n2,x\n")
@@ -277,8 +277,8 @@ def test_a_foreign_key_that_is_given_up_stays_for_new_rows(
     pg: PgServer, database: str, path: Path, monkeypatch: pytest.MonkeyPatch, partitioned: str
 ) -> None:
     """With those of its partitions; the statement that is printed makes it valid."""
-    monkeypatch.setattr(parking, "SMALL_BYTES", 0)
-    monkeypatch.setattr(parking, "SMALL_PART_BYTES", 0)
+    monkeypatch.setattr(indexes, "SMALL_BYTES", 0)
+    monkeypatch.setattr(indexes, "SMALL_PART_BYTES", 0)
     loads = Loads(database, piece_bytes=20)
     loads.execute("CREATE TABLE p (a int PRIMARY KEY); INSERT INTO p SELECT generate_series(0, 20)")
     loads.execute(f"CREATE TABLE t (a int CONSTRAINT f REFERENCES p, b text){partitioned}")
@@ -320,7 +320,7 @@ def test_a_foreign_key_is_of_the_table_that_refers(loads: Loads, tmp_path: Path)
         assert {step.table for step in repairer.plan()} == {"public.other"}
 
 
-def test_what_another_role_has_parked_is_not_given_up(loads: Loads, path: Path) -> None:
+def test_what_another_role_has_dropped_is_not_given_up(loads: Loads, path: Path) -> None:
     """It is put back, and given up, by who may become that role."""
     break_the_key(loads, path)
     loads.execute("CREATE ROLE keys_giver LOGIN; GRANT INSERT ON t TO keys_giver")
@@ -334,7 +334,7 @@ def test_what_another_role_has_parked_is_not_given_up(loads: Loads, path: Path) 
         loads.execute("DROP OWNED BY keys_giver CASCADE; DROP ROLE keys_giver")
 
 
-def test_why_is_written_down_by_the_role_that_parked_alone(loads: Loads, path: Path, second: Path) -> None:
+def test_why_is_written_down_by_the_role_that_dropped_alone(loads: Loads, path: Path, second: Path) -> None:
     """A repair by another role says that it may not, and leaves what it was told before."""
     break_the_key(loads, path)
     loads.execute("CREATE ROLE keys_other LOGIN; GRANT INSERT ON t TO keys_other")

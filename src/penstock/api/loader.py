@@ -22,9 +22,9 @@ from penstock.loading.context import LoadTools
 from penstock.loading.listener import Listener
 from penstock.loading.plan.gather import gather_inputs
 from penstock.loading.plan.guard import SpaceGuard
+from penstock.loading.plan.index_plan import free_references, plan_indexes
 from penstock.loading.plan.modes import needs_more_than_copy
 from penstock.loading.plan.plan import plan_load
-from penstock.loading.plan.shape_plan import free_references, plan_parking
 from penstock.loading.plan.work import all_objects
 from penstock.loading.prepare import foresee_load
 from penstock.loading.rejects.check import check_load
@@ -191,23 +191,20 @@ class Loader(Closing):
             self._connect.on_warning = before
 
     def _plan(self, job: LoadJob, inputs: Sequence[TargetInput], connection: Connection) -> LoadPlan:
-        """Return the plan, including which indexes and keys are parked.
+        """Return the plan, including which indexes and keys are dropped.
 
-        If foreign keys are parked, the load is planned again without them, because it can then use several sessions.
+        If foreign keys are dropped, the load is planned again without them, because it can then use several sessions.
         """
         server, load_id = self.server, str(uuid.uuid4())
         cpus = cpu_count() if server.is_local else None
         plan = plan_load(job, inputs, server=server, cpu_count=cpus, load_id=load_id)
-        if not any(target.facts and (target.facts.has_indexes or target.facts.references) for target in plan.targets):
-            return plan
-
-        plan, freed = plan_parking(plan, connection)
+        plan, freed = plan_indexes(plan, connection)
         if not any(freed.values()):
             return plan
         inputs = free_references(inputs, freed)
         again = plan_load(job, inputs, server=server, cpu_count=cpus, load_id=load_id)
         targets = zip(again.targets, plan.targets, strict=True)
-        return replace(again, targets=tuple(replace(new, parking=old.parking) for new, old in targets))
+        return replace(again, targets=tuple(replace(new, indexes=old.indexes) for new, old in targets))
 
     def _note_refusal(self, plan: LoadPlan) -> LoadPlan:
         """If this connection cannot load, return the plan with a notice: planning also works through a pooler."""

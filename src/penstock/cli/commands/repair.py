@@ -76,7 +76,7 @@ def repair(
             return
         done = repairer.run()
     for text in dict.fromkeys(done.held):
-        show_warning(Notice(code="parked-left", message=text))
+        show_warning(Notice(code="not-restored", message=text))
     for text in () if done.temp_place is None else done.temp_place.left:
         show_warning(Notice(code="settings", message=f"not restored: {text}"))
     if as_json:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from penstock.model.load.job import LoadRules
     from penstock.model.load.plan import LoadPlan, TargetPlan
-    from penstock.model.load.shape import ParkingPlan, Part
+    from penstock.model.load.shape import IndexPlan, Part
 
 # If more partitions than this have an equal index of their own, the indexes share one row.
 _FEW = 3
@@ -22,12 +22,12 @@ _FEW = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableChanges:
-    """What is done with the triggers, autovacuum, indexes and keys of a table; `indexes` is None if it has none."""
+    """What is done with the triggers, autovacuum, indexes and keys of a table."""
 
     table: str
     triggers: tuple[str, ...]
     autovacuum: str | None
-    indexes: ParkingPlan | None
+    indexes: IndexPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,9 +43,10 @@ class ChangesPlan(PlanPart):
             of = f" of {each.table}" if len(self.tables) > 1 else ""
             lines += [f"triggers{of}  {text}" for text in each.triggers]
             lines += [] if each.autovacuum is None else [f"autovacuum{of}  {each.autovacuum}"]
-            if (plan := each.indexes) is not None:
-                what = "dropped and rebuilt after the load" if plan.parked else "kept"
-                rows = _rows("drop", plan.parked) + _rows("keep", plan.kept)
+            plan = each.indexes
+            if plan.reason:
+                what = "dropped and rebuilt after the load" if plan.dropped else "kept"
+                rows = _rows("drop", plan.dropped) + _rows("keep", plan.kept)
                 lines += [f"indexes{of}  {what}: {plan.reason}", Rows(rows, align="<<<<")]
                 lines += [] if plan.gain is None else [plan.gain]
         return lines
@@ -63,7 +64,7 @@ def _describe_table(target: TargetPlan, rules: LoadRules) -> TableChanges:
         table=str(target.table),
         triggers=_describe_triggers(target, rules) if is_altered else (),
         autovacuum=paused if is_altered and rules.autovacuum == "pause" else None,
-        indexes=target.parking,
+        indexes=target.indexes,
     )
 
 

@@ -88,7 +88,7 @@ class Changes(Step):
         if self._changes is not None and self._changes.is_holding:
             load.at_end(lambda connection: self.after(load, connection))
             outcome = replace(outcome, seconds=self._tools.clock() - load.tally.began_s)
-        gains = [target.parking.gain for target in self._plan.targets if target.parking and target.parking.gain]
+        gains = [target.indexes.gain for target in self._plan.targets if target.indexes.gain]
         if not self._rebuilt and not gains:
             return outcome
         part = RebuiltIndexes(rebuilt=self._rebuilt, seconds=self._rebuild_s, gains=tuple(dict.fromkeys(gains)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeVar
 
+from penstock.model.load.shape import IndexPlan
 from penstock.units import MIB
 
 if TYPE_CHECKING:
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from penstock.errors import PenstockError
     from penstock.model.load.job import LoadJob, TargetJob
     from penstock.model.load.part import PlanPart
-    from penstock.model.load.shape import ParkingPlan
     from penstock.model.server.table import ColumnMap, TableFacts, TableName
     from penstock.model.source.dialect import Dialect, Notice
     from penstock.model.source.source import Compression, SourceObject
@@ -58,8 +58,8 @@ class TargetPlan:
     names in the first object's header, None without a header. `column_map` is that of the first object; other objects
     may have their columns in another order. `edge` says how header and records differ by one field.
     `sample_compression` and `sample_bom` are those of the first object. `text_columns` are the columns of a staging
-    table for a transform, None without a transform. `parking` is what is dropped while the table is loaded, None if
-    nothing can be. `estimated_records` is set only if each record fires triggers; None if unknown. `follows` are the
+    table for a transform, None without a transform. `indexes` says which indexes and keys are dropped while the
+    table is loaded. `estimated_records` is set only if each record fires triggers; None if unknown. `follows` are the
     staged tables of this load to which the table's foreign keys refer: the table gets its rows after they get theirs.
     `refusal` is why the table does not accept the columns of files that are loaded already: it is raised if one of
     these files must be read again.
@@ -77,7 +77,7 @@ class TargetPlan:
     allows_suppressed_rows: bool
     landing: Landing = "table"
     text_columns: tuple[str, ...] | None = None
-    parking: ParkingPlan | None = None
+    indexes: IndexPlan = field(default_factory=IndexPlan)
     estimated_records: int | None = None
     sample_bom: str | None = None
     follows: tuple[TableName, ...] = ()
@@ -181,10 +181,10 @@ class LoadPlan:
 
     @property
     def changes_shape(self) -> bool:
-        """Whether the load parks indexes or keys, disables triggers or pauses autovacuum."""
+        """Whether the load drops indexes or keys, disables triggers or pauses autovacuum."""
         rules = self.job.rules
         is_switching = rules.triggers != "keep" or rules.autovacuum == "pause"
-        return is_switching or any(target.parking and target.parking.parked for target in self.targets)
+        return is_switching or any(target.indexes.dropped for target in self.targets)
 
     @property
     def size_bytes(self) -> int | None:
