@@ -14,6 +14,7 @@ import psycopg
 from benchmarks.record import save
 from benchmarks.server import Target, bench_server
 from penstock.api import Loader
+from penstock.loading.plan.space import DiskSpace
 from penstock.model.load.job import LoadJob, LoadRules, TargetJob
 from penstock.model.server.names import parse_table_name
 from penstock.server.connect.connection import ConnectionFactory
@@ -126,7 +127,9 @@ def _load(conninfo: str, path: Path, kind: Kind) -> tuple[int, int]:
     rules = LoadRules(again=True, indexes="rebuild" if kind.index else "keep")
     with Loader(ConnectionFactory(conninfo)) as loader:
         plan = loader.plan(LoadJob(targets=(replace(job, dialect=replace(job.dialect, header=False)),), rules=rules))
-        needs = [need for disk in loader.forecast(plan) for need in disk.needs if need.what != "WAL"]
+        space = loader.foresee(plan)[0].find_part(DiskSpace)
+        assert space is not None
+        needs = [need for disk in space.disks for need in disk.needs if need.what != "WAL"]
         with psycopg.connect(conninfo) as connection:
             row = connection.execute("SELECT current_setting('data_directory')").fetchone()
         assert row is not None

@@ -1,4 +1,4 @@
-"""A table with a primary key, four indexes and a foreign key: psql's COPY into it, and a load that parks them."""
+"""A table with a primary key, four indexes and a foreign key: psql's COPY into it, and a load that drops them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.lab.installations import default_installation
 if TYPE_CHECKING:
     from benchmarks.options import Options
 
-_PSQL, _KEEP, _PARK = "psql COPY", "penstock --indexes keep", "penstock --indexes rebuild"
+_PSQL, _KEEP, _REBUILD = "psql COPY", "penstock --indexes keep", "penstock --indexes rebuild"
 
 
 def run(options: Options) -> None:
@@ -32,7 +32,7 @@ def run(options: Options) -> None:
         ways = {
             _PSQL: [psql, "-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", server.conninfo(), "-c", copy],
             _KEEP: [*load, "--indexes", "keep"],
-            _PARK: [*load, "--indexes", "rebuild"],
+            _REBUILD: [*load, "--indexes", "rebuild"],
         }
         costs: dict[str, list[Cost]] = {name: [] for name in ways}
         vacuum_s: dict[str, list[float]] = {name: [] for name in ways}

@@ -104,7 +104,7 @@ def run(options: Options) -> None:
 def _time(name: str, conninfo: str, warehouse: Warehouse) -> float:
     """Take all indexes away, have what is dirty written, and return the seconds in which they are there again."""
     with ConnectionFactory(conninfo).connect() as connection:
-        oid = _park(connection)
+        oid = _drop_indexes(connection)
         warehouse.connection.execute("CHECKPOINT")
         began_s = time.perf_counter()
         if name == _OURS:
@@ -119,7 +119,7 @@ def _time(name: str, conninfo: str, warehouse: Warehouse) -> float:
     return taken_s
 
 
-def _park(connection: psycopg.Connection) -> int:
+def _drop_indexes(connection: psycopg.Connection) -> int:
     """Write the table's key and indexes down, and drop them."""
     Ledger().ensure(connection)
     name = parse_table_name(LINEITEM)

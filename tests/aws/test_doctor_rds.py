@@ -58,7 +58,7 @@ def test_load_is_judged_by_storage_and_route(
     assert disk.startswith("the storage of orders: ")
     (route,) = [finding["text"] for finding in findings if finding["subject"] == "sources"]
     assert route == (f"s3://landing is reached from here: 1 object, by the endpoint {moto_rds.url} in region us-east-1")
-    assert shown.object["plan"]["disks"][0]["device"] == "the storage of orders"
+    assert shown.object["plan"]["steps"]["space"]["disks"][0]["device"] == "the storage of orders"
 
 
 def test_tunnel_leads_to_the_endpoint_that_aws_is_asked_of(reach: Callable[..., str]) -> None:

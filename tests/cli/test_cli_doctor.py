@@ -155,7 +155,7 @@ def test_disks_that_suffice_are_told(database18: str, file: Path, penstock: Call
     described = penstock("doctor", "--to", database18, "--into", "t", "--for", str(file), "--json").object
     texts = [one["text"] for one in described["findings"] if one["subject"] == "disks" and one["severity"] == "ok"]
     assert "expected of" in texts[0]
-    assert described["plan"]["disks"]
+    assert described["plan"]["steps"]["space"]["disks"]
 
 
 def test_load_that_cannot_be_planned_is_a_refusal(

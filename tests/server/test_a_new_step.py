@@ -1,4 +1,4 @@
-"""A new step of a load is one class and one line of the list: the outcome, text and JSON loop over the steps."""
+"""A new step of a load is one class and one line of the list: plan, outcome, text and JSON loop over the steps."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.cli.views.outcome_view import describe_outcome, outcome_object
+from penstock.cli.views.plan_view import describe_plan, plan_object
 from penstock.errors import DataError
 from penstock.loading import run
-from penstock.loading.steps.order import make_steps
+from penstock.loading.steps import order
 from penstock.loading.steps.step import Step
-from penstock.model.load.job import LoadRules
-from penstock.model.load.part import Rows
+from penstock.model.load.job import LoadJob, LoadRules
+from penstock.model.load.part import PlanPart, Rows
 from support.files import write_to
 from support.loads import Loads, target
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.loading.context import LoadTools
-    from penstock.loading.steps.step import RunningLoad
+    from penstock.loading.steps.step import PlanFacts, RunningLoad
     from penstock.model.load.outcome import LoadOutcome
     from penstock.model.load.plan import LoadPlan
     from penstock.server.connect.connection import Connection
@@ -40,6 +41,17 @@ class CountedPages:
         return [f"{self.after - self.before} pages", Rows([("before", str(self.before))], align="<>")]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PagesPlan(PlanPart):
+    """How many pages a table has now."""
+
+    now: int
+
+    def describe(self) -> Sequence[str | Rows]:
+        """Return a line."""
+        return [f"{self.now} pages now"]
+
+
 class Pages(Step):
     """Counts the pages of table t."""
 
@@ -48,6 +60,10 @@ class Pages(Step):
     def __init__(self) -> None:
         self._before = -1
         self.has_failed = False
+
+    def plan(self, facts: PlanFacts) -> PagesPlan:
+        """Count for --plan."""
+        return PagesPlan(now=_count(facts.connection))
 
     def before(self, load: RunningLoad, connection: Connection) -> None:  # noqa: ARG002
         """Count before the rows."""
@@ -73,10 +89,13 @@ def pages(monkeypatch: pytest.MonkeyPatch) -> Pages:
     """Provide the step, in the list of steps."""
     step = Pages()
 
+    make_steps = order.make_steps
+
     def make_one_more(plan: LoadPlan, tools: LoadTools) -> tuple[Step, ...]:
         return (step, *make_steps(plan, tools))
 
-    monkeypatch.setattr(run, "make_steps", make_one_more)
+    for module in (order, run):
+        monkeypatch.setattr(module, "make_steps", make_one_more)
     return step
 
 
@@ -91,6 +110,21 @@ def test_a_steps_part_is_in_the_outcome_its_text_and_its_json(database18: str, t
     steps = outcome_object(outcome)["steps"]
     assert isinstance(steps, dict)
     assert steps["pages"] == {"before": 0, "after": 1}
+
+
+@pytest.mark.usefixtures("pages")
+def test_a_steps_part_is_in_the_plan_its_text_and_its_json(database18: str, tmp_path: Path) -> None:
+    """By its name, which nothing else knows."""
+    loads = Loads(database18)
+    loads.execute("CREATE TABLE t (a int)")
+    with loads._loader() as loader:
+        job = LoadJob(targets=(target(write_to(tmp_path / "rows.csv", "a\n1\n")),))
+        plan, _ = loader.foresee(loader.plan(job))
+        assert plan.steps["pages"] == PagesPlan(now=0)
+        assert "0 pages now" in describe_plan(plan, loader.server)
+        steps = plan_object(plan, loader.server)["steps"]
+    assert isinstance(steps, dict)
+    assert steps["pages"] == {"now": 0}
 
 
 def test_a_step_is_told_of_a_load_that_fails(database18: str, tmp_path: Path, pages: Pages) -> None:

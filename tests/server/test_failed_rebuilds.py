@@ -190,7 +190,7 @@ def test_a_foreign_key_that_rows_break_is_enforced_for_new_ones(
     pg: PgServer, database: str, path: Path, partitioned: str
 ) -> None:
     """By default, where another session's row refers to nothing; the others are valid, and the error names it."""
-    loads = Loads(database, piece_bytes=20, least_parking_bytes=0, least_part_bytes=0)
+    loads = Loads(database, piece_bytes=20, least_dropping_bytes=0, least_part_bytes=0)
     loads.execute("CREATE TABLE p (a int PRIMARY KEY); INSERT INTO p SELECT generate_series(0, 20)")
     columns = "a int CONSTRAINT f REFERENCES p, b text, c int DEFAULT 1 CONSTRAINT g REFERENCES p"
     loads.execute(f"CREATE TABLE t ({columns}){partitioned}")
@@ -257,7 +257,7 @@ def test_a_key_that_is_not_wanted_any_more_is_given_up(loads: Loads, path: Path,
     assert "Nothing is missing" in run_command(loads, "repair", "--forget-missing", "t_pkey").stderr
 
 
-def test_a_key_that_is_given_up_keeps_what_else_was_parked(loads: Loads, path: Path, second: Path) -> None:
+def test_a_key_that_is_given_up_keeps_what_else_was_dropped(loads: Loads, path: Path, second: Path) -> None:
     """What waited behind it is rebuilt by the next load."""
     loads.execute("ALTER TABLE t ADD CONSTRAINT x UNIQUE (b), ADD CONSTRAINT y CHECK (a < 100)")
     path.write_text("a,b\n1,x\n2,x\n")
@@ -275,7 +275,7 @@ def test_a_foreign_key_that_is_given_up_stays_for_new_rows(
     pg: PgServer, database: str, path: Path, partitioned: str
 ) -> None:
     """With those of its partitions; the statement that is printed makes it valid."""
-    loads = Loads(database, piece_bytes=20, least_parking_bytes=0, least_part_bytes=0)
+    loads = Loads(database, piece_bytes=20, least_dropping_bytes=0, least_part_bytes=0)
     loads.execute("CREATE TABLE p (a int PRIMARY KEY); INSERT INTO p SELECT generate_series(0, 20)")
     loads.execute(f"CREATE TABLE t (a int CONSTRAINT f REFERENCES p, b text){partitioned}")
     if partitioned:
@@ -316,7 +316,7 @@ def test_a_foreign_key_is_of_the_table_that_refers(loads: Loads, tmp_path: Path)
         assert {step.table for step in repairer.plan()} == {"public.other"}
 
 
-def test_what_another_role_has_parked_is_not_given_up(loads: Loads, path: Path) -> None:
+def test_what_another_role_has_dropped_is_not_given_up(loads: Loads, path: Path) -> None:
     """It is put back, and given up, by who may become that role."""
     break_the_key(loads, path)
     loads.execute("CREATE ROLE keys_giver LOGIN; GRANT INSERT ON t TO keys_giver")
@@ -330,7 +330,7 @@ def test_what_another_role_has_parked_is_not_given_up(loads: Loads, path: Path) 
         loads.execute("DROP OWNED BY keys_giver CASCADE; DROP ROLE keys_giver")
 
 
-def test_why_is_written_down_by_the_role_that_parked_alone(loads: Loads, path: Path, second: Path) -> None:
+def test_why_is_written_down_by_the_role_that_dropped_alone(loads: Loads, path: Path, second: Path) -> None:
     """A repair by another role says that it may not, and leaves what it was told before."""
     break_the_key(loads, path)
     loads.execute("CREATE ROLE keys_other LOGIN; GRANT INSERT ON t TO keys_other")

@@ -109,8 +109,8 @@ def test_a_dropped_table_is_named(loads: Loads, path: Path) -> None:
         process.run(plan)
 
 
-@pytest.mark.parametrize("looks_for", ["replace", "parking"])
-def test_planning_beside_a_load_that_parks(loads: Loads, path: Path, looks_for: str) -> None:
+@pytest.mark.parametrize("looks_for", ["replace", "dropping"])
+def test_planning_beside_a_load_that_drops(loads: Loads, path: Path, looks_for: str) -> None:
     """An index that is dropped while its table's definition is read is none; the reader waits for the dropper's lock.
 
     An expression's words need the table's lock, and those of the index after it are looked for behind that.
@@ -134,9 +134,9 @@ def test_planning_beside_a_load_that_parks(loads: Loads, path: Path, looks_for: 
                 found.append([part.name for part in tree.indexes])
 
     looking = threading.Thread(target=look)
-    with psycopg.connect(loads.conninfo) as parking:
-        parking.execute("LOCK TABLE t IN ACCESS EXCLUSIVE MODE")
-        parking.execute("DROP INDEX t_2")
+    with psycopg.connect(loads.conninfo) as dropping:
+        dropping.execute("LOCK TABLE t IN ACCESS EXCLUSIVE MODE")
+        dropping.execute("DROP INDEX t_2")
         looking.start()
         while not loads.execute("SELECT FROM pg_locks WHERE NOT granted AND relation = 't'::regclass"):
             assert looking.is_alive()

@@ -64,7 +64,7 @@ def spy(loads: Loads) -> Iterator[str]:
 
 
 def plant(loads: Loads, role: str, kind: str, record: dict[str, Any], *, table: str = "mine") -> None:
-    """Plant a record of a constraint of table mine, as one that a load of a table has parked."""
+    """Plant a record of a constraint of table mine, as one that a load of a table has dropped."""
     with psycopg.connect(loads.conninfo, user=role, autocommit=True) as connection:
         connection.execute(
             "INSERT INTO penstock.changes"
@@ -177,16 +177,15 @@ def test_a_load_runs_nothing_that_was_planted(loads: Loads, spy: str, tmp_path: 
     assert not has_run(loads)
 
 
-def test_a_key_that_a_roles_cast_compares_is_not_parked(loads: Loads, spy: str, tmp_path: Path) -> None:
+def test_a_key_that_a_roles_cast_compares_is_not_dropped(loads: Loads, spy: str, tmp_path: Path) -> None:
     """It could not be restored; the plan says why."""
     loads.execute(f"ALTER TABLE mine ADD FOREIGN KEY (b) {_KEY} NOT VALID; CREATE INDEX i ON mine (a)")
     path = write_to(tmp_path / "file.csv", "a,b\n1,x\n")
     with Loader(ConnectionFactory(loads.conninfo)) as loader:
         job = LoadJob(targets=(target(path, into="mine"),), rules=LoadRules(indexes="rebuild"))
-        parking = loader.plan(job).targets[0].parking
-    assert parking is not None
-    assert [part.name for part in parking.parked] == ["i"]
-    assert [part.reason for part in parking.kept] == [f'functions of "{spy}" compare its columns']
+        indexes = loader.plan(job).targets[0].indexes
+    assert [part.name for part in indexes.dropped] == ["i"]
+    assert [part.reason for part in indexes.kept] == [f'functions of "{spy}" compare its columns']
 
 
 @pytest.mark.parametrize(

@@ -100,9 +100,9 @@ def test_load_tells_settings(
     plan = penstock(*load, "--settings", "bulk-load", "--plan")[1]
     assert "settings  bulk-load" in plan
     assert "checkpoint_completion_target is not changed" in plan
-    small: Any = json.loads(penstock(*load, "--settings", "auto", "--plan", "--json")[1])["settings"]
+    small: Any = json.loads(penstock(*load, "--settings", "auto", "--plan", "--json")[1])["steps"]["settings"]
     assert "too small" in small["reason"]
-    assert "settings" not in json.loads(penstock(*load, "--plan", "--json")[1])
+    assert "settings" not in json.loads(penstock(*load, "--plan", "--json")[1])["steps"]
     out = penstock(*load, "--settings", "bulk-load")[1]
     assert ["checkpoint_timeout", "5min", "30min", "5min"] in [line.split() for line in out.splitlines()]
     code, _, err = penstock(*load, "--settings", "fast")

@@ -242,7 +242,7 @@ class Loads:
 
 def indexes_of(outcome: LoadOutcome) -> RebuiltIndexes:
     """Return what a load rebuilt."""
-    part = outcome.steps.get("indexes", RebuiltIndexes())
+    part = outcome.steps.get("changes", RebuiltIndexes())
     assert isinstance(part, RebuiltIndexes)
     return part
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from datetime import datetime
 
+    from penstock.loading.plan.space import DiskSpace
     from penstock.model.finding import Severity
     from penstock.model.load.plan import LoadPlan
     from penstock.model.load.space import DiskForecast
@@ -21,10 +22,10 @@ if TYPE_CHECKING:
     from penstock.model.source.source import S3Route
 
 
-def judge_disks(disks: Sequence[DiskForecast], *, ignores_space: bool = False) -> Iterator[Finding]:
-    """Return a finding for each local disk. It is a refusal if the load would fill the disk, unless `ignores_space`."""
-    for disk in disks:
-        if disk.is_short and not ignores_space:
+def judge_disks(space: DiskSpace) -> Iterator[Finding]:
+    """Return a finding for each local disk. It is a refusal if the load would fill the disk and must not."""
+    for disk in space.disks:
+        if disk.is_short and not space.is_ignored:
             yield refusal_of(describe_shortage(disk), "disks")
         else:
             yield _judge_room(disk)

@@ -17,6 +17,9 @@ from penstock.api.rds.describe import find_host
 from penstock.aws.credentials import AwsCredentials
 from penstock.errors import AwsError, PenstockError, ServerError, UsageError
 from penstock.host import cpu_count, measure_disk, read_machine
+from penstock.loading.plan.settings import LoadSettings
+from penstock.loading.plan.space import DiskSpace
+from penstock.loading.steps.space import SpaceCheck
 from penstock.model.finding import refusal, refusal_of
 from penstock.model.redaction import hide_secrets
 from penstock.model.server.endpoints import is_rds_endpoint
@@ -31,11 +34,9 @@ if TYPE_CHECKING:
     from penstock.model.load.job import Request
     from penstock.model.load.ledger import LedgerOutlook
     from penstock.model.load.plan import LoadPlan
-    from penstock.model.load.space import DiskForecast
     from penstock.model.server.inspection import Inspection
     from penstock.model.server.rds import RdsDescription
     from penstock.model.server.server import ServerFacts
-    from penstock.model.server.settings import LoadSettings
     from penstock.model.server.table import TableName
     from penstock.server.connect.connection import ConnectionFactory
 
@@ -66,15 +67,12 @@ _DEFAULT_REGION = "us-east-1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadExamination:
-    """A planned load: what it needs on this machine's disks or on an RDS instance's `volume`, and its routes to S3."""
+    """A planned load, and its routes to S3; for an RDS instance, its volume is the plan's only disk."""
 
     plan: LoadPlan
     server: ServerFacts
-    disks: tuple[DiskForecast, ...]
-    volume: DiskForecast | None
     routes: tuple[S3Route, ...]
     outlook: LedgerOutlook
-    settings: LoadSettings | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,18 +132,20 @@ def diagnose(
 
 def _judge_load(planned: LoadExamination, described: RdsDescription | None) -> list[Finding]:
     rules = planned.plan.job.rules
-    disks = judge_disks(planned.disks, ignores_space=rules.ignore_space)
-    findings = [*disks, *judge_routes(planned.plan, planned.routes)]
+    space, settings = planned.plan.find_part(DiskSpace), planned.plan.find_part(LoadSettings)
+    findings = [*judge_routes(planned.plan, planned.routes)]
     if rules.warnings == "error":
         findings += [refusal("warnings", f"a warning is an error: {notice.message}") for notice in planned.plan.notices]
-    if planned.settings is not None and planned.settings.is_refusing:
+    if settings is not None and settings.is_refusing:
         findings.append(
             refusal("settings", "the settings that were asked for cannot be had: see penstock settings diff")
         )
-    if planned.volume is not None and described is not None:
-        assert described.instance is not None
-        assert described.instance.storage is not None
-        findings += judge_volume(planned.volume, described.instance.storage, described)
+    if space is not None:
+        storage = None if described is None or described.instance is None else described.instance.storage
+        if described is None or storage is None:
+            findings += judge_disks(space)
+        else:
+            findings += judge_volume(space.disks[0], storage, described)
     return findings
 
 
@@ -191,19 +191,16 @@ def examine_load(connect: ConnectionFactory, request: Request, aws: RdsDescripti
     """Plan a load and return what it needs of disk space and routes; the load is not begun. Raises PenstockError."""
     with Loader(connect, request.housekeeping) as loader:
         plan, outlook = loader.foresee(loader.plan(request.job))
-        volume = None
         instance = None if aws is None else aws.instance
         if instance is not None and instance.storage is not None and instance.storage.free_bytes is not None:
             device = f"the storage of {instance.identifier}"
             volume = loader.forecast_volume(plan, device=device, free_bytes=instance.storage.free_bytes)
+            plan = plan.with_part(SpaceCheck.name, DiskSpace(disks=(volume,)))
         return LoadExamination(
             plan=plan,
             server=loader.server,
-            disks=tuple(loader.forecast(plan)),
-            volume=volume,
             routes=_find_routes(plan),
             outlook=outlook,
-            settings=loader.plan_settings(plan),
         )
 
 

@@ -23,13 +23,14 @@ from penstock.loading.context import LoadTools
 from penstock.loading.listener import Listener
 from penstock.loading.plan.gather import gather_inputs
 from penstock.loading.plan.guard import SpaceGuard
+from penstock.loading.plan.index_plan import free_references, plan_indexes
 from penstock.loading.plan.plan import plan_load
-from penstock.loading.plan.shape_plan import free_references, plan_parking
 from penstock.loading.plan.work import all_objects
 from penstock.loading.prepare import foresee_load
 from penstock.loading.rejects.check import check_load
 from penstock.loading.retry import Patience, patiently
 from penstock.loading.run import run_load
+from penstock.loading.steps.order import plan_steps
 from penstock.loading.warned import WarningLog, strict_error
 from penstock.model.load.job import Housekeeping, LoadRules
 from penstock.model.load.tuning import DEFAULT_TUNING, LoadTuning
@@ -47,14 +48,12 @@ if TYPE_CHECKING:
 
     from penstock.changes.settings_backend import SettingsBackend
     from penstock.loading.plan.plan import TargetInput
-    from penstock.loading.server_settings import LoadLease
     from penstock.model.load.job import LoadJob
     from penstock.model.load.ledger import LedgerOutlook, LeftRejects
     from penstock.model.load.outcome import CheckOutcome, LoadOutcome, LoadProgress, Problem
     from penstock.model.load.plan import LoadPlan, ObjectSample
     from penstock.model.load.space import DiskForecast
     from penstock.model.server.server import ServerFacts
-    from penstock.model.server.settings import LoadSettings
     from penstock.server.connect.connection import Connection, ConnectionFactory
 
 _Result = TypeVar("_Result")
@@ -128,6 +127,15 @@ class Loader(Closing):
         patience = Patience(self._retry_for_s, time.perf_counter)
         return patiently(act, patience, sleep=time.sleep, notice=self._on_notice)
 
+    def _in_session(self, act: Callable[[Connection], _Result]) -> _Result:
+        """Return the result of `act` with a session; retry it after transient errors. Raises PenstockError."""
+
+        def run() -> _Result:
+            with self._connect.borrow() as connection:
+                return act(connection)
+
+        return self._patiently(run)
+
     def _look(self, job: LoadJob) -> LoadPlan:
         with self._hearing() as heard:
             plan = self._plan_load(job, heard)
@@ -188,23 +196,19 @@ class Loader(Closing):
             self._connect.on_warning = before
 
     def _plan(self, job: LoadJob, inputs: Sequence[TargetInput], connection: Connection) -> LoadPlan:
-        """Return the plan, including which indexes and keys are parked.
+        """Return the plan, including which indexes and keys are dropped.
 
-        If foreign keys are parked, the load is planned again without them, because it can then use several sessions.
+        If foreign keys are dropped, the load is planned again without them, because it can then use several sessions.
         """
         server, load_id = self.server, str(uuid.uuid4())
         cpus = cpu_count() if server.is_local else None
         make = partial(plan_load, job, server=server, cpu_count=cpus, load_id=load_id, tuning=self._tuning)
-        plan = make(inputs)
-        if not any(target.facts and (target.facts.has_indexes or target.facts.references) for target in plan.targets):
-            return plan
-
-        plan, freed = plan_parking(plan, connection)
+        plan, freed = plan_indexes(make(inputs), connection)
         if not any(freed.values()):
             return plan
         again = make(free_references(inputs, freed))
         targets = zip(again.targets, plan.targets, strict=True)
-        return replace(again, targets=tuple(replace(new, parking=old.parking) for new, old in targets))
+        return replace(again, targets=tuple(replace(new, indexes=old.indexes) for new, old in targets))
 
     def _note_refusal(self, plan: LoadPlan) -> LoadPlan:
         """If this connection cannot load, return the plan with a notice: planning also works through a pooler."""
@@ -216,35 +220,16 @@ class Loader(Closing):
         return replace(plan, notices=(*plan.notices, notice))
 
     def foresee(self, plan: LoadPlan) -> tuple[LoadPlan, LedgerOutlook]:
-        """Return the plan with the other warnings that `run` would give, and what `run` would do with each object.
+        """Return the plan with what its steps will do and their warnings, and what `run` would do with each object.
 
         Changes nothing. Reads the ledger, and the beginning of each new object. Raises the errors that `run` would
         raise before the first row.
         """
-
-        def look() -> LedgerOutlook:
-            with self._connect.borrow() as connection:
-                tools = self._tools(None, None, rules=plan.job.rules)
-                return foresee_load(plan, replace(tools, warnings=heard), connection)
-
         with self._hearing() as heard:
-            outlook = self._patiently(look)
-        return replace(plan, notices=(*plan.notices, *heard.notices)), outlook
-
-    def forecast(self, plan: LoadPlan) -> list[DiskForecast]:
-        """Return how many bytes a planned load is expected to add to this machine's disks.
-
-        The list is empty if the server is on another machine. Raises ServerError.
-        """
-        guard = self._guard()
-        if guard is None or not plan.targets:
-            return []
-
-        def look() -> list[DiskForecast]:
-            with self._connect.borrow() as connection:
-                return guard.forecast(plan, all_objects(plan.targets), connection)
-
-        return self._patiently(look)
+            tools = self._leasing(plan, replace(self._tools(None, None, rules=plan.job.rules), warnings=heard))
+            outlook = self._in_session(partial(foresee_load, plan, tools))
+            foreseen = self._in_session(partial(plan_steps, plan, tools)) if plan.targets else plan
+        return replace(foreseen, notices=(*plan.notices, *heard.notices)), outlook
 
     def forecast_volume(self, plan: LoadPlan, *, device: str, free_bytes: int) -> DiskForecast:
         """Return how many bytes a planned load is expected to add to a server that has all its files on one volume.
@@ -254,11 +239,7 @@ class Loader(Closing):
         guard = SpaceGuard(samples=self._samples)
         works = all_objects(plan.targets)
 
-        def look() -> DiskForecast:
-            with self._connect.borrow() as connection:
-                return guard.forecast_volume(plan, works, connection, device=device, free_bytes=free_bytes)
-
-        return self._patiently(look)
+        return self._in_session(partial(guard.forecast_volume, plan, works, device=device, free_bytes=free_bytes))
 
     def run(
         self,
@@ -298,11 +279,9 @@ class Loader(Closing):
         listener = None if on_progress is None else Listener(on_progress)
         with self._hearing(on_warning or log_warning, is_strict=is_strict) as heard:
             tools = replace(self._tools(listener, on_notice, rules=plan.job.rules), warnings=heard)
-            if self._housekeeping.settings != "none":
-                tools = replace(tools, lease=self._lease(plan, tools))
             watch = LoadWatch(self._connect, plan, server=self.server, house=self._housekeeping)
             with nullcontext() if listener is None else listener.raising():
-                outcome = watch.run(lambda: run_load(plan, tools), tools.notice)
+                outcome = watch.run(lambda: run_load(plan, self._leasing(plan, tools)), tools.notice)
         outcome = replace(outcome, server=self.server.name, database=self.server.database)
         left = self._find_left_rejects(plan, outcome) if outcome.objects_skipped else ()
         return replace(outcome, rejects_left=left, warnings=(*plan.notices, *heard.notices))
@@ -311,28 +290,18 @@ class Loader(Closing):
         schema, load_id = self._ledger.schema, outcome.load_id
         oids = [target.facts.oid for target in plan.targets if target.facts is not None]
         uris = [recorded_name(work.source) for work in all_objects(plan.targets)]
+        find = partial(find_left_rejects, schema=schema, oids=oids, uris=uris, but_load=load_id)
+        return tuple(self._in_session(find))
 
-        def look() -> tuple[LeftRejects, ...]:
-            with self._connect.borrow() as connection:
-                return tuple(find_left_rejects(connection, schema, oids=oids, uris=uris, but_load=load_id))
-
-        return self._patiently(look)
-
-    def plan_settings(self, plan: LoadPlan) -> LoadSettings | None:
-        """Return which of the server's settings a planned load would change, None if --settings does not ask for it.
-
-        Raises PenstockError.
-        """
-        return (
-            None
-            if self._housekeeping.settings == "none" or not plan.targets
-            else self._patiently(self._lease(plan, self._tools(None, None)).look)
-        )
-
-    def _lease(self, plan: LoadPlan, tools: LoadTools) -> LoadLease:
+    def _leasing(self, plan: LoadPlan, tools: LoadTools) -> LoadTools:
+        """Return the tools with the lease that --settings asks for."""
+        choice = self._housekeeping.settings
+        if choice == "none":
+            return tools
         from penstock.loading.server_settings import LoadLease  # noqa: PLC0415 (39 ms, only if settings change)
 
-        return LoadLease(plan, self._samples, tools, choice=self._housekeeping.settings, is_local=self.server.is_local)
+        lease = LoadLease(plan, self._samples, tools, choice=choice, is_local=self.server.is_local)
+        return replace(tools, lease=lease)
 
     def _open_settings(self) -> SettingsBackend:
         from penstock.api.settings import open_backend  # noqa: PLC0415 (50 ms, only if settings change)
@@ -346,11 +315,7 @@ class Loader(Closing):
             return []
         from penstock.loading.rejects.reject_file import write_reject_files  # noqa: PLC0415 (23 ms, few loads need it)
 
-        def write() -> list[Path]:
-            with self._connect.borrow() as connection:
-                return write_reject_files(load_id, path, self._tools(None, None), connection)
-
-        return self._patiently(write)
+        return self._in_session(partial(write_reject_files, load_id, path, self._tools(None, None)))
 
     def check(
         self,

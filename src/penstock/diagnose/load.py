@@ -111,7 +111,7 @@ class LoadCase:
 
 def find_setting(plan: LoadPlan) -> LoadSetting:
     """Return what a planned load leaves in effect that costs time for each row."""
-    kept = [part for target in plan.targets if target.parking is not None for part in target.parking.kept]
+    kept = [part for target in plan.targets for part in target.indexes.kept]
     facts = [target.facts for target in plan.targets if target.facts is not None]
     disables = plan.job.rules.triggers == "disable"
     return LoadSetting(

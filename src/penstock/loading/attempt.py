@@ -89,7 +89,7 @@ class LoadAttempt:
         self._size_bytes = total_size(work.source for work in self._work)
         self._watch = ConflictWatch(tools)
         self._is_staged = all(target.is_staged for target in plan.targets)
-        self._to_rebuild = sum(len(target.parking.parked) for target in plan.targets if target.parking is not None)
+        self._to_rebuild = sum(len(target.indexes.dropped) for target in plan.targets)
         self._pace = Pace(sessions=sessions.initial)
         self._paced_s, self._paced_bytes = tools.clock(), 0
         self._is_full = False

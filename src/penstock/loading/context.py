@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from penstock.changes.settings_backend import SettingsBackend
     from penstock.files import SourceReader
     from penstock.loading.plan.guard import SpaceGuard
+    from penstock.loading.plan.settings import LoadSettings
     from penstock.model.load.outcome import LoadProgress
     from penstock.model.server.server import ServerFacts
     from penstock.model.server.settings import LeasedSetting
@@ -36,6 +37,9 @@ class Lease(Protocol):
     @property
     def settings(self) -> tuple[LeasedSetting, ...]:
         """Return what was done with each setting; call it after `release`."""
+
+    def look(self) -> LoadSettings:
+        """Return what the load would change."""
 
     def take(self) -> None:
         """Change the settings."""

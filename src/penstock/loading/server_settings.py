@@ -18,10 +18,11 @@ from penstock.changes.store.table import TableStore
 from penstock.errors import PenstockError
 from penstock.host import measure_disk
 from penstock.loading.claim.claims import client_name
+from penstock.loading.plan.settings import LoadSettings
 from penstock.loading.plan.space import estimate_wal
 from penstock.loading.plan.work import all_objects
 from penstock.model.load.shape import SERVER, Hold, lock_of
-from penstock.model.server.settings import LeasedSetting, LeaseReport, LoadSettings
+from penstock.model.server.settings import LeasedSetting, LeaseReport
 from penstock.server.table.space import read_table_storage
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from penstock.changes.kinds.indexes import IndexesAndKeys
 from penstock.changes.store.table import TableStore
 from penstock.errors import PenstockError, ServerError, TargetError
 from penstock.loading.claim.prepared import tables_made
-from penstock.loading.plan.shape_plan import decide
+from penstock.loading.plan.index_plan import decide
 from penstock.server.changes.drop import make_changes
 from penstock.server.changes.holds import read_holds
 from penstock.server.changes.kind import TableRequest
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from penstock.changes.journal import Records
     from penstock.loading.claim.prepared import PreparedLoad
     from penstock.loading.context import LoadTools
-    from penstock.loading.plan.parking import Decision
+    from penstock.loading.plan.indexes import Decision
     from penstock.model.load.plan import LoadPlan, TargetPlan
     from penstock.model.load.shape import Rebuilt
     from penstock.model.server.table import TableFacts
@@ -47,10 +47,6 @@ _LOCK_LOOK_S = 0.1
 _REPAIR = "run penstock repair"
 
 _LOCK_NOT_AVAILABLE = "55P03"
-
-
-def _has_parked(target: TargetPlan) -> bool:
-    return target.parking is not None and bool(target.parking.parked)
 
 
 def _kept(target: TargetPlan, why: str) -> str:
@@ -112,7 +108,7 @@ class TableChanges:
                 facts = find_table(connection, made[target.table].name)
             if facts is None or target.is_replaced:
                 continue
-            if self._is_switching or _has_parked(target) or facts.oid in prepared.changed_by:
+            if self._is_switching or target.indexes.dropped or facts.oid in prepared.changed_by:
                 yield target, facts
 
     def _change(self, target: TargetPlan, facts: TableFacts, prepared: PreparedLoad, connection: Connection) -> None:
@@ -128,7 +124,7 @@ class TableChanges:
                 self._tools.notice(_kept(target, error.why))
                 return
             # If no rows are left to load, do not drop again what was rebuilt before the load was interrupted.
-            if prepared.work and (_has_parked(target) or facts.oid in prepared.changed_by):
+            if prepared.work and (target.indexes.dropped or facts.oid in prepared.changed_by):
                 self._drop_parts(context, target, records, request)
             # Staged rows fire triggers only when they are moved into the table.
             if (prepared.work or prepared.landings) and facts.kind in ("r", "p"):
@@ -142,7 +138,7 @@ class TableChanges:
         if parts is None:
             raise TargetError(f'table "{target.table}" does not exist any more')
         is_begun = any(change.kind in PART_KINDS for change in records.ours)
-        decision = decide(self._plan, target, parts, connection, is_parked=is_begun)
+        decision = decide(self._plan, target, parts, connection, has_dropped=is_begun)
         self._check_relied_on(target, decision, records)
         changes = make_changes(parts, request, indexes=decision.indexes, foreign_keys=decision.foreign_keys)
 
@@ -167,8 +163,7 @@ class TableChanges:
     def _is_relied_on(self, target: TargetPlan, key: ForeignKey) -> bool:
         """Whether sessions would wait for each other's rows if a foreign key that the plan drops is kept."""
         loaded = {each.facts.oid for each in self._plan.targets if each.facts is not None}
-        parked = () if target.parking is None else target.parking.parked
-        planned = {part.name for part in parked if part.what == "foreign key"}
+        planned = {part.name for part in target.indexes.dropped if part.what == "foreign key"}
         return key.references_oid in loaded and key.name in planned and self._plan.sessions.maximum > 1
 
     def _check_relied_on(self, target: TargetPlan, decision: Decision, records: Records) -> None:
@@ -202,7 +197,7 @@ class TableChanges:
         except KeyboardInterrupt:
             # A user who interrupts a rebuild does not want it to begin again.
             self.has_failed = True
-            self._tools.warnings.warn("parked-left", "indexes were not rebuilt: run penstock repair")
+            self._tools.warnings.warn("not-restored", "indexes were not rebuilt: run penstock repair")
             raise
         self.has_failed = bool(done.errors)
         done.raise_first()
@@ -235,7 +230,7 @@ class TableChanges:
         """Warn once that the changes of this load are not restored, and why."""
         if self.is_holding:
             self._held.clear()
-            self._tools.warnings.warn("parked-left", f"indexes, keys or triggers were not restored ({why}): {how}")
+            self._tools.warnings.warn("not-restored", f"indexes, keys or triggers were not restored ({why}): {how}")
 
     def _take_lock(self, lock: str, connection: Connection) -> bool:
         """Take the load's lock again; wait up to 20 s, since a lost session of this load may still have it."""
@@ -254,7 +249,7 @@ class TableChanges:
 
     def _refuse_left(self, done: Restored, oids: Collection[int], connection: Connection) -> None:
         """Raise TargetError if tables lack something that could not be restored; else warn. Raises ServerError."""
-        warn = partial(self._tools.warnings.warn, "parked-left")
+        warn = partial(self._tools.warnings.warn, "not-restored")
         for error in done.copied:
             warn(error.message)
         if not done.errors:
@@ -275,7 +270,7 @@ class TableChanges:
         context = replace(self._context(connection, report), leaving=() if load_id is None else (load_id,))
         done = restore(context, oids)
         for text in dict.fromkeys(done.held):
-            self._tools.warnings.warn("parked-left", text)
+            self._tools.warnings.warn("not-restored", text)
         return done
 
     def _context(self, connection: Connection, report: Report | None = None) -> Context:

@@ -1,4 +1,4 @@
-"""One load, cut at each of its packets in turn: it parks, holds a lease, switches triggers off, and merges.
+"""One load, cut at each of its packets in turn: it drops, holds a lease, switches triggers off, and merges.
 
 `python -m support.campaign.packets` cuts at all packets, the tests at some. The load must reconnect and end with exit
 status 0, with the rows of the files, and with everything restored. No fault lasts, so no other result is right.

@@ -64,4 +64,4 @@ def test_what_is_not_restored_is_told_once() -> None:
     changes._held.add(1)
     changes.warn_left("interrupted")
     changes.warn_left("interrupted")
-    assert told == ["parked-left: indexes, keys or triggers were not restored (interrupted): run penstock repair"]
+    assert told == ["not-restored: indexes, keys or triggers were not restored (interrupted): run penstock repair"]

@@ -9,6 +9,7 @@ import pytest
 
 from penstock.access.load import judge_disks, judge_volume, judge_windows
 from penstock.aws.rds import describe_instance
+from penstock.loading.plan.space import DiskSpace
 from penstock.model.load.space import DiskForecast, SpaceNeed
 from support.fake_aws import NOW, FakeAws, instance
 
@@ -41,7 +42,7 @@ def judged(disk: DiskForecast, *, ceiling_gib: int | None = None) -> Finding:
 
 def test_disk_that_would_be_filled_is_a_refusal_with_the_way_round() -> None:
     """One of which more than half would be taken is a warning; otherwise it is said how much is needed."""
-    short, tight, enough = judge_disks([forecast(200), forecast(51), forecast(10)])
+    short, tight, enough = judge_disks(DiskSpace(disks=(forecast(200), forecast(51), forecast(10))))
     assert (short.severity, tight.severity, enough.severity) == ("refusal", "warning", "ok")
     assert short.remedy is not None
     assert "--ignore-space" in short.remedy

@@ -54,7 +54,7 @@ _log = logging.getLogger(__name__)
 
 
 class IndexesAndKeys:
-    """Drops the indexes and keys that a load's plan names (loading/plan/parking), and rebuilds them; see TableKind."""
+    """Drops the indexes and keys that a load's plan names (loading/plan/indexes), and rebuilds them; see TableKind."""
 
     activity = "drop indexes"
     keeps_records = True

@@ -79,12 +79,11 @@ def _rds_object(aws: RdsDescription | AwsError | None) -> dict[str, object] | No
 
 
 def _describe_planned(planned: LoadExamination) -> list[str]:
-    return describe_plan(planned.plan, planned.server, settings=planned.settings, outlook=planned.outlook)
+    return describe_plan(planned.plan, planned.server, outlook=planned.outlook)
 
 
 def _plan_object(planned: LoadExamination) -> dict[str, object]:
-    disks = [*planned.disks, *([] if planned.volume is None else [planned.volume])]
-    return plan_object(planned.plan, planned.server, disks, settings=planned.settings, outlook=planned.outlook)
+    return plan_object(planned.plan, planned.server, outlook=planned.outlook)
 
 
 def _as_object(found: Diagnosis) -> dict[str, object]:

@@ -177,23 +177,19 @@ class LoadCommand:
                 self._load(loader, plan)
 
     def _plan(self, loader: Loader, plan: LoadPlan, connect: ConnectionFactory) -> None:
-        from penstock.cli.views.plan_view import describe_plan, plan_object, plan_warnings
+        from penstock.cli.views.plan_view import describe_plan, plan_object
 
         rules = plan.job.rules
         plan, outlook = loader.foresee(plan)
-        disks = loader.forecast(plan)
-        settings = loader.plan_settings(plan)
-        warned = [*shown_warnings(), *plan_warnings(plan, disks)]
+        warned = [*shown_warnings(), *plan.notices]
         if self.as_json:
-            shown = plan_object(plan, loader.server, disks, settings=settings, outlook=outlook)
+            shown = plan_object(plan, loader.server, outlook=outlook)
             write_result(shown | {"warnings": [notice.as_item() for notice in warned]})
         else:
-            write_result(describe_plan(plan, loader.server, disks, settings=settings, outlook=outlook))
+            write_result(describe_plan(plan, loader.server, outlook=outlook))
         if warned and rules.warnings == "error":
             raise typer.Exit(UsageError.exit_code)
-        is_short = any(disk.is_short for disk in disks) and not rules.ignore_space
-        is_without_lease = settings is not None and settings.is_refusing
-        if is_short or is_without_lease or connect.find_refusal("load") is not None:
+        if any(part.is_refusing for part in plan.steps.values()) or connect.find_refusal("load") is not None:
             raise typer.Exit(WOULD_NOT_LOAD)
 
     def _announce(self, plan: LoadPlan) -> None:

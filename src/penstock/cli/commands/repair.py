@@ -16,10 +16,10 @@ from penstock.cli.terminal.messages import Messages, show_warning
 from penstock.cli.terminal.output import write_result
 from penstock.cli.views.loads_view import staging_object
 from penstock.cli.views.outcome_view import describe_server, server_object
-from penstock.cli.views.parking_view import name_with_attached
 from penstock.cli.views.settings_view import describe_results
 from penstock.cli.views.temp.place_view import describe_removed, report_object
 from penstock.model.load.job import Housekeeping
+from penstock.model.load.shape import name_with_attached
 from penstock.model.options import pick, split_names
 from penstock.model.source.dialect import Notice
 from penstock.units import format_bytes, format_duration
@@ -76,7 +76,7 @@ def repair(
             return
         done = repairer.run()
     for text in dict.fromkeys(done.held):
-        show_warning(Notice(code="parked-left", message=text))
+        show_warning(Notice(code="not-restored", message=text))
     for text in () if done.temp_place is None else done.temp_place.left:
         show_warning(Notice(code="settings", message=f"not restored: {text}"))
     if as_json:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.changes.settings.describe import describe_decision, describe_skips
 from penstock.changes.settings.profiles import BULK_LOAD, PROFILES, find_profile, make_profile
 from penstock.changes.settings.values import parse_assignments, parse_value
 from penstock.cli.options.declared import SERVER, takes
@@ -15,13 +16,11 @@ from penstock.cli.options.target import open_target
 from penstock.cli.terminal.messages import Messages, show_warning
 from penstock.cli.terminal.output import write_result
 from penstock.cli.views.settings_view import (
-    describe_decision,
     describe_leases,
     describe_overview,
     describe_profiles,
     describe_refusals,
     describe_report,
-    describe_skips,
     overview_object,
     profiles_object,
 )

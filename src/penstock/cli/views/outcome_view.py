@@ -10,10 +10,11 @@ from penstock.model.load.part import Rows
 from penstock.units import MB, format_count, format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from penstock.model.diagnosis import Diagnosis
     from penstock.model.load.outcome import CheckOutcome, FileOutcome, LoadOutcome, Problem
+    from penstock.model.load.part import StepPart
     from penstock.model.server.server import ServerFacts
 
 # If a load has more files than this, only the slowest are shown.
@@ -55,10 +56,16 @@ def describe_outcome(outcome: LoadOutcome) -> list[str]:
     if len(outcome.files) > 1:
         is_merged = _is_merged(outcome) or bool(outcome.statements)
         lines += _describe_files(outcome.files, transformed, counted="records" if is_merged else "rows")
-    for part in outcome.steps.values():
+    return lines + describe_steps(outcome.steps) + describe_verdict(outcome.diagnoses)
+
+
+def describe_steps(steps: Mapping[str, StepPart]) -> list[str]:
+    """Return the lines of all parts of a plan or an outcome, with aligned rows."""
+    lines: list[str] = []
+    for part in steps.values():
         for line in part.describe():
             lines += line_up(line.rows, align=line.align, indent="  ") if isinstance(line, Rows) else [line]
-    return lines + describe_verdict(outcome.diagnoses)
+    return lines
 
 
 def describe_verdict(diagnoses: Sequence[Diagnosis]) -> list[str]:

@@ -7,22 +7,16 @@ from typing import TYPE_CHECKING
 
 from penstock.cli.terminal.columns import line_up
 from penstock.cli.views.dialect_view import describe_dialect
-from penstock.cli.views.parking_view import describe_parking, parking_object
-from penstock.cli.views.upkeep_view import describe_after, describe_switches
-from penstock.loading.plan.space import describe_disk, note_disk
+from penstock.cli.views.outcome_view import describe_steps
 from penstock.model.load.plan import name_fields
 from penstock.units import format_bytes, format_count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.model.load.job import LoadRules
     from penstock.model.load.ledger import LedgerOutlook
     from penstock.model.load.plan import LoadPlan, SessionPlan, TargetPlan
-    from penstock.model.load.space import DiskForecast
     from penstock.model.server.server import ServerFacts
-    from penstock.model.server.settings import LoadSettings
-    from penstock.model.source.dialect import Notice
     from penstock.model.source.source import SourceObject
 
 # How many files are listed: enough to see whether the right files were found.
@@ -74,14 +68,7 @@ def unfed_columns(target: TargetPlan) -> dict[str, str]:
     return instead
 
 
-def describe_plan(
-    plan: LoadPlan,
-    server: ServerFacts,
-    disks: Sequence[DiskForecast] = (),
-    *,
-    settings: LoadSettings | None = None,
-    outlook: LedgerOutlook | None = None,
-) -> list[str]:
+def describe_plan(plan: LoadPlan, server: ServerFacts, *, outlook: LedgerOutlook | None = None) -> list[str]:
     """Return the whole plan as lines of text."""
     heads = [
         ("server", f"{'embedded ' * server.is_embedded}PostgreSQL {server.version}, {server.address}"),
@@ -92,23 +79,18 @@ def describe_plan(
         heads.append(("ledger", describe_outlook(outlook)))
     if sum(len(target.objects) for target in plan.targets) > 1:
         heads.append(("order", "referenced tables first" if plan.is_in_job_order else "largest objects first"))
-    heads += [("disk", f"{disk.device}, {describe_disk(disk)}") for disk in disks]
-    heads += describe_after(plan, server, is_leased=settings is not None and settings.is_changing)
     lines = line_up(heads, align="<<")
     is_single = plan.job.rules.atomic or not plan.is_repeatable
     for target, actions in zip(plan.targets, _actions(plan, outlook), strict=True):
-        lines += ["", *_describe_target(target, plan.job.rules, is_atomic=is_single)]
+        lines += ["", *_describe_target(target, is_atomic=is_single)]
         lines += _describe_objects(target.objects, actions)
-    notices = plan_warnings(plan, disks)
-    if notices:
+    if steps := describe_steps(plan.steps):
+        lines += ["", *steps]
+    if plan.notices:
         lines.append("")
-    for notice in notices:
+    for notice in plan.notices:
         lines.append(f"warning: {notice.message}" + (f" ({notice.location.rstrip('.')})" if notice.location else ""))
         lines += [f"  HINT:  {notice.hint}"] if notice.hint else []
-    if settings is not None:
-        from penstock.cli.views.settings_view import describe_load_settings
-
-        lines += describe_load_settings(settings)
     return lines
 
 
@@ -137,11 +119,6 @@ def _actions(plan: LoadPlan, outlook: LedgerOutlook | None) -> list[Sequence[str
     return [[next(actions, "new") for _ in target.objects] for target in plan.targets]
 
 
-def plan_warnings(plan: LoadPlan, disks: Sequence[DiskForecast] = ()) -> list[Notice]:
-    """Return the warnings of a plan: those about disks, then its notices."""
-    return [*(notice for disk in disks if (notice := note_disk(disk)) is not None), *plan.notices]
-
-
 def describe_sessions(sessions: SessionPlan) -> str:
     """Return how many sessions the load uses, and why."""
     count = str(sessions.initial)
@@ -150,36 +127,26 @@ def describe_sessions(sessions: SessionPlan) -> str:
     return f"{count} ({sessions.reason})"
 
 
-def plan_object(
-    plan: LoadPlan,
-    server: ServerFacts,
-    disks: Sequence[DiskForecast] = (),
-    *,
-    settings: LoadSettings | None = None,
-    outlook: LedgerOutlook | None = None,
-) -> dict[str, object]:
+def plan_object(plan: LoadPlan, server: ServerFacts, *, outlook: LedgerOutlook | None = None) -> dict[str, object]:
     """Return what --json prints of a plan."""
-    is_leased = settings is not None and settings.is_changing
-    asked = {} if settings is None else {"settings": asdict(settings)}
-    return asked | {
+    return {
         "load_id": plan.load_id,
         "state": "planned",
         "server": asdict(server) | {"name": server.name},
         "sessions": asdict(plan.sessions),
         "is_in_job_order": plan.is_in_job_order,
         "size_bytes": plan.size_bytes,
-        "disks": [asdict(disk) | {"needed_bytes": disk.needed_bytes, "is_short": disk.is_short} for disk in disks],
-        "after": [words for _, words in describe_after(plan, server, is_leased=is_leased)],
         "ledger": None if outlook is None else asdict(outlook),
         "targets": [
-            _target_object(target, plan.job.rules, actions)
+            _target_object(target, actions)
             for target, actions in zip(plan.targets, _actions(plan, outlook), strict=True)
         ],
-        "warnings": [notice.as_item() for notice in plan_warnings(plan, disks)],
+        "steps": {name: asdict(part) for name, part in plan.steps.items()},
+        "warnings": [notice.as_item() for notice in plan.notices],
     }
 
 
-def _target_object(target: TargetPlan, rules: LoadRules, actions: Sequence[str]) -> dict[str, object]:
+def _target_object(target: TargetPlan, actions: Sequence[str]) -> dict[str, object]:
     return {
         "table": str(target.table),
         "create_columns": target.create_columns,
@@ -189,13 +156,11 @@ def _target_object(target: TargetPlan, rules: LoadRules, actions: Sequence[str])
         "transform": None if target.job.transform is None else target.job.transform.name,
         "landing": target.landing.where,
         "follows": [str(table) for table in target.follows],
-        "switches": [words for _, words in describe_switches(target, rules)],
         "dialect": asdict(target.dialect),
         "compression": target.sample_compression,
         "fields": [asdict(use) for use in field_uses(target)],
         "constants": dict(target.job.set),
         "not_in_files": unfed_columns(target),
-        "indexes": parking_object(target.parking),
         "objects": [
             {"uri": source.uri, "size_bytes": source.size_bytes, "action": action}
             for source, action in zip(target.objects, actions, strict=True)
@@ -219,13 +184,12 @@ def _describe_way(target: TargetPlan, *, is_atomic: bool) -> str:
     return f"{what}; {readers}"
 
 
-def _describe_target(target: TargetPlan, rules: LoadRules, *, is_atomic: bool) -> list[str]:
+def _describe_target(target: TargetPlan, *, is_atomic: bool) -> list[str]:
     state = "exists" if target.create_columns is None else f"to be created, {len(target.create_columns)} text columns"
     lines = line_up(
         [
             ("table", f"{target.table} ({state})"),
             ("mode", _describe_way(target, is_atomic=is_atomic)),
-            *describe_switches(target, rules),
             ("dialect", describe_dialect(target.dialect, target.sample_compression, bom=target.sample_bom)),
             ("columns", "file field -> table column"),
         ],
@@ -237,8 +201,6 @@ def _describe_target(target: TargetPlan, rules: LoadRules, *, is_atomic: bool) -
     if others:
         lines.append("columns not in the files")
         lines += line_up(others, align="<<<<", indent="  ")
-    if target.parking is not None:
-        lines += describe_parking(target.parking)
     return lines
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from textwrap import wrap
 from typing import TYPE_CHECKING
 
+from penstock.changes.settings.describe import show_text, wrap_text
 from penstock.changes.settings.values import show
 from penstock.cli.terminal.columns import line_up
 
@@ -17,13 +17,9 @@ if TYPE_CHECKING:
     from penstock.model.refusals import Refusal
     from penstock.model.server.settings import (
         LeaseReport,
-        LoadSettings,
         Profile,
         SettingResult,
-        SettingsDecision,
     )
-
-_WIDTH = 110
 
 
 def describe_profiles(profiles: Sequence[Profile]) -> list[str]:
@@ -34,11 +30,11 @@ def describe_profiles(profiles: Sequence[Profile]) -> list[str]:
         for value in profile.values:
             scope = "of the server" if value.scope == "server" else "of the load's sessions"
             lines += [f"  {value.name}  {value.text}, {scope}"]
-            lines += _wrapped(f"{value.reason[:1].upper()}{value.reason[1:]}.", indent="    ")
+            lines += wrap_text(f"{value.reason[:1].upper()}{value.reason[1:]}.", indent="    ")
             lines += [f"    Source: {value.source}"]
             if "aurora" not in value.flavours:
                 lines += ["    Not on Aurora, whose storage has no checkpoints."]
-        lines += _wrapped(f"Cost: {profile.cost}", indent="  ")
+        lines += wrap_text(f"Cost: {profile.cost}", indent="  ")
     return lines
 
 
@@ -46,7 +42,7 @@ def describe_refusals(refusals: Sequence[Refusal]) -> list[str]:
     """Return lines that list what penstock never does, each with the reason."""
     lines = ["never:"]
     for refusal in refusals:
-        lines += [f"  {refusal.deed}", *_wrapped(refusal.reason, indent="    ")]
+        lines += [f"  {refusal.deed}", *wrap_text(refusal.reason, indent="    ")]
     return lines
 
 
@@ -142,50 +138,6 @@ def _lease_object(lease: Hold, overview: SettingsOverview) -> dict[str, object]:
     }
 
 
-def describe_decision(decision: SettingsDecision) -> list[str]:
-    """Return lines that say what a profile would change on a server, what it would not change, and why."""
-    rows = [
-        (change.name, show(change.prior.value, change.prior.unit), "->", show_text(change.text))
-        for change in decision.changes
-    ]
-    lines = line_up(rows, align="<<<<") if rows else []
-    told: list[str] = []
-    for line, change in zip(lines, decision.changes, strict=True):
-        scope = "" if change.scope == "server" else " (in sessions that build indexes)"
-        told += [f"{line}{scope}", *_wrapped(f"{change.reason}.", indent="  ")]
-    told += describe_skips(decision)
-    told += [f"note: {note}" for note in decision.notes]
-    if decision.obstacle is not None and decision.leased:
-        told += [f"cannot change settings: {decision.obstacle}"]
-        told += [f"  HINT:  {decision.remedy}"] if decision.remedy else []
-    return told or ["nothing to change"]
-
-
-def describe_skips(decision: SettingsDecision) -> list[str]:
-    """Return a line for each setting of a profile that is not changed, with the reason."""
-    return [f"{skip.name} is not changed: {skip.reason}" for skip in decision.skips]
-
-
-def show_text(text: str) -> str:
-    """Return a value as SHOW prints it, given the text that ALTER SYSTEM takes.
-
-    >>> show_text("4096MB"), show_text("1800s"), show_text("0.9")
-    ('4GB', '30min', '0.9')
-    """
-    number = text.rstrip("MBs")
-    return show(number, text[len(number) :] or None)
-
-
-def describe_load_settings(settings: LoadSettings) -> list[str]:
-    """Return the lines of a load's plan about the server's settings."""
-    lines = [f"settings  {settings.choice}"]
-    if settings.reason is not None:
-        lines[0] += f": not changed ({settings.reason})"
-    if settings.decision is not None:
-        lines += [f"  {line}" for line in describe_decision(settings.decision)]
-    return lines
-
-
 def describe_report(report: LeaseReport) -> list[str]:
     """Return lines that say, for each setting, what taking or ending leases has changed."""
     if not report.results and not report.lease_ids:
@@ -200,7 +152,3 @@ def describe_results(results: Sequence[SettingResult]) -> list[str]:
 
 def _result_row(result: SettingResult) -> tuple[str, ...]:
     return (result.name, result.before, "->", result.after, "" if result.note is None else f"({result.note})")
-
-
-def _wrapped(text: str, *, indent: str) -> list[str]:
-    return [f"{indent}{line}" for line in wrap(text, _WIDTH - len(indent))]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.host import measure_disk, measure_files
-from penstock.loading.plan.space import describe_shortage, estimate_needs, forecast_disks, note_disk
+from penstock.loading.plan.space import estimate_needs, forecast_disks
 from penstock.model.load.space import DiskForecast
 from penstock.server.table.space import read_table_storage
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.loading.plan.work import ObjectWork
-    from penstock.loading.warned import WarningLog
     from penstock.model.load.plan import LoadPlan, ObjectSample
     from penstock.model.load.space import TableStorage
     from penstock.server.connect.connection import Connection
@@ -26,19 +25,6 @@ class SpaceGuard:
     """Checks disk space, given a sample of each target's objects. The server must run on this machine."""
 
     samples: tuple[ObjectSample, ...]
-
-    def refuse_shortage(
-        self, plan: LoadPlan, works: Sequence[ObjectWork], connection: Connection, warnings: WarningLog
-    ) -> None:
-        """Raise TargetError if what is left to load would fill a disk; warn if it takes over half of the free space.
-
-        Raises ServerError.
-        """
-        for forecast in self.forecast(plan, works, connection):
-            if forecast.is_short:
-                raise describe_shortage(forecast)
-            if (notice := note_disk(forecast)) is not None:
-                warnings.add(notice)
 
     def forecast(self, plan: LoadPlan, works: Sequence[ObjectWork], connection: Connection) -> list[DiskForecast]:
         """Return what objects are expected to add to this machine's disks, as far as that is known.

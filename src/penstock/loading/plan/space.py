@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import zlib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.errors import TargetError
+from penstock.model.load.part import PlanPart
 from penstock.model.load.space import DiskForecast, SpaceNeed
 from penstock.model.source.dialect import Notice
 from penstock.units import format_bytes
@@ -92,6 +94,23 @@ def forecast_disks(needs: Sequence[SpaceNeed], measure: Callable[[str], tuple[st
         DiskForecast(device=device, free_bytes=free_bytes, needs=tuple(found))
         for (device, free_bytes), found in by_device.items()
     ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskSpace(PlanPart):
+    """What the load needs on each disk of the server; `is_ignored`: the load begins even if a disk may fill."""
+
+    disks: tuple[DiskForecast, ...]
+    is_ignored: bool = False
+
+    @property
+    def is_refusing(self) -> bool:
+        """Whether the load would fill a disk."""
+        return not self.is_ignored and any(disk.is_short for disk in self.disks)
+
+    def describe(self) -> list[str]:
+        """Return a line for each disk."""
+        return [f"disk  {disk.device}, {describe_disk(disk)}" for disk in self.disks]
 
 
 def describe_disk(disk: DiskForecast) -> str:

@@ -16,6 +16,7 @@ from penstock.units import format_bytes
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from penstock.model.load.plan import LoadPlan
     from penstock.model.load.upkeep import FilledTable, Relation
 
 # The server is not asked for its own block size: only orders of magnitude matter here.
@@ -89,6 +90,17 @@ def _analyze_parent(root: Relation, tree: Sequence[Relation], *, major: int) -> 
 def _describe_forbidden(relations: Sequence[Relation], *, major: int) -> str:
     right = ", and lacks MAINTAIN" if major >= 17 else ""
     return f"not vacuumed: {list_names(relations)}; the role owns neither the table nor the database{right}"
+
+
+def describe_vacuum(plan: LoadPlan) -> str:
+    """Return which tables of a planned load are vacuumed, or why none is."""
+    if not plan.job.rules.vacuum:
+        return "no VACUUM: --no-vacuum"
+    lacking = [str(target.table) for target in plan.targets if target.facts is not None and not target.facts.may_vacuum]
+    if len(lacking) == len(plan.targets):
+        return "no VACUUM: the role lacks the privilege"
+    words = "VACUUM (ANALYZE) of tables that got rows"
+    return f"{words}, except {', '.join(lacking)}: the role lacks the privilege" if lacking else words
 
 
 def decide_checkpoint(

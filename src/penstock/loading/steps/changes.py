@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from penstock.loading.plan.changes import ChangesPlan, describe_changes
 from penstock.loading.steps.step import Step
 from penstock.model.load.part import Rows
 from penstock.units import format_duration
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
     from penstock.loading.claim.prepared import NothingToDo
     from penstock.loading.context import LoadTools
-    from penstock.loading.steps.step import RunningLoad
+    from penstock.loading.steps.step import PlanFacts, RunningLoad
     from penstock.loading.table_changes import TableChanges
     from penstock.model.load.outcome import LoadOutcome
     from penstock.model.load.plan import LoadPlan
@@ -47,7 +48,7 @@ class RebuiltIndexes:
 class Changes(Step):
     """Changes the load's tables, and restores what killed loads have left changed there."""
 
-    name = "indexes"
+    name = "changes"
 
     def __init__(self, plan: LoadPlan, tools: LoadTools) -> None:
         self._plan = plan
@@ -60,6 +61,10 @@ class Changes(Step):
     def needs_all_rows(self) -> bool:
         """Whether the load has changed tables: after its indexes are rebuilt, adding rows would be slow."""
         return self._changes is not None
+
+    def plan(self, facts: PlanFacts) -> ChangesPlan:
+        """Return what is done with each table."""
+        return describe_changes(facts.plan)
 
     def before(self, load: RunningLoad, connection: Connection) -> None:
         """Restore what other loads have left changed; then record the changes of this load, and make them."""
@@ -83,7 +88,7 @@ class Changes(Step):
         if self._changes is not None and self._changes.is_holding:
             load.at_end(lambda connection: self.after(load, connection))
             outcome = replace(outcome, seconds=self._tools.clock() - load.tally.began_s)
-        gains = [target.parking.gain for target in self._plan.targets if target.parking and target.parking.gain]
+        gains = [target.indexes.gain for target in self._plan.targets if target.indexes.gain]
         if not self._rebuilt and not gains:
             return outcome
         part = RebuiltIndexes(rebuilt=self._rebuilt, seconds=self._rebuild_s, gains=tuple(dict.fromkeys(gains)))

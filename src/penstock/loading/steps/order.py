@@ -10,6 +10,7 @@ from penstock.loading.steps.references import References
 from penstock.loading.steps.sequences import Sequences
 from penstock.loading.steps.settings import Settings
 from penstock.loading.steps.space import SpaceCheck
+from penstock.loading.steps.step import PlanFacts
 from penstock.loading.steps.truncation import Truncation
 from penstock.loading.steps.upkeep import Upkeep
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from penstock.loading.context import LoadTools
     from penstock.loading.steps.step import Step
     from penstock.model.load.plan import LoadPlan
+    from penstock.server.connect.connection import Connection
 
 
 def make_steps(plan: LoadPlan, tools: LoadTools) -> tuple[Step, ...]:
@@ -40,3 +42,11 @@ def make_steps(plan: LoadPlan, tools: LoadTools) -> tuple[Step, ...]:
         # tables before keys are rebuilt.
         References(),
     )
+
+
+def plan_steps(plan: LoadPlan, tools: LoadTools, connection: Connection) -> LoadPlan:
+    """Return the plan with what each step will do. Raises PenstockError."""
+    for step in make_steps(plan, tools):
+        if (part := step.plan(PlanFacts(plan, tools, connection))) is not None:
+            plan = plan.with_part(step.name, part)
+    return plan

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     from penstock.loading.claim.prepared import NothingToDo
     from penstock.loading.context import LoadTools
-    from penstock.loading.steps.step import RunningLoad
+    from penstock.loading.plan.settings import LoadSettings
+    from penstock.loading.steps.step import PlanFacts, RunningLoad
     from penstock.model.load.outcome import LoadOutcome
     from penstock.model.server.settings import LeasedSetting
     from penstock.server.connect.connection import Connection
@@ -46,6 +47,10 @@ class Settings(Step):
         self._tools = tools
         self._lease = tools.lease
         self._is_done = False
+
+    def plan(self, facts: PlanFacts) -> LoadSettings | None:  # noqa: ARG002 (a step's)
+        """Return which of the server's settings the load would change, None if --settings does not ask for it."""
+        return None if self._lease is None else self._lease.look()
 
     def before(self, load: RunningLoad, connection: Connection) -> None:
         """Take the lease, then restore settings of killed loads; do so once, since a lease outlives sessions."""

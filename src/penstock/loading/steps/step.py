@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from penstock.loading.context import LoadTools
     from penstock.loading.tally import Tally
     from penstock.model.load.outcome import LoadOutcome
+    from penstock.model.load.part import PlanPart
     from penstock.model.load.plan import LoadPlan
     from penstock.server.connect.connection import Connection
 
@@ -22,6 +23,15 @@ _Result = TypeVar("_Result")
 # COPY fills the tables, "stored" is before the load's end; if the rows are staged, they are stored with the load's end,
 # and "stored" is after it.
 When = Literal["sent", "stored"]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFacts:
+    """What steps plan from: the plan with the parts of the steps before, and a session to read what else they need."""
+
+    plan: LoadPlan
+    tools: LoadTools
+    connection: Connection
 
 
 @dataclass(slots=True)
@@ -69,12 +79,12 @@ class RunningLoad:
 class Step:
     """One step of one load; methods do nothing by default, and may raise PenstockError.
 
-    `before` is called for each step in the order of the list, before the first row of each attempt, on the session that
-    holds the load's lock. The other methods are called in the reverse order: `after` once, or again if an error ended
-    the attempt; `conclude` when the load is complete; `on_failure` if it failed.
+    `plan` is called for --plan only. `before` is called for each step in the order of the list, before the first row of
+    each attempt, on the session that holds the load's lock. The other methods are called in the reverse order: `after`
+    once, or again if an error ended the attempt; `conclude` when the load is complete; `on_failure` if it failed.
     """
 
-    # The name of the step's part of the outcome.
+    # The name of the step's part of the plan and of the outcome.
     name: ClassVar[str] = ""
     when: When = "stored"
 
@@ -82,6 +92,9 @@ class Step:
     def needs_all_rows(self) -> bool:
         """Whether `after` must not be called before the ledger says that no row is missing."""
         return False
+
+    def plan(self, facts: PlanFacts) -> PlanPart | None:
+        """Return what the step will do, None if there is nothing to show; change nothing."""
 
     def before(self, load: RunningLoad, connection: Connection) -> None:
         """Do what must be done before the rows."""

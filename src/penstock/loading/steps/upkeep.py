@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
-from penstock.loading.plan.upkeep import PAGE_BYTES, decide_checkpoint, decide_vacuum
+from penstock.loading.plan.upkeep import PAGE_BYTES, decide_checkpoint, decide_vacuum, describe_vacuum
 from penstock.loading.steps.step import Step
 from penstock.model.load.outcome import LoadProgress
+from penstock.model.load.part import PlanPart
 from penstock.server.table.locking import describe_blocker, find_blockers
 from penstock.server.table.vacuum import find_filled, limited_lock_wait, read_relations, run_checkpoint, run_vacuum
 from penstock.units import format_count, format_duration
@@ -20,11 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from penstock.loading.context import LoadTools
-    from penstock.loading.steps.step import RunningLoad
+    from penstock.loading.steps.step import PlanFacts, RunningLoad
     from penstock.model.load.outcome import LoadOutcome
     from penstock.model.load.part import Rows
     from penstock.model.load.plan import LoadPlan
-    from penstock.model.load.upkeep import Relation, VacuumPlan, VacuumStep
+    from penstock.model.load.upkeep import CheckpointDecision, Relation, VacuumPlan, VacuumStep
     from penstock.server.connect.connection import Connection
 
 _LOCK_NOT_AVAILABLE = "55P03"
@@ -58,6 +59,18 @@ class UpkeepDone:
         return lines
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpkeepPlan(PlanPart):
+    """Whether a VACUUM and a CHECKPOINT follow the load, and why, in words."""
+
+    vacuum: str
+    checkpoint: str
+
+    def describe(self) -> list[str]:
+        """Return both lines."""
+        return [f"then  {self.vacuum}", f"then  {self.checkpoint}"]
+
+
 def _name(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{format_count(len(names))} tables"
 
@@ -73,6 +86,19 @@ class Upkeep(Step):
         # Empty if an earlier run began the load.
         self._partitions: Mapping[int, Relation] = {}
 
+    def plan(self, facts: PlanFacts) -> UpkeepPlan:
+        """Return whether VACUUM and CHECKPOINT follow; the latter depends on how many bytes are loaded."""
+        from penstock.loading.plan.settings import LoadSettings  # noqa: PLC0415 (for --plan only)
+
+        settings = facts.plan.find_part(LoadSettings)
+        is_leased = settings is not None and settings.is_changing
+        decision = _decide_checkpoint(self._plan, self._tools, stored_bytes=float("inf"), is_leased=is_leased)
+        size = "" if self._plan.job.rules.checkpoint else ", if at least 1 GiB is loaded"
+        return UpkeepPlan(
+            vacuum=describe_vacuum(self._plan),
+            checkpoint=f"{f'CHECKPOINT{size}' if decision.is_due else 'no CHECKPOINT'}: {decision.reason}",
+        )
+
     def before(self, load: RunningLoad, connection: Connection) -> None:
         """Read the partitions before they are loaded, to know afterwards which ones took rows."""
         has_partitions = any(target.facts is not None and target.facts.kind == "p" for target in self._plan.targets)
@@ -85,6 +111,17 @@ class Upkeep(Step):
         if not rules.vacuum and not (rules.checkpoint or load.lease_id):
             return outcome
         return outcome.with_part(self.name, _Upkeep(load, outcome, self._partitions).run())
+
+
+def _decide_checkpoint(plan: LoadPlan, tools: LoadTools, *, stored_bytes: float, is_leased: bool) -> CheckpointDecision:
+    server = tools.server
+    return decide_checkpoint(
+        asked=plan.job.rules.checkpoint,
+        stored_bytes=stored_bytes,
+        is_leased=is_leased,
+        is_aurora=server is not None and server.is_aurora,
+        may_checkpoint=server is not None and server.may_checkpoint,
+    )
 
 
 def _read_partitions(plan: LoadPlan, connection: Connection) -> dict[int, Relation]:
@@ -216,15 +253,8 @@ class _Upkeep:
     # ---------------------------------------------------------------- checkpoint
 
     def _is_checkpoint_due(self) -> bool:
-        server = self._tools.server
-        decision = decide_checkpoint(
-            asked=self._plan.job.rules.checkpoint,
-            stored_bytes=self._stored_bytes(),
-            tuning=self._plan.tuning,
-            is_leased=self._load.lease_id is not None,
-            is_aurora=server is not None and server.is_aurora,
-            may_checkpoint=server is not None and server.may_checkpoint,
-        )
+        is_leased = self._load.lease_id is not None
+        decision = _decide_checkpoint(self._plan, self._tools, stored_bytes=self._stored_bytes(), is_leased=is_leased)
         if decision.is_refused:
             self._tools.warnings.warn("upkeep", f"checkpoint skipped: {decision.reason}")
         return decision.is_due

@@ -1,4 +1,4 @@
-"""The part of a load's outcome in which one step, such as VACUUM, reports what it did."""
+"""The part of a load's plan or outcome in which one step, such as VACUUM, reports what it will do or what it did."""
 
 from __future__ import annotations
 
@@ -18,9 +18,18 @@ class Rows:
 
 
 class StepPart(Protocol):
-    """A dataclass with what one step did. --json prints its fields, and the text of the outcome its description."""
+    """A dataclass with what one step will do or did. --json prints its fields, and the text its description."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
     def describe(self) -> Sequence[str | Rows]:
-        """Return the lines to show; no lines if the step did nothing."""
+        """Return the lines to show; no lines if the step does nothing."""
+
+
+class PlanPart(StepPart, Protocol):
+    """A part of a plan, which may be a reason why the load would not begin."""
+
+    @property
+    def is_refusing(self) -> bool:
+        """Whether the load would not begin, because of what the step has found."""
+        return False

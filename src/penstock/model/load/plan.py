@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal, TypeVar
 
+from penstock.model.load.shape import IndexPlan
 from penstock.model.load.tuning import DEFAULT_TUNING, BatchPlan, LoadTuning
 
 if TYPE_CHECKING:
@@ -13,11 +14,13 @@ if TYPE_CHECKING:
     from penstock.errors import PenstockError
     from penstock.model.load.job import LoadJob, TargetJob
     from penstock.model.load.mode import Landing
-    from penstock.model.load.shape import ParkingPlan
+    from penstock.model.load.part import PlanPart
     from penstock.model.server.table import ColumnMap, TableFacts, TableName
     from penstock.model.source.dialect import Dialect, Notice
     from penstock.model.source.source import Compression, SourceObject
 
+
+_Part = TypeVar("_Part")
 
 # How a header and its records differ by one field. "empty": either the records end with an empty field or the header
 # with an empty name; this field is dropped. "row names": the header has no name for the first field, because R wrote
@@ -52,8 +55,8 @@ class TargetPlan:
     names in the first object's header, None without a header. `column_map` is that of the first object; other objects
     may have their columns in another order. `edge` says how header and records differ by one field.
     `sample_compression` and `sample_bom` are those of the first object. `text_columns` are the columns of a staging
-    table for a transform, None without a transform. `parking` is what is dropped while the table is loaded, None if
-    nothing can be. `estimated_records` is set only if each record fires triggers; None if unknown. `follows` are the
+    table for a transform, None without a transform. `indexes` says which indexes and keys are dropped while the
+    table is loaded. `estimated_records` is set only if each record fires triggers; None if unknown. `follows` are the
     staged tables of this load to which the table's foreign keys refer: the table gets its rows after they get theirs.
     `refusal` is why the table does not accept the columns of files that are loaded already: it is raised if one of
     these files must be read again.
@@ -71,7 +74,7 @@ class TargetPlan:
     allows_suppressed_rows: bool
     landing: Landing
     text_columns: tuple[str, ...] | None = None
-    parking: ParkingPlan | None = None
+    indexes: IndexPlan = field(default_factory=IndexPlan)
     estimated_records: int | None = None
     sample_bom: str | None = None
     follows: tuple[TableName, ...] = ()
@@ -147,7 +150,8 @@ class LoadPlan:
     `is_in_job_order`: objects are read in the order of `ranks` instead of the largest first. `ranks` has each target's
     turn: referenced tables first, otherwise the order of the job. `is_repeatable`: every source can be read again, so
     that transient faults can be retried and an interrupted load resumed. `defers_keys`: foreign keys refer to each
-    other in a circle, and all rows are committed to their tables in one transaction.
+    other in a circle, and all rows are committed to their tables in one transaction. `steps` has what the steps before
+    and after the rows will do, by the name of the step; it is empty until the load is foreseen.
     """
 
     load_id: str
@@ -161,6 +165,15 @@ class LoadPlan:
     ranks: tuple[int, ...] = ()
     defers_keys: bool = False
     tuning: LoadTuning = DEFAULT_TUNING
+    steps: dict[str, PlanPart] = field(default_factory=dict)
+
+    def with_part(self, step: str, part: PlanPart) -> LoadPlan:
+        """Return the plan with what one step will do added."""
+        return replace(self, steps=self.steps | {step: part})
+
+    def find_part(self, kind: type[_Part]) -> _Part | None:
+        """Return the part of this class, None if no step has planned one."""
+        return next((part for part in self.steps.values() if isinstance(part, kind)), None)
 
     def load_order(self, number: int) -> int:
         """Return the turn of a target, given its number in the job; both count from 0."""
@@ -178,10 +191,10 @@ class LoadPlan:
 
     @property
     def changes_shape(self) -> bool:
-        """Whether the load parks indexes or keys, disables triggers or pauses autovacuum."""
+        """Whether the load drops indexes or keys, disables triggers or pauses autovacuum."""
         rules = self.job.rules
         is_switching = rules.triggers != "keep" or rules.autovacuum == "pause"
-        return is_switching or any(target.parking and target.parking.parked for target in self.targets)
+        return is_switching or any(target.indexes.dropped for target in self.targets)
 
     @property
     def size_bytes(self) -> int | None:

@@ -137,7 +137,7 @@ Indexes = Literal["auto", "keep", "rebuild"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """An index, key or foreign key in a plan: `what` describes it, `reason` says why it is kept or parked.
+    """An index, key or foreign key in a plan: `what` describes it, `reason` says why it is kept or dropped.
 
     `attached` is the number of attached indexes or keys of partitions. If `is_of_partition` is true, the index or key
     belongs to one partition only.
@@ -153,14 +153,15 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ParkingPlan:
-    """What is parked while a table is loaded and what is kept; `reason` says why, for the table as a whole.
+class IndexPlan:
+    """What is dropped while a table is loaded and what is kept; `reason` says why, for the table as a whole.
 
-    `gain` says what parking more would gain and which option asks for it; None if nothing would be gained.
+    `reason` is empty if the table has no indexes or keys. `gain` says what dropping more would gain and which
+    option asks for it; None if nothing would be gained.
     """
 
-    reason: str
-    parked: tuple[Part, ...] = ()
+    reason: str = ""
+    dropped: tuple[Part, ...] = ()
     kept: tuple[Part, ...] = ()
     gain: str | None = None
 
@@ -196,3 +197,8 @@ class RepairStep:
     action: RepairAction
     reason: str
     attached: int = 0
+
+
+def name_with_attached(part: Part | RepairStep) -> str:
+    """Return the name of an index or key, with the number of attached ones on partitions."""
+    return f"{part.name}, with {part.attached} on partitions" if part.attached else part.name

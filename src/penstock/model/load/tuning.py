@@ -39,7 +39,7 @@ class LoadTuning:
     batch: BatchPlan = BatchPlan()
     # If fewer stored bytes are loaded, dropping and rebuilding indexes saves little, and costs catalogue rows
     # (docs/decisions/0013).
-    least_parking_bytes: int = 4 * MIB
+    least_dropping_bytes: int = 4 * MIB
     # Add this for each index and key of a partition: rebuilding one takes 13 ms, and a MB of rows saves 18 ms (ibidem).
     least_part_bytes: int = MIB // 2
     # A limit on the reasons that the server and penstock hold in memory if all records are bad.

@@ -209,26 +209,3 @@ class LeasedSetting:
     during: str
     after: str
     note: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadSettings:
-    """What a load does with the server's settings: `choice` is none, auto or a profile's name.
-
-    `decision` is None if the server was not asked. `reason` is why nothing is changed, None if something is.
-    """
-
-    choice: str
-    decision: SettingsDecision | None = None
-    reason: str | None = None
-
-    @property
-    def is_changing(self) -> bool:
-        """Return whether settings are changed during the load."""
-        return self.reason is None
-
-    @property
-    def is_refusing(self) -> bool:
-        """Return whether the load must not begin, because a profile that the user named cannot be applied."""
-        found = self.decision
-        return self.choice != "auto" and found is not None and found.obstacle is not None and bool(found.leased)

@@ -1,4 +1,4 @@
--- changes_indexes.sql: whether each index of a table can be parked, and what must still exist to rebuild it
+-- changes_indexes.sql: whether each index of a table can be dropped, and what must still exist to rebuild it
 -- returns changes.parts.IndexFacts; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -f changes_indexes.sql
 --

@@ -1,4 +1,4 @@
--- changes_table.pg15.sql: a table to park indexes and keys of: owner, rights, publications (also of schemas)
+-- changes_table.pg15.sql: a table to drop indexes and keys of: owner, rights, publications (also of schemas)
 -- returns changes.parts.ShapeTable; needs no privilege; PostgreSQL 15+
 -- psql -v oid=1259 -f changes_table.pg15.sql
 --

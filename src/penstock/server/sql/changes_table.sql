@@ -1,4 +1,4 @@
--- changes_table.sql: a table to park indexes and keys of: owner, rights, publications
+-- changes_table.sql: a table to drop indexes and keys of: owner, rights, publications
 -- returns changes.parts.ShapeTable; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -f changes_table.sql
 --

@@ -1,8 +1,8 @@
-"""Decides which indexes, keys and foreign keys of a table are parked while it is loaded, and which stay. Pure.
+"""Decides which indexes, keys and foreign keys of a table are dropped while it is loaded, and which are kept. Pure.
 
-A parked index or key is dropped before the rows and rebuilt after them. Meanwhile other sessions can write rows that
-violate it. So by default unique indexes and keys stay, and the rest is parked only if the table is empty and the load
-is large enough; with --indexes rebuild the user says that no other session writes to the table.
+They are dropped before the rows and rebuilt after them. Meanwhile other sessions can write rows that violate them. So
+by default unique indexes and keys are kept, and the rest is dropped only if the table is empty and the load is large
+enough; with --indexes rebuild the user says that no other session writes to the table.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.model.load.shape import ParkingPlan, Part
+from penstock.model.load.shape import IndexPlan, Part
 from penstock.model.load.tuning import DEFAULT_TUNING, LoadTuning
 from penstock.server.changes.parts import group_families
 from penstock.units import format_bytes
@@ -32,19 +32,19 @@ _KEEPS_UNIQUE = "it enforces uniqueness, and other sessions may write to the tab
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ParkingFacts:
+class IndexPlanFacts:
     """What is known of a load and its table.
 
     `is_empty`: the table has no rows, or is truncated before the first row; `is_truncated`: it is truncated.
-    `is_parked`: this load has already parked parts of the table. `size_bytes` is the stored size of the sources, None
-    if one is unknown. `rejects`: records that the table refuses are rejected.
+    `has_dropped`: this load has already dropped indexes or keys of it. `size_bytes` is the stored size of the sources,
+    None if one is unknown. `rejects`: records that the table refuses are rejected.
     """
 
     indexes: Indexes
     job: TargetJob
     is_empty: bool
     size_bytes: int | None
-    is_parked: bool = False
+    has_dropped: bool = False
     is_truncated: bool = False
     rejects: bool = False
     tuning: LoadTuning = DEFAULT_TUNING
@@ -52,55 +52,55 @@ class ParkingFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What is parked, and how that is shown; `staying` are the table's own foreign keys that are not parked."""
+    """What is dropped, and how that is shown; `staying` are the table's own foreign keys that are not dropped."""
 
-    plan: ParkingPlan
+    plan: IndexPlan
     indexes: tuple[IndexPart, ...] = ()
     foreign_keys: tuple[ForeignKey, ...] = ()
     staying: tuple[ForeignKey, ...] = ()
 
     @property
-    def is_parking(self) -> bool:
-        """Whether anything is parked."""
+    def is_dropping(self) -> bool:
+        """Whether anything is dropped."""
         return bool(self.indexes or self.foreign_keys)
 
 
-def decide_parking(parts: TableParts, facts: ParkingFacts) -> Decision:
-    """Return what is parked of a table and its partitions, with a reason for each part that is not.
+def decide_indexes(parts: TableParts, facts: IndexPlanFacts) -> Decision:
+    """Return what is dropped of a table and its partitions, with a reason for each part that is not.
 
-    An index is parked together with all indexes attached to it, and a foreign key with all those of the partitions.
+    An index is dropped together with all indexes attached to it, and a foreign key with all those of the partitions.
     """
     is_begun, reason = _decide_table(parts, facts)
     tables = parts.tables
     why_keys = _judge_foreign_keys(parts, facts) if is_begun else _all_stay(parts.all_foreign_keys)
     why_indexes = _judge_indexes(parts, facts, why_keys) if is_begun else _all_stay(parts.all_indexes)
     gone = {key for key, why in why_indexes.items() if why is None}
-    parked_keys: list[ForeignKey] = []
+    dropped_keys: list[ForeignKey] = []
     staying: list[ForeignKey] = []
-    parked: list[Part] = []
+    dropped: list[Part] = []
     kept: list[Part] = []
     for keys in group_families(parts.all_foreign_keys):
         top, why = keys[0], why_keys[keys[0].part_id]
         is_own = top.relation_oid in tables
         if why is None and (is_own or (top.references_oid, top.references_index) in gone):
-            parked_keys += keys
-            parked.append(_key_note(keys, tables, ""))
+            dropped_keys += keys
+            dropped.append(_key_note(keys, tables, ""))
         elif is_own:
             staying += keys
             kept.append(_key_note(keys, tables, why or ""))
     for indexes in group_families(parts.all_indexes):
         why = why_indexes[indexes[0].part_id]
-        (parked if why is None else kept).append(_index_note(indexes, tables, why or ""))
+        (dropped if why is None else kept).append(_index_note(indexes, tables, why or ""))
     return Decision(
-        plan=ParkingPlan(reason=reason, parked=tuple(parked), kept=tuple(kept), gain=_describe_gain(kept)),
+        plan=IndexPlan(reason=reason, dropped=tuple(dropped), kept=tuple(kept), gain=_describe_gain(kept)),
         indexes=tuple(part for part in parts.all_indexes if part.part_id in gone),
-        foreign_keys=tuple(parked_keys),
+        foreign_keys=tuple(dropped_keys),
         staying=tuple(staying),
     )
 
 
 def _describe_gain(kept: Iterable[Part]) -> str | None:
-    """Return advice to use --indexes rebuild, or None if it would not park more."""
+    """Return advice to use --indexes rebuild, or None if it would not drop more."""
     names = ", ".join(part.name for part in kept if part.reason == _KEEPS_UNIQUE)
     if not names:
         return None
@@ -111,8 +111,8 @@ def _all_stay(parts: Iterable[IndexPart | ForeignKey]) -> dict[PartId, str | Non
     return {part.part_id: "" for part in parts}
 
 
-def _judge_foreign_keys(parts: TableParts, facts: ParkingFacts) -> dict[PartId, str | None]:
-    """Return the reason why each foreign key stays, None if it is parked."""
+def _judge_foreign_keys(parts: TableParts, facts: IndexPlanFacts) -> dict[PartId, str | None]:
+    """Return the reason why each foreign key stays, None if it is dropped."""
     judged: dict[PartId, str | None] = {}
     for family in group_families(parts.all_foreign_keys):
         why = next(filter(None, (_why_foreign_key_stays(key, parts, facts) for key in family)), None)
@@ -121,9 +121,9 @@ def _judge_foreign_keys(parts: TableParts, facts: ParkingFacts) -> dict[PartId, 
 
 
 def _judge_indexes(
-    parts: TableParts, facts: ParkingFacts, why_keys: Mapping[PartId, str | None]
+    parts: TableParts, facts: IndexPlanFacts, why_keys: Mapping[PartId, str | None]
 ) -> dict[PartId, str | None]:
-    """Return the reason why each index stays, None if it is parked."""
+    """Return the reason why each index stays, None if it is dropped."""
     tables = parts.tables
     judged: dict[PartId, str | None] = {}
     for family in group_families(parts.all_indexes):
@@ -140,11 +140,11 @@ def _judge_indexes(
     return judged
 
 
-def _decide_table(parts: TableParts, facts: ParkingFacts) -> tuple[bool, str]:
-    """Return whether anything may be parked, and why or why not."""
+def _decide_table(parts: TableParts, facts: IndexPlanFacts) -> tuple[bool, str]:
+    """Return whether anything may be dropped, and why or why not."""
     table, size = parts.table, facts.size_bytes
     of_partitions = sum(len(each.indexes) + len(each.foreign_keys) for each in parts.partitions)
-    least = facts.tuning.least_parking_bytes + of_partitions * facts.tuning.least_part_bytes
+    least = facts.tuning.least_dropping_bytes + of_partitions * facts.tuning.least_part_bytes
     is_small = size is not None and size < least
     # All are dropped in one transaction, which holds all their locks.
     needed = len(parts.tables) + _LOCKS_PER_PART * (len(parts.all_indexes) + len(parts.all_foreign_keys))
@@ -162,7 +162,7 @@ def _decide_table(parts: TableParts, facts: ParkingFacts) -> tuple[bool, str]:
         return False, why_not
     if facts.indexes == "rebuild":
         return True, "--indexes rebuild"
-    if facts.is_parked:
+    if facts.has_dropped:
         return True, "the load has already dropped them"
     has_rows = "the table has rows, and other sessions may write to it; use --indexes rebuild if none does"
     why_not = _first(
@@ -174,7 +174,7 @@ def _decide_table(parts: TableParts, facts: ParkingFacts) -> tuple[bool, str]:
     return True, "the table is emptied first" if facts.is_truncated else "the table is empty"
 
 
-def _why_foreign_key_stays(key: ForeignKey, parts: TableParts, facts: ParkingFacts) -> str | None:
+def _why_foreign_key_stays(key: ForeignKey, parts: TableParts, facts: IndexPlanFacts) -> str | None:
     is_own = key.relation_oid in parts.tables
     is_top = key.parent_oid is None
     # Before PostgreSQL 18 a foreign key of a partitioned table cannot be NOT VALID, so it could not be rebuilt as such.
@@ -192,7 +192,7 @@ def _why_foreign_key_stays(key: ForeignKey, parts: TableParts, facts: ParkingFac
     )
 
 
-def _why_index_stays(part: IndexPart, parts: TableParts, facts: ParkingFacts) -> str | None:
+def _why_index_stays(part: IndexPart, parts: TableParts, facts: IndexPlanFacts) -> str | None:
     table, index, row, job = parts.table, part.facts, part.row, facts.job
     if row is None or not index.is_valid:
         return "it is not valid"

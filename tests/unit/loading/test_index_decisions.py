@@ -1,4 +1,4 @@
-"""What is parked of a table, what stays, and why."""
+"""What is dropped of a table, what stays, and why."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.changes.kinds.rebuild_plan import (
     order_by_depth,
     plan_rebuild,
 )
-from penstock.loading.plan.parking import Decision, ParkingFacts, decide_parking
+from penstock.loading.plan.indexes import Decision, IndexPlanFacts, decide_indexes
 from penstock.model.load.job import TargetJob
 from penstock.model.load.shape import Change
 from penstock.model.load.tuning import DEFAULT_TUNING
@@ -23,7 +23,7 @@ from penstock.server.ddl.definition import ConstraintRow, IndexRow
 from penstock.units import GIB, MIB
 
 JOB = TargetJob(sources=("f",), into=TableName(schema="s", name="t"))
-FACTS = ParkingFacts(indexes="auto", job=JOB, is_empty=True, size_bytes=DEFAULT_TUNING.least_parking_bytes)
+FACTS = IndexPlanFacts(indexes="auto", job=JOB, is_empty=True, size_bytes=DEFAULT_TUNING.least_dropping_bytes)
 TABLE = ShapeTable(
     oid=1,
     schema="s",
@@ -125,40 +125,40 @@ OWN, TO_US = make_key("own", references_oid=9), make_key("to_us", relation_oid=7
 def decide(
     *indexes: IndexPart, keys: tuple[ForeignKey, ...] = (), table: ShapeTable = TABLE, **facts: object
 ) -> tuple[list[str], dict[str, str], str]:
-    """Return what is parked, by name, and the reasons of what stays."""
+    """Return what is dropped, by name, and the reasons of what stays."""
     parts = TableParts(table=table, indexes=indexes, foreign_keys=keys)
-    decision = decide_parking(parts, replace(FACTS, **facts))  # type: ignore[arg-type]
+    decision = decide_indexes(parts, replace(FACTS, **facts))  # type: ignore[arg-type]
     names = [key.name for key in decision.foreign_keys] + [part.name for part in decision.indexes]
-    assert [part.name for part in decision.plan.parked] == names
+    assert [part.name for part in decision.plan.dropped] == names
     return names, {part.name: part.reason for part in decision.plan.kept}, decision.plan.reason
 
 
 def test_what_keeps_rows_unique_stays_in_an_empty_table() -> None:
-    """With the foreign keys that rely on it; others may write to the table. The plan says who may have it parked."""
+    """With the foreign keys that rely on it; others may write to the table. The plan says who may have it dropped."""
     apart = make_index("apart", kind="x")
-    parked, kept, reason = decide(PK, UNIQUE, apart, PLAIN, keys=(OWN, TO_US))
-    assert parked == ["own", "i"]
+    dropped, kept, reason = decide(PK, UNIQUE, apart, PLAIN, keys=(OWN, TO_US))
+    assert dropped == ["own", "i"]
     assert kept == dict.fromkeys(
         ("pk", "u", "apart"), "it enforces uniqueness, and other sessions may write to the table"
     )
     assert reason == "the table is empty"
-    decision = decide_parking(TableParts(table=TABLE, indexes=(PK, UNIQUE, PLAIN), foreign_keys=()), FACTS)
+    decision = decide_indexes(TableParts(table=TABLE, indexes=(PK, UNIQUE, PLAIN), foreign_keys=()), FACTS)
     assert decision.plan.gain is not None
     assert "--indexes rebuild: it builds pk, u once" in decision.plan.gain
 
 
-def test_rebuild_parks_an_empty_table_whole() -> None:
+def test_rebuild_drops_an_empty_table_whole() -> None:
     """Foreign keys first, since keys cannot go before them; and nothing is left to gain."""
     parts = TableParts(table=TABLE, indexes=(PK, UNIQUE, PLAIN), foreign_keys=(OWN, TO_US))
-    decision = decide_parking(parts, replace(FACTS, indexes="rebuild"))
-    assert [part.name for part in decision.plan.parked] == ["own", "to_us", "pk", "u", "i"]
+    decision = decide_indexes(parts, replace(FACTS, indexes="rebuild"))
+    assert [part.name for part in decision.plan.dropped] == ["own", "to_us", "pk", "u", "i"]
     assert (decision.plan.kept, decision.plan.gain) == ((), None)
 
 
 def test_an_index_whose_functions_run_with_another_path_stays() -> None:
     """Before PostgreSQL 17 CREATE INDEX takes the session's, which is penstock's own."""
-    parked, kept, _ = decide(make_index("i", runs_functions=True), indexes="rebuild")
-    assert parked == []
+    dropped, kept, _ = decide(make_index("i", runs_functions=True), indexes="rebuild")
+    assert dropped == []
     assert "search_path" in kept["i"]
 
 
@@ -167,14 +167,14 @@ def test_an_index_whose_functions_run_with_another_path_stays() -> None:
     [
         ({"indexes": "keep"}, "--indexes keep"),
         ({"is_empty": False}, "has rows"),
-        ({"size_bytes": DEFAULT_TUNING.least_parking_bytes - 1}, "too little"),
+        ({"size_bytes": DEFAULT_TUNING.least_dropping_bytes - 1}, "too little"),
         ({"job": replace(JOB, mode="replace")}, "new table"),
     ],
 )
-def test_nothing_is_parked_where_it_must_not_or_does_not_pay(facts: dict[str, object], reason: str) -> None:
+def test_nothing_is_dropped_where_it_must_not_or_does_not_pay(facts: dict[str, object], reason: str) -> None:
     """And the plan says why."""
-    parked, kept, why = decide(PK, PLAIN, keys=(OWN,), **facts)
-    assert parked == []
+    dropped, kept, why = decide(PK, PLAIN, keys=(OWN,), **facts)
+    assert dropped == []
     assert set(kept) == {"pk", "i", "own"}
     assert reason in why
 
@@ -187,29 +187,29 @@ def test_nothing_is_parked_where_it_must_not_or_does_not_pay(facts: dict[str, ob
     ],
 )
 def test_some_tables_are_left_alone_whatever_is_asked(table: ShapeTable, reason: str) -> None:
-    """A role that does not own the table cannot park at all."""
-    parked, _, why = decide(PK, PLAIN, table=table, indexes="rebuild")
-    assert parked == []
+    """A role that does not own the table cannot drop at all."""
+    dropped, _, why = decide(PK, PLAIN, table=table, indexes="rebuild")
+    assert dropped == []
     assert reason in why
 
 
-def test_rebuild_parks_a_table_with_rows() -> None:
-    """Said out loud, since nothing enforces a parked key on others."""
+def test_rebuild_drops_a_table_with_rows() -> None:
+    """Said out loud, since nothing enforces a dropped key on others."""
     assert decide(PK, PLAIN, keys=(TO_US,), indexes="rebuild", is_empty=False, size_bytes=1)[0] == ["to_us", "pk", "i"]
 
 
 def test_a_load_goes_on_in_the_shape_it_had_made() -> None:
     """Its own rows do not make the table one that others write to."""
-    assert decide(PK, PLAIN, is_parked=True, is_empty=False)[0] == ["i"]
-    assert decide(PK, PLAIN, is_parked=True, is_empty=False, indexes="rebuild")[0] == ["pk", "i"]
+    assert decide(PK, PLAIN, has_dropped=True, is_empty=False)[0] == ["i"]
+    assert decide(PK, PLAIN, has_dropped=True, is_empty=False, indexes="rebuild")[0] == ["pk", "i"]
 
 
 @pytest.mark.parametrize("indexes", ["auto", "rebuild"])
 def test_what_refuses_rows_stays_if_records_are_rejected(indexes: str) -> None:
     """The plan says what that costs; plain indexes refuse nothing."""
     apart = make_index("apart", kind="x")
-    parked, kept, _ = decide(PK, UNIQUE, apart, PLAIN, keys=(OWN,), rejects=True, indexes=indexes)
-    assert parked == ["i"]
+    dropped, kept, _ = decide(PK, UNIQUE, apart, PLAIN, keys=(OWN,), rejects=True, indexes=indexes)
+    assert dropped == ["i"]
     reason = "keys stay in place with --on-error reject: each row is checked as it arrives"
     assert kept == dict.fromkeys(("pk", "u", "apart", "own"), reason)
 
@@ -217,15 +217,15 @@ def test_what_refuses_rows_stays_if_records_are_rejected(indexes: str) -> None:
 @pytest.mark.parametrize("mode", ["upsert", "insert-new"])
 def test_a_merge_keeps_its_key(mode: str) -> None:
     """By whatever index it is unique."""
-    parked, kept, _ = decide(PK, PLAIN, job=replace(JOB, mode=mode, key=("a",)))
-    assert parked == ["i"]
+    dropped, kept, _ = decide(PK, PLAIN, job=replace(JOB, mode=mode, key=("a",)))
+    assert dropped == ["i"]
     assert kept == {"pk": f"--mode {mode} needs it"}
 
 
 def test_a_published_tables_identity_stays() -> None:
     """Its subscribers could not tell rows apart."""
-    parked, kept, _ = decide(PK, PLAIN, table=replace(TABLE, is_published=True))
-    assert parked == ["i"]
+    dropped, kept, _ = decide(PK, PLAIN, table=replace(TABLE, is_published=True))
+    assert dropped == ["i"]
     assert "published" in kept["pk"]
 
 
@@ -239,13 +239,13 @@ def test_a_published_tables_identity_stays() -> None:
 )
 def test_a_key_stays_with_a_foreign_key_that_relies_on_it(key: ForeignKey, reason: str) -> None:
     """Others' tables are not ours to change."""
-    parked, kept, _ = decide(PK, PLAIN, keys=(key,), indexes="rebuild")
-    assert parked == ["i"]
+    dropped, kept, _ = decide(PK, PLAIN, keys=(key,), indexes="rebuild")
+    assert dropped == ["i"]
     assert reason in kept["pk"]
 
 
 def test_a_foreign_key_to_a_key_that_stays_is_not_in_the_way() -> None:
-    """Other tables' foreign keys are parked for the key alone."""
+    """Other tables' foreign keys are dropped for the key alone."""
     assert decide(PK, keys=(TO_US,))[0] == []
 
 
@@ -260,8 +260,8 @@ def test_a_foreign_key_to_a_key_that_stays_is_not_in_the_way() -> None:
 )
 def test_an_index_that_could_not_be_made_again_stays(index: IndexPart, reason: str) -> None:
     """Each with its reason."""
-    parked, kept, _ = decide(index, indexes="rebuild")
-    assert parked == []
+    dropped, kept, _ = decide(index, indexes="rebuild")
+    assert dropped == []
     assert reason in kept["i"]
 
 
@@ -292,8 +292,8 @@ def make_tree(*, without: int = 0, table: ShapeTable | None = None, **facts: obj
 
 
 def decide_tree(parts: TableParts, **facts: object) -> Decision:
-    """Return what is parked of a partitioned table."""
-    return decide_parking(parts, replace(FACTS, indexes="rebuild", **facts))  # type: ignore[arg-type]
+    """Return what is dropped of a partitioned table."""
+    return decide_indexes(parts, replace(FACTS, indexes="rebuild", **facts))  # type: ignore[arg-type]
 
 
 def test_a_partitioned_tables_key_goes_with_all_that_is_attached() -> None:
@@ -301,7 +301,7 @@ def test_a_partitioned_tables_key_goes_with_all_that_is_attached() -> None:
     decision = decide_tree(make_tree())
     assert [part.name for part in decision.indexes] == ["pk", "pk_2", "pk_3", "pk_4"]
     assert [key.relation_oid for key in decision.foreign_keys] == [1, 2, 3, 4]
-    assert [(part.name, part.attached) for part in decision.plan.parked] == [("fk", 3), ("pk", 3)]
+    assert [(part.name, part.attached) for part in decision.plan.dropped] == [("fk", 3), ("pk", 3)]
     assert decision.plan.kept == ()
 
 
@@ -333,7 +333,7 @@ def test_what_a_partition_has_of_its_own_is_its_own_affair() -> None:
     tree = replace(tree, partitions=(*tree.partitions[:2], replace(leaf, indexes=(*leaf.indexes, own))))
     decision = decide_tree(tree)
     assert [part.name for part in decision.indexes] == ["own"]
-    assert [(part.name, part.is_of_partition) for part in decision.plan.parked] == [("fk", False), ("own", True)]
+    assert [(part.name, part.is_of_partition) for part in decision.plan.dropped] == [("fk", False), ("own", True)]
 
 
 def test_a_part_of_another_tables_index_stays() -> None:
@@ -341,7 +341,7 @@ def test_a_part_of_another_tables_index_stays() -> None:
     tree = make_tree()
     middle = replace(tree.partitions[1], partitions=(tree.partitions[2],))
     decision = decide_tree(middle)
-    assert not decision.is_parking
+    assert not decision.is_dropping
     assert {part.reason for part in decision.plan.kept} == {
         "it belongs to an index of the partitioned table",
         "it belongs to the partitioned table's",
@@ -361,10 +361,10 @@ def test_an_exclusion_constraint_of_a_partitioned_table_stays() -> None:
 def test_partitions_ask_for_more_bytes() -> None:
     """Each of their indexes and keys is made by itself."""
     tree = make_tree()
-    least = DEFAULT_TUNING.least_parking_bytes + 6 * DEFAULT_TUNING.least_part_bytes
+    least = DEFAULT_TUNING.least_dropping_bytes + 6 * DEFAULT_TUNING.least_part_bytes
     auto = replace(FACTS, size_bytes=least - 1)
-    assert "too little" in decide_parking(tree, auto).plan.reason
-    assert decide_parking(tree, replace(auto, size_bytes=least)).is_parking
+    assert "too little" in decide_indexes(tree, auto).plan.reason
+    assert decide_indexes(tree, replace(auto, size_bytes=least)).is_dropping
 
 
 def test_more_partitions_than_the_server_can_lock_are_left_alone() -> None:

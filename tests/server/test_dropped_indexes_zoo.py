@@ -1,4 +1,4 @@
-"""Whatever is parked comes back as it was, for every kind of index and key there is."""
+"""Whatever is dropped comes back as it was, for every kind of index and key there is."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.mark.pg("!= 17")
 def test_the_zoo_is_what_it_was(pg: PgServer, database: str, path: Path) -> None:
-    """All at once: circles of foreign keys are parked and rebuilt together."""
+    """All at once: circles of foreign keys are dropped and rebuilt together."""
     tables = make_zoo(pg, database)
     before = describe_zoo(pg, database)
     loads = Loads(database)

@@ -1,4 +1,4 @@
-"""Loads into partitioned tables that park: what becomes of partitions that come and go meanwhile, and what stays."""
+"""Loads into partitioned tables that drop: what becomes of partitions that come and go meanwhile, and what stays."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def shape(loads: Loads) -> list[Row]:
 
 
 def die_while_loading(loads: Loads, path: Path) -> None:
-    """Have the loader die while its rows are under way, and everything is parked."""
+    """Have the loader die while its rows are under way, and everything is dropped."""
 
     def die(_number: int) -> None:
         raise Killed
@@ -116,7 +116,7 @@ def die_while_loading(loads: Loads, path: Path) -> None:
 
 
 def records(loads: Loads) -> int:
-    """Return how many things are written down as parked."""
+    """Return how many things are written down as dropped."""
     return int(loads.execute("SELECT count(*) FROM penstock.changes")[0][0])
 
 
@@ -135,20 +135,20 @@ def records(loads: Loads) -> int:
 def test_partitions_that_come_and_go_meanwhile_get_what_they_would_have_had(
     pg: PgServer, path: Path, statements: str
 ) -> None:
-    """The same as where nothing was parked."""
-    intact, parked = Loads(pg.fresh_database()), Loads(pg.fresh_database(), piece_bytes=50)
-    for loads in (intact, parked):
+    """The same as where nothing was dropped."""
+    intact, dropped = Loads(pg.fresh_database()), Loads(pg.fresh_database(), piece_bytes=50)
+    for loads in (intact, dropped):
         loads.execute(TREE)
-    die_while_loading(parked, path)
-    for loads in (intact, parked):
+    die_while_loading(dropped, path)
+    for loads in (intact, dropped):
         loads.execute(statements)
-    parked.repair().raise_first()
-    assert records(parked) == 0
-    assert shape(parked) == shape(intact)
+    dropped.repair().raise_first()
+    assert records(dropped) == 0
+    assert shape(dropped) == shape(intact)
 
 
 def test_rows_of_a_partition_that_was_added_are_looked_at(loads: Loads, path: Path) -> None:
-    """What breaks a key there is told, and the rest stays parked."""
+    """What breaks a key there is told, and the rest stays dropped."""
     die_while_loading(loads, path)
     loads.execute(BARE.replace("301", "300"))
     error = loads.repair().errors[0]
@@ -192,7 +192,7 @@ def test_what_was_made_at_the_parent_meanwhile_is_not_made_twice(loads: Loads, p
 
 
 def test_a_load_of_a_partition_leaves_what_is_attached(loads: Loads, path: Path, tmp_path: Path) -> None:
-    """Only what is its own is parked."""
+    """Only what is its own is dropped."""
     loads.execute("CREATE INDEX own ON t1 (a)")
     small = write_to(tmp_path / "small.csv", "id,a,b\n1,1,x\n")
     seen: list[list[str]] = []
@@ -218,7 +218,7 @@ def test_a_load_of_a_partition_puts_back_what_another_left_of_the_whole(
     assert records(loads) == 0
 
 
-def test_an_ordinary_owner_parks_partitions_and_a_superuser_repairs(loads: Loads, path: Path) -> None:
+def test_an_ordinary_owner_drops_partitions_and_a_superuser_repairs(loads: Loads, path: Path) -> None:
     """As the owner; one that is somebody else's keeps what belongs to all, not what others have of their own."""
     role = f"user_{secrets.token_hex(4)}"
     owned = "".join(
@@ -241,7 +241,7 @@ def test_an_ordinary_owner_parks_partitions_and_a_superuser_repairs(loads: Loads
 
 
 def test_a_foreign_key_to_a_partitioned_table_stays_with_the_key(loads: Loads, path: Path) -> None:
-    """Its parts would get other names; the other index is parked."""
+    """Its parts would get other names; the other index is dropped."""
     loads.execute("CREATE TABLE child (id int REFERENCES t)")
     loads.execute("DROP TABLE other")
     before = shape(loads)
@@ -250,7 +250,7 @@ def test_a_foreign_key_to_a_partitioned_table_stays_with_the_key(loads: Loads, p
     assert shape(loads) == before
 
 
-def test_a_partitioned_child_is_parked_with_the_key_that_it_refers_to(loads: Loads, tmp_path: Path) -> None:
+def test_a_partitioned_child_is_dropped_with_the_key_that_it_refers_to(loads: Loads, tmp_path: Path) -> None:
     """The load is of the table that is referred to."""
     before = shape(loads)
     path = write_to(tmp_path / "parents.csv", "id\n500\n501\n")
@@ -274,7 +274,7 @@ def test_the_plan_has_a_line_for_all_partitions(loads: Loads, path: Path) -> Non
     assert "  drop  index        own0 and 4 more on partitions" in shown
     assert "t1_pkey" not in shown
     done = subprocess.run([*argv, "--json"], capture_output=True, text=True, check=True).stdout
-    told = json.loads(done)["targets"][0]["indexes"]
+    told = json.loads(done)["steps"]["changes"]["tables"][0]["indexes"]
     assert {"name": "t_pkey", "attached": 9} in [
         {key: part[key] for key in ("name", "attached")} for part in told["kept"]
     ]
@@ -282,7 +282,7 @@ def test_the_plan_has_a_line_for_all_partitions(loads: Loads, path: Path) -> Non
 
 def test_an_empty_partitioned_table_parks_where_it_pays(loads: Loads, path: Path) -> None:
     """Every index of a partition asks for its share of bytes; a table with rows in any partition keeps all."""
-    loads.tune(least_parking_bytes=0)
+    loads.tune(least_dropping_bytes=0)
     auto = LoadRules(retry_for=0.0, again=True)
     assert indexes_of(loads.run(target(path), rules=auto)).rebuilt == ()
     loads.tune(least_part_bytes=1)
@@ -312,7 +312,7 @@ def test_who_reads_a_partition_is_named(loads: Loads, path: Path) -> None:
 def test_a_partition_that_is_made_behind_the_records_ends_the_load(
     loads: Loads, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What would fall with the table's index was not written down; all stays, and the next run parks it too."""
+    """What would fall with the table's index was not written down; all stays, and the next run drops it too."""
 
     def make_before(connection: Connection, oid: int, changes: Sequence[Change]) -> None:
         loads.execute("CREATE TABLE IF NOT EXISTS t9 PARTITION OF t FOR VALUES FROM (200) TO (300)")

@@ -1,4 +1,4 @@
-"""Loads that park: what is said of it, who may do it, and what comes of other ways to land."""
+"""Loads that drop: what is said of it, who may do it, and what comes of other ways to land."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def die_while_loading(loads: Loads, path: Path) -> None:
 
 def test_a_large_load_into_an_empty_table_parks(loads: Loads, path: Path) -> None:
     """All but the key; its outcome says what was rebuilt, and what more would gain. A table with rows keeps all."""
-    loads.tune(least_parking_bytes=10)
+    loads.tune(least_dropping_bytes=10)
     seen = look_while_loading(loads)
     outcome = loads.run(target(path), rules=AUTO)
     assert seen == [["t_pkey"]]
@@ -97,7 +97,7 @@ def test_a_large_load_into_an_empty_table_parks(loads: Loads, path: Path) -> Non
     assert seen == [["i", "t_pkey"]]
 
 
-def test_a_rebuilding_load_into_an_empty_table_parks_its_key(loads: Loads, path: Path) -> None:
+def test_a_rebuilding_load_into_an_empty_table_drops_its_key(loads: Loads, path: Path) -> None:
     """Its outcome and its progress say what was rebuilt, and nothing is left to gain."""
     seen = look_while_loading(loads)
     shown: list[LoadProgress] = []
@@ -115,7 +115,7 @@ def test_a_rebuilding_load_into_an_empty_table_parks_its_key(loads: Loads, path:
 
 def test_another_sessions_row_is_held_against_the_key(loads: Loads, path: Path) -> None:
     """By default: no two rows with one key come to stand in a table that was empty, and the key is never away."""
-    loads.tune(least_parking_bytes=10)
+    loads.tune(least_dropping_bytes=10)
     loads.at_piece = lambda number: None if number else loads.execute("INSERT INTO t VALUES (5, 'another')")
     with pytest.raises(DataError, check=has_code("23505")):
         loads.run(target(path), rules=AUTO)
@@ -125,11 +125,11 @@ def test_another_sessions_row_is_held_against_the_key(loads: Loads, path: Path) 
 
 
 @pytest.mark.parametrize("indexes_rule", ["auto", "rebuild"])
-def test_nothing_that_refuses_rows_is_parked_if_they_are_rejected(
+def test_nothing_that_refuses_rows_has_dropped_if_they_are_rejected(
     loads: Loads, path: Path, indexes_rule: Indexes
 ) -> None:
     """Whatever is said of indexes: key, exclusion constraint and foreign key send records to the rejects."""
-    loads.tune(least_parking_bytes=10)
+    loads.tune(least_dropping_bytes=10)
     loads.execute("CREATE TABLE p (a int PRIMARY KEY); INSERT INTO p SELECT generate_series(0, 20)")
     loads.execute("ALTER TABLE t ADD FOREIGN KEY (a) REFERENCES p, ADD CONSTRAINT x EXCLUDE USING hash (b WITH =)")
     path.write_text("a,b\n1,x\n1,y\n2,z\n3,z\n99,v\n")
@@ -189,7 +189,7 @@ def test_a_small_load_leaves_all_in_place(loads: Loads, path: Path) -> None:
         ("replace", {}, ["i", "t_pkey"]),
     ],
 )
-def test_modes_park_what_they_do_not_need(
+def test_modes_drop_what_they_do_not_need(
     loads: Loads, path: Path, mode: str, options: dict[str, tuple[str, ...]], left: list[str]
 ) -> None:
     """And all is there in the end."""
@@ -202,7 +202,7 @@ def test_modes_park_what_they_do_not_need(
     assert loads.execute("SELECT count(*) FROM penstock.changes") == [(0,)]
 
 
-def test_an_ordinary_owner_parks_and_a_superuser_repairs_as_it(loads: Loads, path: Path, role: str) -> None:
+def test_an_ordinary_owner_drops_and_a_superuser_repairs_as_it(loads: Loads, path: Path, role: str) -> None:
     """What is stored is run with the rights of whoever stored it."""
     owner = Loads(loads.conninfo, role=role, piece_bytes=20)
     die_while_loading(owner, path)
@@ -252,7 +252,7 @@ def test_a_table_that_is_gone_is_nothing_to_repair(loads: Loads, path: Path) -> 
         assert repairer.plan() == []
 
 
-def test_forgetting_a_load_does_not_lose_what_it_parked(loads: Loads, path: Path) -> None:
+def test_forgetting_a_load_does_not_lose_what_it_dropped(loads: Loads, path: Path) -> None:
     """The records are the table's, not the load's."""
     die_while_loading(loads, path)
     loads.execute("DELETE FROM penstock.loads")
@@ -266,14 +266,14 @@ def run_command(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, capture_output=True, text=True, check=False)
 
 
-def test_the_plan_shows_what_is_parked_and_why(loads: Loads, path: Path) -> None:
+def test_the_plan_shows_what_is_dropped_and_why(loads: Loads, path: Path) -> None:
     """As text, and as JSON."""
     options = ["load", str(path), "--into", "t", "--to", loads.conninfo, "--plan"]
     shown = run_command(*options, "--indexes", "rebuild", "--on-error", "reject").stdout
     assert "indexes  dropped and rebuilt after the load: --indexes rebuild" in shown
     assert "  drop  index        i" in shown
     assert "  keep  primary key  t_pkey  keys stay in place with --on-error reject: each row is" in shown
-    told = json.loads(run_command(*options, "--json").stdout)["targets"][0]["indexes"]
+    told = json.loads(run_command(*options, "--json").stdout)["steps"]["changes"]["tables"][0]["indexes"]
     assert "too little" in told["reason"]
     assert [part["name"] for part in told["kept"]] == ["i", "t_pkey"]
 
@@ -302,22 +302,22 @@ def test_an_unknown_word_for_indexes_is_refused(loads: Loads, path: Path) -> Non
 
 
 def test_the_command_tells_of_each_index(loads: Loads, path: Path) -> None:
-    """When it is parked, when it is rebuilt, and how long that took."""
+    """When it is dropped, when it is rebuilt, and how long that took."""
     done = run_command("load", str(path), "--into", "t", "--to", loads.conninfo, "--indexes", "rebuild")
     assert done.returncode == 0
     assert "progress: rebuilding indexes, 0 of 2 done" in done.stderr
     assert "rebuilt 2 indexes and keys in" in done.stdout
 
 
-def test_parked_foreign_keys_let_all_sessions_work(loads: Loads, path: Path) -> None:
+def test_dropped_foreign_keys_let_all_sessions_work(loads: Loads, path: Path) -> None:
     """Of two tables of one load; kept in place they leave one session, in the order of the job."""
     loads.execute("CREATE TABLE child (a int REFERENCES t, b text)")
     jobs = (target(path, into="child"), target(path))
     with Loader(ConnectionFactory(loads.conninfo)) as loader:
         kept = loader.plan(LoadJob(targets=jobs, sessions=2, rules=AUTO))
-        parked = loader.plan(LoadJob(targets=jobs, sessions=2, rules=REBUILD))
+        dropped = loader.plan(LoadJob(targets=jobs, sessions=2, rules=REBUILD))
     assert (kept.sessions.maximum, kept.is_in_job_order) == (1, True)
-    assert (parked.sessions.maximum, parked.is_in_job_order, parked.notices) == (2, False, ())
+    assert (dropped.sessions.maximum, dropped.is_in_job_order, dropped.notices) == (2, False, ())
     outcome = loads.run(*jobs, rules=REBUILD)
     assert outcome.rows == 40
     assert "child_a_fkey" in {each.name for each in indexes_of(outcome).rebuilt}
@@ -328,7 +328,7 @@ def test_parked_foreign_keys_let_all_sessions_work(loads: Loads, path: Path) -> 
 
 def test_a_truncated_table_is_empty_for_the_plan(loads: Loads, path: Path) -> None:
     """Its old rows are gone before the first new one."""
-    loads.tune(least_parking_bytes=10)
+    loads.tune(least_dropping_bytes=10)
     loads.execute("INSERT INTO t VALUES (100, 'old')")
     seen = look_while_loading(loads)
     loads.run(mode_target(path, "truncate"), rules=AUTO)
@@ -336,7 +336,7 @@ def test_a_truncated_table_is_empty_for_the_plan(loads: Loads, path: Path) -> No
     assert loads.indexes() == ["i", "t_pkey"]
 
 
-def test_who_keeps_a_table_from_being_parked_is_named(loads: Loads, path: Path) -> None:
+def test_who_keeps_a_table_from_being_dropped_is_named(loads: Loads, path: Path) -> None:
     """And nothing has changed, but for the rows that nobody loaded."""
     with psycopg.connect(loads.conninfo, application_name="someone else") as reader:
         reader.execute("SELECT count(*) FROM t")
@@ -347,7 +347,7 @@ def test_who_keeps_a_table_from_being_parked_is_named(loads: Loads, path: Path) 
     assert loads.execute("SELECT count(*) FROM penstock.changes") == [(0,)]
 
 
-def test_a_rebuild_that_is_interrupted_stays_parked_and_says_so(loads: Loads, path: Path) -> None:
+def test_a_rebuild_that_is_interrupted_stays_dropped_and_says_so(loads: Loads, path: Path) -> None:
     """It is not begun again against the user's will."""
 
     def interrupt(progress: LoadProgress) -> None:
@@ -377,14 +377,14 @@ def write_second(path: Path) -> Path:
     return second
 
 
-def test_what_a_killed_load_left_parked_is_the_replacements_too(loads: Loads, path: Path) -> None:
+def test_what_a_killed_load_left_dropped_is_the_replacements_too(loads: Loads, path: Path) -> None:
     """It is put back before the new table is made after the old one."""
     die_while_loading(loads, path)
     loads.run(mode_target(write_second(path), "replace"), rules=AUTO)
     assert (loads.indexes(), loads.count()) == (["i", "t_pkey"], 2)
 
 
-def test_a_replaced_table_keeps_the_foreign_key_that_a_load_of_another_parked(loads: Loads, path: Path) -> None:
+def test_a_replaced_table_keeps_the_foreign_key_that_a_load_of_another_dropped(loads: Loads, path: Path) -> None:
     """The record is of the table that it refers to."""
     loads.execute("CREATE TABLE child (a int REFERENCES t, b text)")
     die_while_loading(loads, path)
@@ -414,7 +414,7 @@ def test_a_table_that_is_being_loaded_without_its_key_is_not_replaced(loads: Loa
 def test_a_table_that_lacks_its_key_when_it_is_looked_at_is_not_replaced(
     loads: Loads, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody may park between the two looks; nothing is written down then."""
+    """Somebody may drop between the two looks; nothing is written down then."""
     die_while_loading(loads, path)
     monkeypatch.setattr("penstock.loading.table_changes.TableChanges.restore_replaced", lambda *_: None)
     with pytest.raises(TargetError, match="are dropped or disabled"):
@@ -451,7 +451,7 @@ def die(*_: object) -> None:
 
 def test_a_load_that_was_not_told_to_park_does_without(loads: Loads, path: Path) -> None:
     """Where somebody reads the table and does not end; it says so."""
-    loads.tune(least_parking_bytes=10)
+    loads.tune(least_dropping_bytes=10)
     seen = look_while_loading(loads)
     with psycopg.connect(loads.conninfo) as reader:
         reader.execute("SELECT count(*) FROM t")
@@ -463,7 +463,7 @@ def test_a_load_that_was_not_told_to_park_does_without(loads: Loads, path: Path)
 
 def test_a_load_of_tables_that_wait_for_each_other_needs_its_locks(loads: Loads, path: Path) -> None:
     """With the foreign key in place its sessions would wait for each other's rows."""
-    loads.tune(least_parking_bytes=10)
+    loads.tune(least_dropping_bytes=10)
     loads.execute("CREATE TABLE child (a int REFERENCES t, b text)")
     with psycopg.connect(loads.conninfo) as reader:
         reader.execute("SELECT count(*) FROM child")
@@ -471,7 +471,7 @@ def test_a_load_of_tables_that_wait_for_each_other_needs_its_locks(loads: Loads,
             loads.run(target(path, into="child"), target(path), rules=AUTO)
 
 
-def test_a_merge_by_a_key_that_is_parked_is_told_why_it_is_missing(loads: Loads, path: Path) -> None:
+def test_a_merge_by_a_key_that_is_dropped_is_told_why_it_is_missing(loads: Loads, path: Path) -> None:
     """Rather than to make another one."""
     die_while_loading(loads, path)
     with pytest.raises(TargetError, match="no unique index") as caught:

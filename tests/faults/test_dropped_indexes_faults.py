@@ -1,4 +1,4 @@
-"""Loaders that die while indexes are parked: a repair puts everything back, and the load goes on after it."""
+"""Loaders that die while indexes are dropped: a repair puts everything back, and the load goes on after it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ROWS = 40
 MANY = ("many_pkey", "many_a_key", "many_b_idx", "many_b_a_idx", "many_a_b_idx", "many_expr_idx", "many_a_idx")
 TABLES = ("parent", "child", "child_full", "circle_1", "circle_2", "clustered_key", "commented", "excluding", "partial")
 TREE = ("parent", "tree", "to_leaf")
-# Enough to have parking, loading, each kind of rebuild and the end among them.
+# Enough to have dropping, loading, each kind of rebuild and the end among them.
 POINTS = {TABLES: 7, TREE: 3}
 # The first repair dies before it has done anything; each later one some statements later, and goes on from there.
 FIRST_DEATH, LATER_BY = 20, 3
@@ -70,8 +70,8 @@ def repair(conninfo: str, *, role: str | None = None) -> Restored:
         return repairer.run()
 
 
-def parked(loads: Loads) -> list[str]:
-    """Return the names of what is parked."""
+def dropped(loads: Loads) -> list[str]:
+    """Return the names of what is dropped."""
     return [name for (name,) in loads.execute("SELECT name::text FROM penstock.changes ORDER BY target_oid, number")]
 
 
@@ -85,7 +85,7 @@ def test_whatever_kills_a_loader_a_repair_puts_all_back(
     some: Callable[[Sequence[int], int], list[int]],
     tables: tuple[str, ...],
 ) -> None:
-    """At statements chosen by the seed; then the load goes on, parks once more and ends as it should."""
+    """At statements chosen by the seed; then the load goes on, drops once more and ends as it should."""
     if not can_describe(pg):
         pytest.skip("no pg_dump here reads this server (Debian's package postgresql-15)")
     make_zoo(pg, database)
@@ -112,11 +112,11 @@ def test_whatever_kills_a_loader_a_repair_puts_all_back(
         loads.run(*targets(path, tables), rules=REBUILD)
         assert describe_zoo(pg, database) == before, f"killed at {point}"
         assert loads.count("zoo.parent") == ROWS
-        assert parked(loads) == []
+        assert dropped(loads) == []
 
 
 def die_while_loading(loads: Loads, *jobs: TargetJob) -> None:
-    """Have the loader die when its indexes are parked and its rows are under way."""
+    """Have the loader die when its indexes are dropped and its rows are under way."""
 
     def die(_number: int) -> None:
         raise Killed
@@ -125,7 +125,7 @@ def die_while_loading(loads: Loads, *jobs: TargetJob) -> None:
     with pytest.raises(Killed):
         loads.run(*jobs, rules=REBUILD)
     loads.at_piece = None
-    assert parked(loads)
+    assert dropped(loads)
 
 
 def test_a_hold_that_a_forgotten_load_left_keeps_nothing_dropped(loads: Loads, path: Path) -> None:
@@ -140,7 +140,7 @@ def test_a_hold_that_a_forgotten_load_left_keeps_nothing_dropped(loads: Loads, p
     )
     loads.run(job, rules=REBUILD)
     assert loads.count("t") == ROWS
-    assert parked(loads) == []
+    assert dropped(loads) == []
     assert loads.execute("SELECT count(*) FROM penstock.holds") == [(0,)]
     assert index_names(loads, "t") == ["t_pkey"]
 
@@ -200,23 +200,23 @@ def test_repairs_that_die_one_after_another_end_all_the_same(pg: PgServer, datab
     before = describe_zoo(pg, database)
     loads = Loads(database, piece_bytes=200)
     die_while_loading(loads, *targets(path, ("parent", "tree")))
-    left = [len(parked(loads))]
+    left = [len(dropped(loads))]
     for death in itertools.count(FIRST_DEATH, LATER_BY):
         try:
             with killing_at(death):
                 assert [str(error) for error in repair(database).errors] == []
         except Killed:
-            left.append(len(parked(loads)))
+            left.append(len(dropped(loads)))
         else:
             break
     assert describe_zoo(pg, database) == before
-    assert parked(loads) == []
+    assert dropped(loads) == []
     assert left == sorted(left, reverse=True)
     assert len(set(left)) >= 10
 
 
 def test_the_last_of_two_loads_rebuilds(pg18: PgServer, loads: Loads, path: Path, tmp_path: Path) -> None:
-    """The one that ends first leaves things parked for the other, whichever began."""
+    """The one that ends first leaves things dropped for the other, whichever began."""
     make_zoo(pg18, loads.conninfo)
     before = describe_zoo(pg18, loads.conninfo)
     second_path = tmp_path / "second.csv"
@@ -245,17 +245,17 @@ def test_the_last_of_two_loads_rebuilds(pg18: PgServer, loads: Loads, path: Path
     first = loads.run(target(path, into="zoo.many"), rules=LoadRules(retry_for=0.0))
     assert indexes_of(first).rebuilt == ()
     assert seen == [[]]
-    assert sorted(parked(loads)) == sorted(MANY)
+    assert sorted(dropped(loads)) == sorted(MANY)
     assert any("is being loaded by load" in text for text in loads.notices)
     may_end.set()
     thread.join()
     assert errors == []
     assert describe_zoo(pg18, loads.conninfo) == before
     assert loads.count("zoo.many") == 2 * ROWS
-    assert parked(loads) == []
+    assert dropped(loads) == []
 
 
-def test_rows_that_break_a_key_stay_and_the_rest_stays_parked(pg18: PgServer, loads: Loads, tmp_path: Path) -> None:
+def test_rows_that_break_a_key_stay_and_the_rest_stays_dropped(pg18: PgServer, loads: Loads, tmp_path: Path) -> None:
     """The error names index and key; without the duplicates a repair puts all back, and the load ends."""
     make_zoo(pg18, loads.conninfo)
     before = describe_zoo(pg18, loads.conninfo)
@@ -265,7 +265,7 @@ def test_rows_that_break_a_key_stay_and_the_rest_stays_parked(pg18: PgServer, lo
     assert "(id)=(2)" in str(caught.value.detail)
     assert "penstock repair" in str(caught.value.hint)
     assert loads.count("zoo.many") == 3
-    assert "many_pkey" in parked(loads)
+    assert "many_pkey" in dropped(loads)
     assert repair(loads.conninfo).errors[0].sqlstate == "23505"
     loads.execute("DELETE FROM zoo.many WHERE a = 3")
     repair(loads.conninfo).raise_first()
@@ -275,19 +275,19 @@ def test_rows_that_break_a_key_stay_and_the_rest_stays_parked(pg18: PgServer, lo
 
 
 def test_a_load_that_fails_puts_everything_back(pg18: PgServer, loads: Loads, tmp_path: Path) -> None:
-    """A bad record ends the load, and what was parked is there again."""
+    """A bad record ends the load, and what was dropped is there again."""
     make_zoo(pg18, loads.conninfo)
     before = describe_zoo(pg18, loads.conninfo)
     path = write_to(tmp_path / "bad.csv", "id,a,b\n1,1,x\nnone,2,y\n")
     with pytest.raises(DataError, check=has_code("22P02")):
         loads.run(target(path, into="zoo.many"), target(path, into="zoo.circle_1"), rules=REBUILD)
     assert describe_zoo(pg18, loads.conninfo) == before
-    assert parked(loads) == []
+    assert dropped(loads) == []
     assert loads.execute("SELECT count(*) FROM penstock.holds") == [(0,)]
 
 
 def test_a_column_that_changed_is_not_built_upon(pg18: PgServer, loads: Loads, path: Path) -> None:
-    """What was parked for a column of another type is left to whoever changed it."""
+    """What was dropped for a column of another type is left to whoever changed it."""
     make_zoo(pg18, loads.conninfo)
     die_while_loading(loads, target(path, into="zoo.many"))
     loads.execute("ALTER TABLE zoo.many ALTER a TYPE bigint")
@@ -330,11 +330,11 @@ def test_a_server_that_crashes_while_indexes_are_rebuilt_is_waited_for(
     assert crashed
     assert outcome.rows == ROWS
     assert len(index_names(loads, "t")) == 3
-    assert parked(loads) == []
+    assert dropped(loads) == []
     assert loads.execute("SELECT state FROM penstock.loads") == [("complete",)]
 
 
-def test_a_load_whose_server_is_gone_says_what_stays_parked(
+def test_a_load_whose_server_is_gone_says_what_stays_dropped(
     new_server: Callable[..., EmbeddedServer], path: Path
 ) -> None:
     """Nothing can be put back then; a repair does it when the server is there again."""
