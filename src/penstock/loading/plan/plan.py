@@ -173,10 +173,9 @@ def _follow_staged(targets: list[TargetPlan]) -> list[TargetPlan]:
     """Stage each target with a foreign key to a staged table, because its rows must be stored after that table's."""
     staged = {each.facts.oid: each.table for each in targets if each.is_staged and each.facts is not None}
     following = [replace(target, follows=_find_followed(target, staged)) for target in targets]
-    if not any(target.follows and target.fills_table for target in following):
-        return following
+    targets = [each.staged() if each.follows else each for each in following]
     # Other tables may refer to those just staged.
-    return _follow_staged([each.staged() if each.follows else each for each in following])
+    return targets if targets == following else _follow_staged(targets)
 
 
 def _find_followed(target: TargetPlan, staged: Mapping[int, TableName]) -> tuple[TableName, ...]:

@@ -25,10 +25,10 @@ class Landing:
 
     `statement` names what fills the table from a staging table. If `is_keyed` is true, it finds rows by a key; files
     may lack columns then, because an update does not change the columns that are not in the file. If `updates` is true,
-    it changes these rows. If `truncates` is true, all rows are removed first. If `adds` is true, rows are only added,
-    so several targets may share a table, and a transform can take the records on. `events` are the triggers that may
-    fire. `readers` says what other sessions see, `readers_if_staged` what they see if the records are staged although
-    the landing does not need it.
+    it changes these rows. If `is_fresh` is true, all former rows are removed, so every object is loaded each time; if
+    `truncates` is true, by a TRUNCATE before the new rows. If `adds` is true, rows are only added, so several targets
+    may share a table, and a transform can take the records on. `events` are the triggers that may fire. `readers` says
+    what other sessions see, `readers_if_staged` what they see if the records are staged.
     """
 
     where: Where = "table"
@@ -36,15 +36,11 @@ class Landing:
     is_keyed: bool = False
     updates: bool = False
     truncates: bool = False
+    is_fresh: bool = False
     adds: bool = False
     events: tuple[TriggerEvent, ...] = ("INSERT",)
     readers: str = "readers see rows as they are committed"
     readers_if_staged: str = "through a staging table, readers see all or nothing"
-
-    @property
-    def is_fresh(self) -> bool:
-        """Whether all former rows of the table are removed, so that every object is loaded each time."""
-        return self.truncates or self.where == "replacement"
 
     def staged(self) -> Landing:
         """Return this landing with the records staged, if COPY filled the table."""
@@ -55,12 +51,13 @@ LANDINGS: dict[Mode, Landing] = {
     "append": Landing(adds=True),
     "truncate": Landing(
         truncates=True,
+        is_fresh=True,
         readers="readers see an empty table, then rows as they are committed",
         readers_if_staged="through a staging table, readers see all or nothing, and wait from the TRUNCATE at the end "
         "until all rows are moved; with mode replace they hardly wait",
     ),
     "replace": Landing(
-        where="replacement", readers="a new table takes the old one's place, readers see all or nothing"
+        where="replacement", is_fresh=True, readers="a new table takes the old one's place, readers see all or nothing"
     ),
     "upsert": Landing(is_keyed=True, updates=True, events=("INSERT", "UPDATE")).staged(),
     "insert-new": Landing(is_keyed=True).staged(),
