@@ -109,14 +109,6 @@ def test_resource_ids_find_what_they_name() -> None:
     assert describe(aws, resource_id("cluster", "shop")).may_reach == ("shop-1",)
 
 
-def test_another_resource_id_than_expected_is_told() -> None:
-    """A server that was restored under the old name is another one."""
-    aws = FakeAws(instances=[instance("orders")])
-    assert describe(aws, "orders", expected_resource_id=resource_id("db", "orders")).instance is not None
-    with pytest.raises(AwsError, match="orders is now another server"):
-        describe(aws, "orders", expected_resource_id=resource_id("db", "older"))
-
-
 def test_other_engines_are_refused() -> None:
     """What follows would be wrong for them."""
     with pytest.raises(AwsError, match="is not PostgreSQL"):
