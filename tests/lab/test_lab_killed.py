@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _MOMENTS = 20
 # Those of `make test`.
-_FEW = 6
+_FEW = 4
 _SHAPES: tuple[Shape, ...] = ("quorum", "cluster")
 
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _ALL_OPTIONS = ("--volume", "gp3:512MiB:300:20", "--local-storage", "300MiB", "--memory", "512MiB")
 _MOMENTS = 8
 # Those of `make test`.
-_FEW = 3
+_FEW = 2
 
 
 @pytest.fixture

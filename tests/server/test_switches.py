@@ -301,6 +301,7 @@ def wait_until(is_so: Callable[[], bool]) -> None:
     pytest.fail("it never came to be")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["repair", "load"])
 def test_killed_load_is_put_back(database: str, people: Path, way: str) -> None:
     """By penstock repair, and by the next load of the table; a load at work is let be."""
