@@ -106,18 +106,32 @@ ADVICE: Final = {
         f"{_MANUAL}runtime-config-resource.html#GUC-TEMP-FILE-LIMIT",
     ),
     "volume-iops": Advice(
-        "active time waits for I/O on {device}, which serves as many requests as it can",
+        "active time waits for I/O on {device}, which serves requests at {reached}",
         "Use a volume with more IOPS, or have less to read and write: more memory for the server, fewer indexes during "
         "a load (--indexes rebuild), and fewer checkpoints (--settings bulk-load).",
         "record again: these waits fall, at more requests per second or at more rows per request",
         _STORAGE,
     ),
     "volume-throughput": Advice(
-        "active time waits for I/O on {device}, which moves as many bytes as it can",
+        "active time waits for I/O on {device}, which moves bytes at {reached}",
         "Use a volume with more throughput, or have less to read and write: fewer checkpoints write fewer full-page "
         "images (--settings bulk-load), and wal_compression makes them smaller.",
         "record again: these waits fall, at more MB/s or at more rows per MB",
         _STORAGE,
+    ),
+    "instance-limit": Advice(
+        "active time waits for I/O on {device}, which is at {reached}; its volume could do more",
+        "Use a larger instance class: another volume does not help. penstock rds show has the limits of the class. Or "
+        "have less to read and write, as for volumes at their limit.",
+        "record again: these waits fall, at more requests or bytes per second",
+        "https://docs.aws.amazon.com/ebs/latest/userguide/ebs-io-characteristics.html",
+    ),
+    "volume-balance": Advice(
+        "active time waits for I/O on {device}, whose burst balance is spent {when}; it then does {iops} IOPS",
+        "Use a volume without a burst balance, such as gp3, or a larger one, before a load that lasts longer. penstock "
+        "rds show has the storage of an instance.",
+        "record again: the volume does no more than its sustained IOPS, or has no balance to spend",
+        "https://docs.aws.amazon.com/AmazonRDS/latest/UserGuide/CHAP_Storage.html",
     ),
     "checkpoints-forced": Advice(
         "active time waits for I/O while checkpoints follow each other, because WAL reaches max_wal_size ({setting})",
