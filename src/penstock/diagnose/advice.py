@@ -52,6 +52,13 @@ ADVICE: Final = {
         _FEWER_WAITS,
         "https://docs.aws.amazon.com/AmazonRDS/latest/AuroraUserGuide/apg-waits.xactsync.html",
     ),
+    "standby-behind": Advice(
+        "active time waits for synchronous standbys that do not keep up with the WAL, such as {name}",
+        "See what limits {name}: its disk, its processors, or the network to it. More rows to a commit do not help; "
+        "less WAL does: fewer indexes during a load (--indexes rebuild), fewer checkpoints (--settings bulk-load).",
+        "pg_stat_replication shows its flush_lsn within 16 MB of the primary's WAL while the workload runs",
+        _SYNCHRONOUS,
+    ),
     "standby-missing": Advice(
         "active time waits for synchronous standbys that are missing: {names}",
         "Start {names}, or see why they do not connect. synchronous_standby_names is '{setting}': name only standbys "
@@ -166,6 +173,13 @@ ADVICE: Final = {
         "Use fewer sessions at a time (--sessions): these locks are held by other sessions that do the same.",
         "record again: waits for this lock are below a tenth of active time, at as many rows per second",
         f"{_MANUAL}monitoring-stats.html#WAIT-EVENT-LWLOCK-TABLE",
+    ),
+    "autovacuum": Advice(
+        "active time is of autovacuum on {table}, which clients use meanwhile, while processors or I/O are short",
+        "For a load: --autovacuum pause keeps autovacuum from the table until the load's own VACUUM at the end. "
+        "Otherwise a larger autovacuum_vacuum_cost_delay for this table spreads the work. Never turn autovacuum off.",
+        "record again: no autovacuum worker is active on the table, at more rows per second",
+        f"{_MANUAL}routine-vacuuming.html#AUTOVACUUM",
     ),
     "waits-disagree-with-cpu": Advice(
         "active time waits by the samples, but the host is as busy as without waits",

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from penstock.diagnose.activity import ActivityMeter, find_moments
+from penstock.diagnose.background import Autovacuum, StandbysBehind
 from penstock.diagnose.batches import is_hidden
 from penstock.diagnose.case import Case
 from penstock.diagnose.commits import CommitWaits
@@ -49,11 +50,11 @@ class Examination:
     def __init__(self, header: RecordingHeader) -> None:
         self._header = header
         self._rules: list[Rule] = [
-            *(CommitWaits(header), TemporaryWork(), ClientWaits(), Processors()),
+            *(StandbysBehind(header), CommitWaits(header), TemporaryWork(), ClientWaits(), Processors()),
             *(ForcedCheckpoints(), IndexReads(), DataVolume(), WalWrites(), InternalLocks()),
         ]
         # These rules also see the sessions of other applications, which may be in the workload's way.
-        self._rules_of_all: list[Rule] = [LockWaits()]
+        self._rules_of_all: list[Rule] = [LockWaits(), Autovacuum()]
         self._activity, self._rates = ActivityMeter(), RatesMeter()
         self._tick = 0
         self._hides_sessions = False

@@ -171,7 +171,7 @@ def test_known_limits_decide_what_a_volume_is_limited_by(
     assert [each.code for each in diagnose(recording_of(samples, volume=limits))] == expected
 
 
-@pytest.mark.parametrize(("balance", "when"), [(5_400_000, 2340.0), (2_700_000, 1140.0), (None, 2340.0)])
+@pytest.mark.parametrize(("balance", "when"), [(5_400_000, 2341.0), (2_700_000, 1141.0), (None, 2341.0)])
 def test_the_end_of_a_burst_balance_is_foretold(balance: float | None, when: float) -> None:
     """A full bucket of 5.4 million I/Os lasts 2,400 s at 3,000 IOPS, of which 59 s are over; it was full at most."""
     samples = waiting_for("IO:DataFileRead", {"iops": 3000})
