@@ -15,6 +15,7 @@ from penstock.model.load.accounts import LoadCounts
 from penstock.model.server.endpoints import is_rds_endpoint
 from penstock.observe.beside import SHORTEST_S, Beside
 from penstock.observe.kept import recordings_folder
+from penstock.storage.limits import find_volume_limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from penstock.model.load.outcome import LoadOutcome
     from penstock.model.load.plan import LoadPlan
     from penstock.model.recording import CounterRow, RecordingHeader, Sample
-    from penstock.model.server.rds import LocalStorageMetrics
+    from penstock.model.server.device import VolumeLimits
+    from penstock.model.server.rds import LocalStorageMetrics, RdsInstance
     from penstock.model.server.server import ServerFacts
     from penstock.observe.sampler import Sampler
     from penstock.server.connect.connection import ConnectionFactory
@@ -54,8 +56,8 @@ def open_sampler(
     """Return a sampler for the server that `factory` connects to; the caller closes it. Raises ServerError.
 
     `to` is the connection string that the factory was made from. If it names an RDS endpoint, AWS is asked for the
-    number of CPUs and for the metrics of local storage; both are left out if AWS does not answer. Needs
-    pg_read_all_stats to see what other roles' sessions do.
+    number of CPUs, the limits of the storage and the metrics of local storage; they are left out if AWS does not
+    answer. Needs pg_read_all_stats to see what other roles' sessions do.
     """
     return open_sampler_at(factory, find_rds_host(to), interval_s=interval_s, with_query_text=with_query_text)
 
@@ -76,13 +78,15 @@ def open_sampler_at(
 
     if host is None:
         return Sampler(factory, interval_s=interval_s, with_query_text=with_query_text, application=application)
+    instance = _ask_instance(host)
     return Sampler(
         factory,
         application=application,
         interval_s=interval_s,
         with_query_text=with_query_text,
-        cpu_count=_ask_cpu_count(host),
+        cpu_count=None if instance is None else instance.instance_class.vcpu_count,
         read_local_storage=LocalStorageFeed(host).newest,
+        volume=_find_limits(instance),
     )
 
 
@@ -130,11 +134,17 @@ class LocalStorageFeed:
             time.sleep(self._every_s)
 
 
-def _ask_cpu_count(host: str) -> int | None:
+def _ask_instance(host: str) -> RdsInstance | None:
     from penstock.aws.quick import ask_briefly  # noqa: PLC0415 (56 ms, botocore)
 
     found = ask_briefly(host, now=datetime.now(UTC))
-    return None if found is None or found.instance is None else found.instance.instance_class.vcpu_count
+    return None if found is None else found.instance
+
+
+def _find_limits(instance: RdsInstance | None) -> VolumeLimits | None:
+    if instance is None or instance.storage is None:
+        return None
+    return find_volume_limits(instance.storage, instance.instance_class.ebs)
 
 
 class LoadWatch:

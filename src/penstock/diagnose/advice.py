@@ -52,6 +52,13 @@ ADVICE: Final = {
         _FEWER_WAITS,
         "https://docs.aws.amazon.com/AmazonRDS/latest/AuroraUserGuide/apg-waits.xactsync.html",
     ),
+    "standby-behind": Advice(
+        "active time waits for synchronous standbys that do not keep up with the WAL, such as {name}",
+        "See what limits {name}: its disk, its processors, or the network to it. More rows to a commit do not help; "
+        "less WAL does: fewer indexes during a load (--indexes rebuild), fewer checkpoints (--settings bulk-load).",
+        "pg_stat_replication shows its flush_lsn within 16 MB of the primary's WAL while the workload runs",
+        _SYNCHRONOUS,
+    ),
     "standby-missing": Advice(
         "active time waits for synchronous standbys that are missing: {names}",
         "Start {names}, or see why they do not connect. synchronous_standby_names is '{setting}': name only standbys "
@@ -106,18 +113,32 @@ ADVICE: Final = {
         f"{_MANUAL}runtime-config-resource.html#GUC-TEMP-FILE-LIMIT",
     ),
     "volume-iops": Advice(
-        "active time waits for I/O on {device}, which serves as many requests as it can",
+        "active time waits for I/O on {device}, which serves requests at {reached}",
         "Use a volume with more IOPS, or have less to read and write: more memory for the server, fewer indexes during "
         "a load (--indexes rebuild), and fewer checkpoints (--settings bulk-load).",
         "record again: these waits fall, at more requests per second or at more rows per request",
         _STORAGE,
     ),
     "volume-throughput": Advice(
-        "active time waits for I/O on {device}, which moves as many bytes as it can",
+        "active time waits for I/O on {device}, which moves bytes at {reached}",
         "Use a volume with more throughput, or have less to read and write: fewer checkpoints write fewer full-page "
         "images (--settings bulk-load), and wal_compression makes them smaller.",
         "record again: these waits fall, at more MB/s or at more rows per MB",
         _STORAGE,
+    ),
+    "instance-limit": Advice(
+        "active time waits for I/O on {device}, which is at {reached}; its volume could do more",
+        "Use a larger instance class: another volume does not help. penstock rds show has the limits of the class. Or "
+        "have less to read and write, as for volumes at their limit.",
+        "record again: these waits fall, at more requests or bytes per second",
+        "https://docs.aws.amazon.com/ebs/latest/userguide/ebs-io-characteristics.html",
+    ),
+    "volume-balance": Advice(
+        "active time waits for I/O on {device}, whose burst balance is spent {when}; it then does {iops} IOPS",
+        "Use a volume without a burst balance, such as gp3, or a larger one, before a load that lasts longer. penstock "
+        "rds show has the storage of an instance.",
+        "record again: the volume does no more than its sustained IOPS, or has no balance to spend",
+        "https://docs.aws.amazon.com/AmazonRDS/latest/UserGuide/CHAP_Storage.html",
     ),
     "checkpoints-forced": Advice(
         "active time waits for I/O while checkpoints follow each other, because WAL reaches max_wal_size ({setting})",
@@ -152,6 +173,13 @@ ADVICE: Final = {
         "Use fewer sessions at a time (--sessions): these locks are held by other sessions that do the same.",
         "record again: waits for this lock are below a tenth of active time, at as many rows per second",
         f"{_MANUAL}monitoring-stats.html#WAIT-EVENT-LWLOCK-TABLE",
+    ),
+    "autovacuum": Advice(
+        "active time is of autovacuum on {table}, which clients use meanwhile, while processors or I/O are short",
+        "For a load: --autovacuum pause keeps autovacuum from the table until the load's own VACUUM at the end. "
+        "Otherwise a larger autovacuum_vacuum_cost_delay for this table spreads the work. Never turn autovacuum off.",
+        "record again: no autovacuum worker is active on the table, at more rows per second",
+        f"{_MANUAL}routine-vacuuming.html#AUTOVACUUM",
     ),
     "waits-disagree-with-cpu": Advice(
         "active time waits by the samples, but the host is as busy as without waits",

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from penstock.diagnose.activity import ActivityMeter, find_moments
+from penstock.diagnose.background import Autovacuum, StandbysBehind
 from penstock.diagnose.batches import is_hidden
 from penstock.diagnose.case import Case
 from penstock.diagnose.commits import CommitWaits
@@ -16,10 +17,19 @@ from penstock.diagnose.temp import TemporaryWork
 from penstock.diagnose.wal import InternalLocks, WalWrites
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from penstock.diagnose.activity import Activity
     from penstock.diagnose.case import Rule
     from penstock.model.diagnosis import Diagnosis
     from penstock.model.recording import Recording, RecordingHeader, Sample
+
+
+# Diagnoses of a volume at its limit, and what may fill a volume. A cause that explains at least half of the waits for
+# the volume comes first, because its remedy needs no other volume.
+_VOLUMES = frozenset({"volume-iops", "volume-throughput", "instance-limit", "volume-balance"})
+_CAUSES = frozenset({"checkpoints-forced", "index-reads", "temp-spill-on-data-volume"})
+_MOSTLY = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,11 +50,11 @@ class Examination:
     def __init__(self, header: RecordingHeader) -> None:
         self._header = header
         self._rules: list[Rule] = [
-            *(CommitWaits(header), TemporaryWork(), ClientWaits(), Processors()),
-            *(DataVolume(), ForcedCheckpoints(), IndexReads(), WalWrites(), InternalLocks()),
+            *(StandbysBehind(header), CommitWaits(header), TemporaryWork(), ClientWaits(), Processors()),
+            *(ForcedCheckpoints(), IndexReads(), DataVolume(), WalWrites(), InternalLocks()),
         ]
         # These rules also see the sessions of other applications, which may be in the workload's way.
-        self._rules_of_all: list[Rule] = [LockWaits()]
+        self._rules_of_all: list[Rule] = [LockWaits(), Autovacuum()]
         self._activity, self._rates = ActivityMeter(), RatesMeter()
         self._tick = 0
         self._hides_sessions = False
@@ -71,9 +81,21 @@ class Examination:
             rates=self._rates.result(),
         )
         found = [diagnosis for rule in self._rules + self._rules_of_all for diagnosis in rule.conclude(case)]
-        # The diagnosis that waits and processors disagree is last, because it names no limit.
-        found.sort(key=lambda each: (each.code == "waits-disagree-with-cpu", -each.share))
-        return Findings(diagnoses=tuple(found), activity=self._activity.result(), hides_sessions=self._hides_sessions)
+        return Findings(diagnoses=rank(found), activity=self._activity.result(), hides_sessions=self._hides_sessions)
+
+
+def rank(found: Sequence[Diagnosis]) -> tuple[Diagnosis, ...]:
+    """Return diagnoses in their order: the largest share first, and a cause before the volume that it fills.
+
+    The diagnosis that waits and processors disagree is last, because it names no limit.
+    """
+    causes = [each.share for each in found if each.code in _CAUSES]
+
+    def key(each: Diagnosis) -> tuple[bool, float, bool]:
+        explained = [share for share in causes if each.code in _VOLUMES and share >= _MOSTLY * each.share]
+        return each.code == "waits-disagree-with-cpu", -min([each.share, *explained]), bool(explained)
+
+    return tuple(sorted(found, key=key))
 
 
 def _keep_workload(sample: Sample, application: str | None) -> Sample:

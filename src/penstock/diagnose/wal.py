@@ -35,9 +35,9 @@ _WAL = frozenset(
 _EXPLAINED = frozenset(("lwlock:buffiledescriptor",))
 
 
-def is_wal_wait(wait: str) -> bool:
-    """Return whether a wait is for the writing or flushing of WAL."""
-    return wait in _WAL
+def is_long_wal_wait(moment: Moment) -> bool:
+    """Return whether a session waits for the writing or flushing of WAL, in a transaction that is no short one."""
+    return moment.wait in _WAL and (moment.session.transaction_s or 0.0) >= _LEAST_TRANSACTION_S
 
 
 class WalWrites:
@@ -49,7 +49,7 @@ class WalWrites:
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:  # noqa: ARG002 (a rule's signature)
         """Take a sample."""
         for moment in moments:
-            if moment.wait in _WAL and (moment.session.transaction_s or 0.0) >= _LEAST_TRANSACTION_S:
+            if is_long_wal_wait(moment):
                 self._part.add(moment)
 
     def conclude(self, case: Case) -> list[Diagnosis]:
