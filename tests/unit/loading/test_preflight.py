@@ -20,7 +20,6 @@ from penstock.model.server.inspection import (
     Inspection,
     LedgerState,
     Manager,
-    PoolerFacts,
     Publication,
     Receiver,
     Rights,
@@ -32,7 +31,7 @@ from penstock.model.server.inspection import (
     Unread,
     Volume,
 )
-from penstock.model.server.server import ServerFacts
+from penstock.model.server.server import PoolerFacts, ServerFacts
 from penstock.model.server.table import TableFacts, TableName
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from penstock.model.server.names import init_command, quote_name
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from penstock.model.server.inspection import LedgerRights, PoolerFacts, Receiver
-    from penstock.model.server.server import ServerFacts
+    from penstock.model.server.inspection import Receiver
+    from penstock.model.server.server import LedgerRights, PoolerFacts, ServerFacts
     from penstock.model.server.table import TableName
 
 OLDEST_MAJOR = 14

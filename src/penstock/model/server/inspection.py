@@ -8,9 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from penstock.model.server.server import LedgerRights
+
 if TYPE_CHECKING:
     from penstock.model.finding import Finding
-    from penstock.model.server.server import ServerFacts
+    from penstock.model.server.server import PoolerFacts, ServerFacts
     from penstock.model.server.table import TableFacts, TableName
 
 FlavourKind = Literal[
@@ -172,20 +174,6 @@ class Tablespace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LedgerRights:
-    """The row of inspect_ledger.sql: what the current role may do in the ledger's schema.
-
-    `owner` is the schema's owner, None if the schema does not exist. `may_write` is whether the role may use all tables
-    of the ledger.
-    """
-
-    role: str
-    owner: str | None
-    may_create: bool
-    may_write: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerState(LedgerRights):
     """Whether loads can be recorded in a schema. `distrust` says why the ledger would be refused."""
 
@@ -200,14 +188,6 @@ class Clock:
 
     ahead_s: float
     error_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolerFacts:
-    """The evidence of a pooler: the backend pid that libpq received, and the pid of the backend that answered."""
-
-    told_pid: int
-    backend_pid: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,7 @@ from penstock.model.finding import refuse
 from penstock.model.server.checks import check_pooler, check_read_only
 from penstock.model.server.endpoints import is_rds_endpoint
 from penstock.model.server.iam import explain_refusal
-from penstock.model.server.inspection import PoolerFacts
+from penstock.model.server.server import PoolerFacts
 from penstock.server.connect.conninfo import (
     check_database_name,
     describe_target,

@@ -20,10 +20,8 @@ from penstock.model.server.inspection import (
     Connections,
     Encryption,
     Inspection,
-    LedgerRights,
     LedgerState,
     Mark,
-    PoolerFacts,
     Publication,
     Receiver,
     Rights,
@@ -35,6 +33,7 @@ from penstock.model.server.inspection import (
     Tablespace,
     Unread,
 )
+from penstock.model.server.server import LedgerRights
 from penstock.server.changes.missing import refuse_missing
 from penstock.server.connect.errors import in_transaction, is_passing, read_report, to_penstock_error, translate_errors
 from penstock.server.connect.route import is_loopback
@@ -49,7 +48,7 @@ from penstock.server.table.catalog import check_loadable, find_foreign_partition
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.model.server.server import ServerFacts
+    from penstock.model.server.server import PoolerFacts, ServerFacts
     from penstock.model.server.table import TableName
     from penstock.server.connect.connection import Connection
 

@@ -15,7 +15,7 @@ from psycopg import sql
 from penstock.errors import TargetError
 from penstock.model.finding import refuse
 from penstock.model.server.checks import check_ledger_creation, check_publications, check_staging_right
-from penstock.model.server.inspection import LedgerRights
+from penstock.model.server.server import LedgerRights
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.ledger.trust import LedgerRelation, PublicationRow, refuse_foreign
 from penstock.server.sql.queries import fetch_rows, send_query

@@ -12,8 +12,8 @@ import psycopg
 from psycopg import sql
 
 from penstock.errors import TargetError
-from penstock.model.server.inspection import LedgerRights
 from penstock.model.server.names import init_command
+from penstock.model.server.server import LedgerRights
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.ledger.schema import TABLES, compose_ledger, is_ledger, refuse_publication
 from penstock.server.ledger.trust import LedgerRelation

@@ -1,5 +1,5 @@
 -- inspect_ledger.sql: whether the current role could use or create a ledger in a schema
--- returns LedgerRights; needs no privilege; PostgreSQL 14+
+-- returns model.server.server.LedgerRights; needs no privilege; PostgreSQL 14+
 -- psql -v schema=penstock -f inspect_ledger.sql
 --
 -- A load reads, inserts, updates and deletes rows of the ledger's tables.
