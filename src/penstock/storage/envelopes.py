@@ -6,13 +6,15 @@ import tomllib
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from penstock.errors import UsageError
 from penstock.storage.bucket import Bucket
 from penstock.units import MIB
 
 VolumeKind = Literal["gp2", "gp3", "io1", "io2", "magnetic"]
+
+VOLUME_KINDS: tuple[VolumeKind, ...] = get_args(VolumeKind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
