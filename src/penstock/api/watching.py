@@ -20,7 +20,7 @@ from penstock.storage.limits import find_volume_limits
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.diagnose.rules import Examination
+    from penstock.diagnose.examination import Examination
     from penstock.model.load.job import Housekeeping
     from penstock.model.load.outcome import LoadOutcome
     from penstock.model.load.plan import LoadPlan
@@ -212,7 +212,7 @@ class LoadWatch:
         return open_sampler_at(self._connect, rds_host, interval_s=SHORTEST_S, application=_APPLICATION)
 
     def _see(self, header: RecordingHeader, sample: Sample) -> None:
-        from penstock.diagnose.rules import Examination  # noqa: PLC0415 (short loads need it not)
+        from penstock.diagnose.examination import Examination  # noqa: PLC0415 (short loads need it not)
 
         if self._examination is None:
             self._header, self._examination = header, Examination(header)

@@ -10,8 +10,8 @@ from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING
 
 from penstock.diagnose.activity import CPU
-from penstock.diagnose.case import FEWEST_SAMPLES, number
 from penstock.diagnose.load_advice import LOAD_ADVICE
+from penstock.diagnose.rules.case import FEWEST_SAMPLES, number
 from penstock.model.diagnosis import Diagnosis
 from penstock.model.load.accounts import LoadSetting
 from penstock.units import MB
@@ -19,7 +19,7 @@ from penstock.units import MB
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from penstock.diagnose.rules import Findings
+    from penstock.diagnose.examination import Findings
     from penstock.model.diagnosis import Evidence
     from penstock.model.load.accounts import LoadAccounts, LoadCounts
     from penstock.model.load.plan import LoadPlan

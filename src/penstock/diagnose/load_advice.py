@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock.diagnose.advice import Advice
+from penstock.diagnose.rules.advice import Advice
 
 _COUNTED = "docs/diagnose.md"
 _MANUAL = "https://www.postgresql.org/docs/current/"

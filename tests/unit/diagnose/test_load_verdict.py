@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from penstock.diagnose.examination import examine
 from penstock.diagnose.load import LoadCase, judge_load
-from penstock.diagnose.rules import examine
 from penstock.model.load.accounts import LoadAccounts, LoadCounts, LoadSetting, ReaderSeconds, SessionSeconds
 from support import made_samples
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.diagnose import ADVICE, diagnose
-from penstock.diagnose.commits import find_missing, parse_standby_names
 from penstock.diagnose.load_advice import LOAD_ADVICE
+from penstock.diagnose.rules.commits import find_missing, parse_standby_names
 from support.made_samples import database, recording_of, sample, session
 
 if TYPE_CHECKING:

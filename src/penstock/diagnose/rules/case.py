@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from operator import mul
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.diagnose.advice import ADVICE
+from penstock.diagnose.rules.advice import ADVICE
 from penstock.model.diagnosis import Diagnosis, Evidence
 
 if TYPE_CHECKING:

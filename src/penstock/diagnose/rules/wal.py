@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.diagnose.activity import Tally, name_wait
-from penstock.diagnose.case import number
+from penstock.diagnose.rules.case import number
 from penstock.units import MB
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.diagnose.activity import Moment
-    from penstock.diagnose.case import Case
+    from penstock.diagnose.rules.case import Case
     from penstock.model.diagnosis import Diagnosis
     from penstock.model.recording import Sample
 

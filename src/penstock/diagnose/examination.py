@@ -6,21 +6,21 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from penstock.diagnose.activity import ActivityMeter, find_moments
-from penstock.diagnose.background import Autovacuum, StandbysBehind
 from penstock.diagnose.batches import is_hidden
-from penstock.diagnose.case import Case
-from penstock.diagnose.commits import CommitWaits
 from penstock.diagnose.rates import RatesMeter
-from penstock.diagnose.sessions import ClientWaits, LockWaits, Processors
-from penstock.diagnose.storage import DataVolume, ForcedCheckpoints, IndexReads
-from penstock.diagnose.temp import TemporaryWork
-from penstock.diagnose.wal import InternalLocks, WalWrites
+from penstock.diagnose.rules.background import Autovacuum, StandbysBehind
+from penstock.diagnose.rules.case import Case
+from penstock.diagnose.rules.commits import CommitWaits
+from penstock.diagnose.rules.sessions import ClientWaits, LockWaits, Processors
+from penstock.diagnose.rules.storage import DataVolume, ForcedCheckpoints, IndexReads
+from penstock.diagnose.rules.temp import TemporaryWork
+from penstock.diagnose.rules.wal import InternalLocks, WalWrites
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.diagnose.activity import Activity
-    from penstock.diagnose.case import Rule
+    from penstock.diagnose.rules.case import Rule
     from penstock.model.diagnosis import Diagnosis
     from penstock.model.recording import Recording, RecordingHeader, Sample
 

@@ -7,19 +7,19 @@ from statistics import median
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.diagnose.activity import Tally
-from penstock.diagnose.case import number
-from penstock.diagnose.counted import Increase
 from penstock.diagnose.devices import DATA, WAL
-from penstock.diagnose.limits import DeviceIntervals, count_bytes, find_ceiling, forecast_balance
-from penstock.diagnose.wal import is_long_wal_wait
+from penstock.diagnose.rules.case import number
+from penstock.diagnose.rules.counted import Increase
+from penstock.diagnose.rules.limits import DeviceIntervals, count_bytes, find_ceiling, forecast_balance
+from penstock.diagnose.rules.wal import is_long_wal_wait
 from penstock.units import KIB, MB
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from penstock.diagnose.activity import Moment
-    from penstock.diagnose.case import Case
-    from penstock.diagnose.limits import Interval
+    from penstock.diagnose.rules.case import Case
+    from penstock.diagnose.rules.limits import Interval
     from penstock.model.diagnosis import Diagnosis, Evidence
     from penstock.model.recording import Sample
 

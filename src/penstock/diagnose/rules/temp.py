@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from penstock.diagnose.activity import Tally
-from penstock.diagnose.case import number
 from penstock.diagnose.devices import DATA, DeviceMeter, local_metrics, time_until_full
+from penstock.diagnose.rules.case import number
 from penstock.model.recording import LOCAL_STORAGE
 from penstock.units import MB, format_bytes, format_duration
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.diagnose.activity import Moment
-    from penstock.diagnose.case import Case
     from penstock.diagnose.devices import DeviceUse
+    from penstock.diagnose.rules.case import Case
     from penstock.model.diagnosis import Diagnosis, Evidence
     from penstock.model.recording import CounterRow, Sample
 
