@@ -10,12 +10,12 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from penstock.errors import TargetError
 from penstock.loading.claim.claims import client_name, open_ledger, take_over
 from penstock.loading.claim.decide import decide_load
-from penstock.loading.claim.facts import FactsReader
+from penstock.loading.claim.facts import FactsReader, created_names, find_facts, find_tables, tables_made
 from penstock.loading.claim.objects import ResumedLoad, check_depth, check_new_objects, warn_of_unpublished
 from penstock.loading.claim.prepared import NothingToDo, PreparedLoad
-from penstock.loading.claim.tables import create_or_find, created_names, find_facts, find_tables, tables_made
 from penstock.loading.plan.dialects import refuse_other_dialects
 from penstock.loading.plan.identity import digest
 from penstock.loading.plan.modes import needs_more_than_copy
@@ -26,12 +26,13 @@ from penstock.server.connect.search_path import find_creation_schema
 from penstock.server.ledger.committed import read_coverage
 from penstock.server.ledger.lookup import read_meaning
 from penstock.server.ledger.schema import check_creation, check_staging, has_ledger
-from penstock.server.table.tables import CreatedTable
+from penstock.server.table.catalog import find_table
+from penstock.server.table.tables import CreatedTable, create_text_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from penstock.loading.claim.decide import ClaimFacts, Decision, LoadDecision
+    from penstock.loading.claim.decide import ClaimFacts, LoadDecision
     from penstock.loading.claim.prepared import TargetLanding
     from penstock.loading.context import LoadTools
     from penstock.model.load.plan import LoadPlan
@@ -64,7 +65,7 @@ def prepare_load(
     preparation = _Preparation(plan, tools, connection, reader)
     if not created and created_names(plan):
         with in_transaction(connection, "recording the load"):
-            return preparation.claim(create_or_find(plan, tools, connection))
+            return preparation.claim(_create_or_find(plan, tools, connection))
     return preparation.claim(created)
 
 
@@ -96,6 +97,27 @@ def foresee_load(plan: LoadPlan, tools: LoadTools, connection: Connection) -> Le
     return LedgerOutlook(exists=True, resumes=facts.found.running, actions=actions)
 
 
+def _create_or_find(plan: LoadPlan, tools: LoadTools, connection: Connection) -> tuple[CreatedTable, ...]:
+    """Create the tables, or find them if an earlier COMMIT created them and its answer was lost."""
+    try:
+        return _create(plan, connection)
+    except TargetError:
+        if not tools.ledger.has(connection, plan.load_id):
+            raise
+        wanted = created_names(plan)
+        found = [facts for table in wanted if (facts := find_table(connection, table)) is not None]
+        if len(found) < len(wanted):
+            raise
+    # It is not known any more if the schema was created too, so it is never dropped.
+    return tuple(CreatedTable(oid=facts.oid, name=facts.name, has_new_schema=False) for facts in found)
+
+
+def _create(plan: LoadPlan, connection: Connection) -> tuple[CreatedTable, ...]:
+    """Create the tables that --create asks for; they must exist before the sessions' transactions begin."""
+    wanted = {target.table: target.create_columns for target in plan.targets if target.create_columns is not None}
+    return tuple(create_text_table(connection, table, columns) for table, columns in wanted.items())
+
+
 class _Preparation:
     def __init__(self, plan: LoadPlan, tools: LoadTools, connection: Connection, reader: FactsReader) -> None:
         self._plan = plan
@@ -117,8 +139,7 @@ class _Preparation:
         self._check_landings()
         tables = find_facts(self._plan, created, self._connection)
         # A new load is recorded in the transaction that creates its tables. A resumed load is claimed before that.
-        makes_tables = any(not target.fills_table for target in self._plan.targets)
-        is_one = found.running is None and makes_tables
+        is_one = found.running is None and any(not target.fills_table for target in self._plan.targets)
         landings: tuple[TargetLanding, ...] = ()
         with in_transaction(self._connection, "recording the load") if is_one else nullcontext():
             claim = self._begin_or_resume(facts, decision)
@@ -172,13 +193,20 @@ class _Preparation:
         made = tables_made(self._plan, facts.created)
         prepared = []
         for work, each in zip(facts.works, decision.objects, strict=True):
-            if each.action != "skip":
-                landing = by_target.get(work.target_index)
-                left = _prepare_object(work, each, coverage.get(each.number, Coverage()), landing)
-                if left.landing is None and (own := made.get(work.target.table)) is not None:
-                    # The functions that sort out rejected records do not use the user's search_path.
-                    left = replace(left, landing=own.name)
-                prepared.append(resumed.resume_changed(left, each) if each.is_changed else left)
+            if each.action == "skip":
+                continue
+            landing, own = by_target.get(work.target_index), made.get(work.target.table)
+            table = None if landing is None else landing.table
+            left = replace(
+                work,
+                number=each.number,
+                coverage=coverage.get(each.number, Coverage()),
+                # The functions that sort out rejected records do not use the user's search_path.
+                landing=own.name if table is None and own is not None else table,
+                has_positions=table is not None and work.target.is_staged,
+                working_names=() if landing is None else landing.working_names,
+            )
+            prepared.append(resumed.resume_changed(left, each) if each.is_changed else left)
         return prepared
 
     def _begin_or_resume(self, facts: ClaimFacts, decision: LoadDecision) -> Claim | None:
@@ -210,8 +238,7 @@ class _Preparation:
         )
 
     def _restore_replaced(self) -> None:
-        targets = [target for target in self._plan.targets if target.is_replaced]
-        if oids := [target.facts.oid for target in targets if target.facts is not None]:
+        if oids := [each.facts.oid for each in self._plan.targets if each.is_replaced and each.facts is not None]:
             from penstock.loading.table_changes import TableChanges  # noqa: PLC0415 (32 ms, after a load that died)
 
             TableChanges(self._plan, self._tools).restore_replaced(oids, self._connection)
@@ -244,18 +271,3 @@ class _Preparation:
             loaded=frozenset(each.oid for each in tables),
         )
         return open_landings(context, tables, objects)
-
-
-def _prepare_object(
-    work: ObjectWork, decision: Decision, coverage: Coverage, landing: TargetLanding | None
-) -> ObjectWork:
-    table = None if landing is None else landing.table
-    has_positions = table is not None and work.target.is_staged
-    return replace(
-        work,
-        number=decision.number,
-        coverage=coverage,
-        landing=table,
-        has_positions=has_positions,
-        working_names=() if landing is None else landing.working_names,
-    )

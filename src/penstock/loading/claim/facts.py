@@ -8,23 +8,27 @@ from typing import TYPE_CHECKING
 from penstock.errors import TargetError
 from penstock.files.listing import is_remote, lasting_name
 from penstock.loading.claim.decide import ClaimFacts, find_known, is_fresh, refuse_unknown
-from penstock.loading.claim.tables import target_oids
 from penstock.loading.plan.identity import describe_changes, describe_meaning, digest, job_to_json
+from penstock.loading.plan.plan import table_after_creation
 from penstock.loading.plan.work import all_objects, ledger_object
 from penstock.loading.reading.objects import compare_committed
 from penstock.server.ledger.committed import read_ranges
 from penstock.server.ledger.listing import no_such_load
 from penstock.server.ledger.lookup import read_meaning
 from penstock.server.ledger.rights import read_rights
+from penstock.server.table.catalog import find_table
+from penstock.server.table.identity import LoadedTable
 from penstock.server.table.tables import is_empty
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from penstock.loading.claim.prepared import TargetLanding
     from penstock.loading.context import LoadTools
     from penstock.loading.plan.work import ObjectWork
     from penstock.model.load.ledger import KnownObject, LedgerObject
     from penstock.model.load.plan import LoadPlan
+    from penstock.model.server.table import TableFacts, TableName
     from penstock.server.connect.connection import Connection
     from penstock.server.table.tables import CreatedTable
 
@@ -120,3 +124,46 @@ class FactsReader:
             hint="Restore it as it was when the load began, or remove the load's rows and run "
             f"penstock loads forget {load_id} --keep-rows.",
         )
+
+
+def target_oids(plan: LoadPlan, created: Sequence[CreatedTable]) -> list[int]:
+    """Return the oid of each target's table, including tables just created."""
+    made = tables_made(plan, created)
+    return [target.facts.oid if target.facts is not None else made[target.table].oid for target in plan.targets]
+
+
+def find_facts(plan: LoadPlan, created: Sequence[CreatedTable], connection: Connection) -> list[TableFacts]:
+    """Return the facts of all targets, including tables just created."""
+    facts = []
+    for target, oid in zip(plan.targets, target_oids(plan, created), strict=True):
+        found = target.facts
+        if found is None and (not target.fills_table or target.job.traits.truncates):
+            made = next(table.name for table in created if table.oid == oid)
+            found = find_table(connection, made)
+        facts.append(found or replace(table_after_creation(target), oid=oid))
+    return facts
+
+
+def find_tables(
+    plan: LoadPlan, facts: Sequence[TableFacts], created: Sequence[CreatedTable], landings: Sequence[TargetLanding]
+) -> dict[TableName, LoadedTable]:
+    """Return the table that each name in a COPY command stands for."""
+    made = {table.oid: table.name for table in created}
+    tables = {
+        made.get(found.oid, target.table): LoadedTable(made.get(found.oid, found.name), found.oid, found.columns)
+        for target, found in zip(plan.targets, facts, strict=True)
+    }
+    for landing in landings:
+        if landing.table is not None and landing.record.oid is not None:
+            tables[landing.table] = LoadedTable(landing.table, landing.record.oid)
+    return tables
+
+
+def created_names(plan: LoadPlan) -> list[TableName]:
+    """Return the names of the tables that --create asks for, each once."""
+    return list(dict.fromkeys(target.table for target in plan.targets if target.create_columns is not None))
+
+
+def tables_made(plan: LoadPlan, created: Sequence[CreatedTable]) -> dict[TableName, CreatedTable]:
+    """Return the tables that were created for a load, by their names in the job."""
+    return dict(zip(created_names(plan), created, strict=True))
