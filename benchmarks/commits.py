@@ -9,9 +9,10 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.record import markdown, read, save, save_again
+from benchmarks.recorded import read_commits
 from penstock.bench.commits.chart import chart
 from penstock.bench.commits.plan import BASE, advise
-from penstock.bench.commits.record import as_object, from_object
+from penstock.bench.commits.record import as_object
 from penstock.bench.commits.table import HEADING, describe_rounds, overview, rows
 from penstock.report.plot import draw_plot
 from penstock.units import format_count
@@ -32,14 +33,14 @@ def run(options: Options) -> None:
     argv += [] if options.scale >= _FULL_SCALE else ["--quick"]
     environment = {**os.environ, "PENSTOCK_HOME": str(options.data)}
     shown = subprocess.run(argv, env=environment, stdout=subprocess.PIPE, check=True)
-    result = from_object(json.loads(shown.stdout))
+    result = read_commits(json.loads(shown.stdout))
     postgresql = {"server_version": result.targets[0].postgresql}
     _draw(save("commits", options=options, postgresql=postgresql, **_describe(result)), result)
 
 
 def compute_again(path: Path, options: Options) -> None:
     """Write a record's tables and plot again, from its runs."""
-    result = from_object(read(path)["results"])
+    result = read_commits(read(path)["results"])
     save_again(path, options=options, **_describe(result))
     _draw(path, result)
 

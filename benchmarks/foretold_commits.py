@@ -11,7 +11,7 @@ from benchmarks.record import save
 from penstock.diagnose.batches import report_commits
 from penstock.lab.installations import default_installation
 from penstock.lab.topology import Lab
-from penstock.observe import Sampler, sampling_beside
+from penstock.observe.sampler import Sampler, sampling_beside
 from penstock.server.benchmarks.commits import experiment
 from penstock.server.connect.connection import ConnectionFactory, over_own_socket
 

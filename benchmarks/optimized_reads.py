@@ -9,8 +9,9 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.record import markdown, read, save, save_again
+from benchmarks.recorded import read_optimized_reads
 from penstock.bench.optimized_reads.chart import chart
-from penstock.bench.optimized_reads.record import as_object, from_object
+from penstock.bench.optimized_reads.record import as_object
 from penstock.bench.optimized_reads.table import IO_HEADING, TIME_HEADING, caveats, io_rows, time_rows
 from penstock.report.plot import draw_plot
 from penstock.units import MB
@@ -31,14 +32,14 @@ def run(options: Options) -> None:
     argv += [] if options.scale >= _FULL_SCALE else ["--quick"]
     environment = {**os.environ, "PENSTOCK_HOME": str(options.data)}
     shown = subprocess.run(argv, env=environment, stdout=subprocess.PIPE, check=True)
-    result = from_object(json.loads(shown.stdout))
+    result = read_optimized_reads(json.loads(shown.stdout))
     postgresql = {"server_version": result.targets[0].postgresql}
     _draw(save("optimized_reads", options=options, postgresql=postgresql, **_describe(result)), result)
 
 
 def compute_again(path: Path, options: Options) -> None:
     """Write a record's tables and plot again, from its runs."""
-    result = from_object(read(path)["results"])
+    result = read_optimized_reads(read(path)["results"])
     save_again(path, options=options, **_describe(result))
     _draw(path, result)
 

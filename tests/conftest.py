@@ -6,14 +6,16 @@
     database18  conninfo of an empty database on `pg18`
     new_server  makes an EmbeddedServer for the test alone, to be stopped or broken
     seed, rng   what random input starts from
+    some        a few of the cases in the first part, all of them in the second
 
 PENSTOCK_TEST_DSN names a server to use in place of all these; PENSTOCK_TEST_SEED another seed. Hypothesis
 repeats the same examples at each run; --hypothesis-profile=explore draws new ones.
 
 Which tests run (`make test`, `make test-all`, .ci/run):
 
-    --part=main  the oldest and the newest version, small property runs; not what is marked `full`. The default
-    --part=rest  the versions between, large property runs, and what is marked `full`
+    --part=main  the oldest and the newest version, what is marked `slow` on the newest only; small property runs and
+                 a few of the moments at which something is killed; not what is marked `full`. The default
+    --part=rest  the other versions, large property runs, every moment, and what is marked `full`
     --part=all   both
     --limit-s=N  skip, by name, the tests that have not begun after N seconds
 """
@@ -25,7 +27,7 @@ import random
 import secrets
 import signal
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import hypothesis
 import psycopg
@@ -46,8 +48,11 @@ from support.servers import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     from penstock.lab import EmbeddedServer
+
+_Case = TypeVar("_Case")
 
 DEFAULT_SEED = 20_260_101
 NEWEST_MAJOR = 18
@@ -92,15 +97,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     chosen, others = [], []
     for item in items:
         is_main = _is_main(item, majors)
-        # A property test has more examples in the second part.
-        is_wanted = is_main == (part == "main") or (is_main and hasattr(getattr(item, "obj", None), "hypothesis"))
+        is_wanted = is_main == (part == "main") or (is_main and _has_more_cases(item))
         (chosen if is_wanted else others).append(item)
     config.hook.pytest_deselected(items=others)
     items[:] = chosen
 
 
+def _has_more_cases(item: pytest.Item) -> bool:
+    """Return whether a test has more cases in the second part: a property test, or one that uses `some`."""
+    return hasattr(getattr(item, "obj", None), "hypothesis") or "some" in getattr(item, "fixturenames", ())
+
+
 def _is_main(item: pytest.Item, majors: Sequence[int]) -> bool:
-    """Return whether `make test` runs a test: on the oldest and the newest version that the test allows."""
+    """Return whether `make test` runs a test: on the oldest and the newest version that the test allows.
+
+    What is marked `slow` runs on the newest only.
+    """
     if item.get_closest_marker("full") is not None:
         return False
     spec = getattr(item, "callspec", None)
@@ -109,7 +121,7 @@ def _is_main(item: pytest.Item, majors: Sequence[int]) -> bool:
         return True
     needs = [mark.args[0] for mark in item.iter_markers("pg")]
     allowed = [each for each in majors if all(satisfies(each, need) for need in needs)]
-    return major in {min(allowed), max(allowed)}
+    return major == max(allowed) or (major == min(allowed) and item.get_closest_marker("slow") is None)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -134,6 +146,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         majors = [major for major in majors_to_test() if all(satisfies(major, need) for need in requirements)]
     ids = ["dsn" if major is None else f"pg{major}" for major in majors]
     metafunc.parametrize("pg_major", majors, ids=ids, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def state_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Keep the recordings of the tests' loads out of the user's folder; the tests' own processes inherit this."""
+    folder = tmp_path_factory.mktemp("state")
+    os.environ["XDG_STATE_HOME"] = str(folder)
+    return folder
 
 
 @pytest.fixture(scope="session")
@@ -243,6 +263,18 @@ def seed() -> int:
 def rng(seed: int) -> random.Random:
     """Provide a random generator that starts from the seed."""
     return random.Random(seed)
+
+
+@pytest.fixture
+def some(request: pytest.FixtureRequest, rng: random.Random) -> Callable[[Sequence[_Case], int], list[_Case]]:
+    """Provide a function (cases, few) that returns `few` of the cases, chosen by the seed; in the second part all."""
+    is_main = request.config.getoption("--part") == "main"
+
+    def choose(cases: Sequence[_Case], few: int) -> list[_Case]:
+        chosen = sorted(rng.sample(range(len(cases)), min(few, len(cases)))) if is_main else range(len(cases))
+        return [cases[number] for number in chosen]
+
+    return choose
 
 
 def _seed() -> int:

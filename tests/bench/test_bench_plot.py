@@ -9,11 +9,12 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from benchmarks.recorded import read_commits
 
 from cli.conftest import run_process
 from penstock.bench.commits.chart import chart
 from penstock.bench.commits.plan import Size, SizeResult
-from penstock.bench.commits.record import as_object, from_object
+from penstock.bench.commits.record import as_object
 from penstock.bench.commits.run import Check, CommitsResult, TargetResult
 from penstock.bench.commits.table import MARK, describe_rounds, overview, rows
 from penstock.errors import SourceError, UsageError
@@ -66,7 +67,7 @@ def test_what_was_extrapolated_is_marked_in_table_and_object() -> None:
 
 def test_a_result_is_read_back_from_its_object() -> None:
     """So that a record's tables and plot can be computed again."""
-    assert from_object(json.loads(json.dumps(as_object(_result())))) == _result()
+    assert read_commits(json.loads(json.dumps(as_object(_result())))) == _result()
 
 
 def test_the_ending_decides_the_format(tmp_path: Path) -> None:

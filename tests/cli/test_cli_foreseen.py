@@ -9,7 +9,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from penstock.errors import DataError, TargetError
-from support.loads import Loads, chop_commands, target
+from support.loads import Loads, target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -75,15 +75,12 @@ def test_plan_of_a_table_to_be_created_reads_the_ledger_too(penstock: Run, loads
     assert loads.count("made") == 2
 
 
-def test_plan_names_the_load_that_would_be_resumed(
-    penstock: Run, loads: Loads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_plan_names_the_load_that_would_be_resumed(penstock: Run, loads: Loads, tmp_path: Path) -> None:
     """Some batches are in, and one has a bad record."""
-    chop_commands(monkeypatch, 500)
     path = tmp_path / "numbers.csv"
     path.write_text("a,b\n" + "".join(f"{number},x\n" for number in range(2000)) + "bad,x\n")
     with pytest.raises(DataError):
-        Loads(loads.conninfo, piece_bytes=509).run(target(path), batch_bytes=4000)
+        Loads(loads.conninfo, piece_bytes=509, chunk_bytes=500).run(target(path), batch_bytes=4000)
     ((load_id,),) = loads.execute("SELECT id::text FROM penstock.loads")
     shown = penstock("load", str(path), "--into", "t", "--to", loads.conninfo, "--plan", "--json")
     assert (shown.object["ledger"]["resumes"], _actions(shown)) == (load_id, ["resume"])
@@ -114,6 +111,24 @@ def test_role_that_may_make_no_ledger_is_told_by_the_plan(
     assert planned.code == loaded.code == 6
     assert "cannot create the ledger: permission denied for database" in planned.err
     assert "cannot create the ledger: permission denied for database" in loaded.err
+
+
+def test_doctor_the_plan_and_the_load_refuse_with_the_same_words(
+    penstock: Run, loads: Loads, folder: Path, clerk: str
+) -> None:
+    """Message, detail and hint are those of one check, whoever asks."""
+    loads.execute("GRANT ALL ON t TO public")
+    where = ("--into", "t", "--to", clerk)
+    for source in ("no right on the database", "publication"):
+        if source == "publication":
+            loads.execute("CREATE PUBLICATION everything FOR ALL TABLES")
+            where = ("--into", "t", "--to", loads.conninfo)
+        shown = penstock("doctor", *where, "--json").object["findings"]
+        (found,) = (each for each in shown if each["severity"] == "refusal")
+        for more in (("--plan",), ()):
+            refused = penstock("load", str(folder), *where, *more)
+            assert refused.code == 6
+            assert all(found[part] in refused.err for part in ("text", "detail", "remedy"))
 
 
 def test_doctor_takes_the_loads_options(penstock: Run, loads: Loads, folder: Path) -> None:

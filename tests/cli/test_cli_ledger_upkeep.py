@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.files import write_to
-from support.loads import Loads, chop_commands, target
+from support.loads import Loads, target
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,11 +62,9 @@ def test_loads_can_be_chosen(penstock: Run, loads: Loads, tmp_path: Path) -> Non
     assert penstock("loads", "--to", loads.conninfo, "--since", "soon").code == 2
 
 
-def test_prune_keeps_what_prevents_loading_twice(
-    penstock: Run, loads: Loads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_prune_keeps_what_prevents_loading_twice(penstock: Run, loads: Loads, tmp_path: Path) -> None:
     """One row of each object; what loads show says of it, stays as it was."""
-    chop_commands(monkeypatch, 500)
+    loads.chop(500)
     path = write_to(tmp_path / "numbers.csv", "a,b\n" + "".join(f"{number},x\n" for number in range(3000)))
     loads.run(target(path), batch_bytes=4000)
     assert loads.execute("SELECT count(*) > 3 FROM penstock.ranges") == [(True,)]

@@ -20,7 +20,7 @@ from penstock.model.load.job import LoadRules
 from penstock.server.ledger import Ledger
 from penstock.server.ledger.listing import list_loads
 from support.files import write_to
-from support.loads import Loads, chop_commands, target
+from support.loads import Loads, target
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,10 +44,9 @@ def people(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def cut_short(database18: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def cut_short(database18: str, tmp_path: Path) -> str:
     """Provide the id of a load that ended at a bad record after some batches; the file is corrected since."""
-    chop_commands(monkeypatch, 500)
-    loads = Loads(database18, piece_bytes=509, setup="CREATE TABLE t (a int, b text)")
+    loads = Loads(database18, piece_bytes=509, chunk_bytes=500, setup="CREATE TABLE t (a int, b text)")
     path = tmp_path / "numbers"
     good = "a,b\n" + "".join(f"{n},value {n}\n" for n in range(ROWS))
     path.write_text(good.replace("\n1500,", "\nxxxx,"))

@@ -8,7 +8,6 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from penstock.server.connect import roots
 from support.tls import RDS_HOST, TlsFront, amazon_like_authority, write_roots
 
 if TYPE_CHECKING:
@@ -24,9 +23,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Provide a home on a machine without certificates, with AWS credentials in the environment."""
-    monkeypatch.setattr(roots, "_COMMON_FOLDERS", ())
-    monkeypatch.setattr(roots, "_SYSTEM_FILES", ())
+    """Provide a home without certificates, with AWS credentials in the environment."""
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in (
         "PGSSLROOTCERT",

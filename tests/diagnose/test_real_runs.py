@@ -85,6 +85,7 @@ def test_commits_of_a_quorum_wait_for_standbys_and_then_for_missing_ones(quorum:
     assert "are missing: b1, b2, c1" in first.claim
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rows", "rows_per_commit"), [(200_000, 1), (600_000, 100)])
 @pytest.mark.parametrize("begins", ["before", "during"])
 def test_rates_of_a_procedure_hold_when_its_counters_arrive(

@@ -15,7 +15,7 @@ import pytest
 
 from penstock.errors import Interrupted, ServerError, TargetError
 from penstock.loading import prepare
-from penstock.loading.landing.staging import StagingMaker
+from penstock.loading.landing.staging import Staging
 from penstock.model.load.job import LoadRules
 from penstock.server.ledger import Ledger
 from support.files import write_to
@@ -276,17 +276,17 @@ def test_session_lost_at_the_end_of_a_landing_tables_transaction_is_waited_out(
 ) -> None:
     """Outside of any statement of ours: what puts the settings back and commits meets the loss."""
     loads = Loads(database18, setup="CREATE TABLE t (a int PRIMARY KEY, b text)")
-    act = StagingMaker.open
+    act = Staging.open
     lost: list[int] = []
 
-    def lose_first(maker: StagingMaker, landing: Any) -> object:
-        landing = act(maker, landing)
+    def lose_first(way: Staging, landing: Any, suffix: str) -> object:
+        landing = act(way, landing, suffix)
         if not lost:
-            lost.append(maker._connection.info.backend_pid)
+            lost.append(way._connection.info.backend_pid)
             loads.execute(f"SELECT pg_terminate_backend({lost[0]}, 10000)")
         return landing
 
-    monkeypatch.setattr(StagingMaker, "open", lose_first)
+    monkeypatch.setattr(Staging, "open", lose_first)
     job = replace(target(path), mode="upsert", key=("a",))
     loads.run(job, rules=LoadRules(retry_for=60))
     assert loads.count() == 20_000

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from penstock.lab.topology.shapes import Shape
 
 _MOMENTS = 20
+# Those of `make test`.
+_FEW = 4
 _SHAPES: tuple[Shape, ...] = ("quorum", "cluster")
 
 
@@ -53,7 +55,9 @@ def whole_s() -> dict[str, float]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("moment", range(_MOMENTS))
+@pytest.mark.parametrize(
+    "moment", [*range(_FEW), *(pytest.param(n, marks=pytest.mark.full) for n in range(_FEW, _MOMENTS))]
+)
 def test_nothing_stays_of_a_lab_whose_up_was_killed(
     home: Path, seed: int, moment: int, whole_s: dict[str, float]
 ) -> None:

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 _ALL_OPTIONS = ("--volume", "gp3:512MiB:300:20", "--local-storage", "300MiB", "--memory", "512MiB")
 _MOMENTS = 8
+# Those of `make test`.
+_FEW = 2
 
 
 @pytest.fixture
@@ -76,7 +78,7 @@ _NOTHING = ([], [], False, [])
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("_root")
-@pytest.mark.parametrize("what", ["read", "write"])
+@pytest.mark.parametrize("what", ["read", pytest.param("write", marks=pytest.mark.full)])
 def test_a_volume_delivers_the_iops_and_the_throughput_that_were_asked_for(
     lab: Lab, installation: Installation, what: Literal["read", "write"]
 ) -> None:
@@ -186,7 +188,9 @@ def whole_s() -> list[float]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("_root")
-@pytest.mark.parametrize("moment", range(_MOMENTS))
+@pytest.mark.parametrize(
+    "moment", [*range(_FEW), *(pytest.param(n, marks=pytest.mark.full) for n in range(_FEW, _MOMENTS))]
+)
 def test_nothing_stays_of_volumes_whose_up_was_killed(home: Path, seed: int, moment: int, whole_s: list[float]) -> None:
     """No mount, loop device, control group, process or file, at any moment."""
 

@@ -16,8 +16,9 @@ import pytest
 from penstock.errors import SourceError
 from penstock.files.zstd import zstd
 from penstock.model.recording import Progress, Sample, SessionSample
+from penstock.model.server.device import VolumeLimits
 from penstock.model.server.inspection import Unread
-from penstock.observe import Recorder
+from penstock.observe.recordings import Recorder, read_recording
 from support import made_samples
 from support.recorded import read_whole
 
@@ -111,7 +112,7 @@ def test_killed_writer_loses_a_second_at_most(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; sys.path[:0] = sys.argv[2:]\n"
         "from observe.test_recordings import HEADER, make_sample\n"
-        "from penstock.observe import Recorder\n"
+        "from penstock.observe.recordings import Recorder\n"
         "import time\n"
         "recorder = Recorder(Path(sys.argv[1]), HEADER)\n"
         "for number in range(10_000):\n"
@@ -240,3 +241,11 @@ def write_lines(path: Path, *lines: object) -> None:
     """Write a compressed file of lines, those that are no text as JSON."""
     texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
     path.write_bytes(zstd.compress(("\n".join(texts) + "\n").encode()))
+
+
+def test_the_limits_of_a_volume_and_the_application_are_read_back(tmp_path: Path) -> None:
+    """In the header, beside what is known of the server."""
+    header = replace(HEADER, volume=VolumeLimits(iops=750, balance_ios=5.4e6), application="penstock load")
+    with Recorder(tmp_path / "r", header):
+        pass
+    assert read_recording(tmp_path / "r").header == header

@@ -18,7 +18,7 @@ from psycopg.conninfo import make_conninfo
 
 from penstock.errors import ServerError
 from penstock.host import find_device
-from penstock.observe import Sampler, sample_on_clock
+from penstock.observe.sampler import Sampler, sample_on_clock
 from penstock.server.connect.connection import ConnectionFactory
 from penstock.server.inspect.commit_probe import probe_commits
 from support.stopped import stopped_backend
@@ -72,7 +72,8 @@ def views_of(major: int) -> set[str]:
     """Return the views that a primary without extensions has rows in, or may have."""
     newer = {16: {"pg_stat_io"}, 17: {"pg_stat_checkpointer"}}
     common = {"pg_stat_database", "pg_stat_bgwriter", "pg_stat_wal", "pg_stat_replication", "pg_stat_wal_receiver"}
-    common.add("temp_files")
+    common |= {"temp_files", "pg_statio_user_indexes"}
+    common |= {f"pg_stat_progress_{command}" for command in ("copy", "create_index", "vacuum")}
     return common.union(*(views for since, views in newer.items() if major >= since))
 
 

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from psycopg import sql
 
 from penstock.errors import PenstockError
-from support.loads import AGAIN, Loads, chop_commands, target
+from support.loads import AGAIN, Loads, target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -237,7 +237,8 @@ def _load(server: Database, file: File, path: Path) -> tuple[Counter[tuple[Any, 
         encoding="UTF8",
     )
     try:
-        outcome = Loads(server.conninfo, piece_bytes=file.piece_bytes).run(job, sessions=file.sessions, rules=AGAIN)
+        loads = Loads(server.conninfo, piece_bytes=file.piece_bytes, chunk_bytes=file.chunk_bytes)
+        outcome = loads.run(job, sessions=file.sessions, rules=AGAIN)
     except PenstockError as error:
         assert not server.take_rows(file.width)
         return error, False
@@ -277,19 +278,15 @@ def _check(server: Database, file: File, path: Path) -> None:
 
 @EXAMPLES
 @given(file=_files())
-def test_load_equals_copy(newest: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: File) -> None:
+def test_load_equals_copy(newest: Database, tmp_path: Path, file: File) -> None:
     """Any file, parted anywhere, loads as COPY loads it, on the newest version."""
-    chop_commands(monkeypatch, file.chunk_bytes)
     _check(newest, file, tmp_path / "file")
 
 
 @FEWER_EXAMPLES
 @given(file=_files())
-def test_load_equals_copy_on_every_version(
-    every: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: File
-) -> None:
+def test_load_equals_copy_on_every_version(every: Database, tmp_path: Path, file: File) -> None:
     """Any file, parted anywhere, loads as that version's COPY loads it."""
-    chop_commands(monkeypatch, file.chunk_bytes)
     _check(every, file, tmp_path / "file")
 
 
@@ -355,11 +352,8 @@ def _reshaped(draw: DrawFn) -> Reshaped:
 
 @FEWER_EXAMPLES
 @given(file=_reshaped())
-def test_columns_are_filled_as_the_header_and_options_say(
-    newest: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: Reshaped
-) -> None:
+def test_columns_are_filled_as_the_header_and_options_say(newest: Database, tmp_path: Path, file: Reshaped) -> None:
     """Fields in any order, some left out, constants added, several spellings of null."""
-    chop_commands(monkeypatch, 100)
     newest.connection.execute("CREATE TABLE IF NOT EXISTS reshaped (k text, l text, m text, n text)")
     path = tmp_path / "file"
     path.write_bytes(file.data())
@@ -373,5 +367,5 @@ def test_columns_are_filled_as_the_header_and_options_say(
         nulls=file.nulls,
         has_header=True,
     )
-    Loads(newest.conninfo, piece_bytes=file.piece_bytes).run(job, sessions=file.sessions, rules=AGAIN)
+    Loads(newest.conninfo, piece_bytes=file.piece_bytes, chunk_bytes=100).run(job, sessions=file.sessions, rules=AGAIN)
     assert newest.take("reshaped") == file.rows()

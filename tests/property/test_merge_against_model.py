@@ -13,9 +13,9 @@ from penstock.model.server.table import TableFacts, TableName
 from penstock.server.merge.merge import MergeCounts
 from penstock.server.merge.merge_errors import DuplicateKey
 from penstock.server.merge.merge_locate import RecordPosition
-from penstock.server.merge.merge_whole import insert_all, merge_insert_new, merge_upsert
 from penstock.server.table.catalog import find_table
 from penstock.server.table.staging import make_landing_table
+from support.merging import merge
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -194,8 +194,8 @@ def test_upsert_equals_the_model(connection: Connection, drawn: Case, keep: Keep
     _check(
         connection,
         case,
-        lambda target: merge_upsert(
-            connection, staging=STAGING, target=target, columns=case.columns, key=case.key, keep=keep
+        lambda target: merge(
+            connection, staging=STAGING, target=target, columns=case.columns, key=case.key, updates=True, keep=keep
         ),
         lambda before: _model(case, before, records, updates=True),
     )
@@ -209,7 +209,7 @@ def test_insert_new_equals_the_model(connection: Connection, drawn: Case) -> Non
     _check(
         connection,
         case,
-        lambda target: merge_insert_new(connection, staging=STAGING, target=target, columns=case.columns, key=case.key),
+        lambda target: merge(connection, staging=STAGING, target=target, columns=case.columns, key=case.key),
         lambda before: _model(case, before, case.records, updates=False),
     )
 
@@ -238,7 +238,15 @@ def test_duplicates_are_found_as_the_model_finds_them(connection: Connection, dr
         rows, _ = _model(case, _rows(connection), case.records, updates=True)
         found = None
         try:
-            merge_upsert(connection, staging=STAGING, target=target, columns=case.columns, key=case.key, keep="error")
+            merge(
+                connection,
+                staging=STAGING,
+                target=target,
+                columns=case.columns,
+                key=case.key,
+                updates=True,
+                keep="error",
+            )
         except DuplicateKey as error:
             found = error.record_positions
         assert found == expected
@@ -254,6 +262,6 @@ def test_insert_all_equals_the_model(connection: Connection, case: Case) -> None
         target = _prepare(connection, case, is_unique=False)
         before = _rows(connection)
         count = len(case.records)
-        counts = insert_all(connection, staging=STAGING, target=target, columns=case.columns)
+        counts = merge(connection, staging=STAGING, target=target, columns=case.columns)
         assert counts == MergeCounts(staged=count, inserted=count)
         assert _multiset(_rows(connection)) == _multiset([*before, *map(_fresh, case.records)])

@@ -16,9 +16,8 @@ from hypothesis import HealthCheck, Phase, event, given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import DataError
-from penstock.loading.rejects import sorter
 from penstock.model.load.job import LoadRules
-from support.loads import Loads, chop_commands, target
+from support.loads import Loads, target
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -216,17 +215,13 @@ def _expect(file: File) -> list[tuple[int, int, bytes, int, str | None]]:
 
 @EXAMPLES
 @given(file=_files())
-def test_good_records_are_in_and_bad_ones_rejected(
-    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: File
-) -> None:
+def test_good_records_are_in_and_bad_ones_rejected(database: str, tmp_path: Path, file: File) -> None:
     """On each version."""
-    loads = Loads(database)
+    loads = Loads(database, chunk_bytes=file.chunk_bytes, most_sorted=file.sorts_at_most)
     loads.execute("CREATE TABLE IF NOT EXISTS parent (id int PRIMARY KEY); DELETE FROM parent WHERE false")
     loads.execute(f"{COMMON} {TABLES[file.table]}; {TRIGGERS[file.trigger]}")
     loads.execute("INSERT INTO parent VALUES (1) ON CONFLICT DO NOTHING")
     loads.execute("DROP SCHEMA IF EXISTS penstock CASCADE")
-    chop_commands(monkeypatch, file.chunk_bytes)
-    monkeypatch.setattr(sorter, "_MOST_SORTED", file.sorts_at_most)
     path = tmp_path / "file"
     path.write_bytes(file.data)
     if file.fits_nowhere:

@@ -106,3 +106,15 @@ def test_error_behind_a_torn_line_names_its_own_line() -> None:
     with pytest.raises(DataError, match="data found after the end-of-copy marker") as caught:
         list(reader)
     assert caught.value.detail == "file line 5."
+
+
+def test_line_that_is_too_long_to_be_kept_ends_the_load() -> None:
+    """With the line that it is."""
+    dialect = Dialect(format="csv", delimiter=",", quote='"', escape='"', nulls=("",), has_header=True, encoding="UTF8")
+    pieces = [b'a,b,c\n1,x,y\n2,"x,', *[b"y" * 3000] * 6]
+    reader = TornReader(pieces, make_cutter(dialect, server_major=18), uri="file", max_record_bytes=10_000)
+    reader.field_count, reader.longest_line_bytes = FIELD_COUNT, 15_000
+    reader.take_header()
+    with pytest.raises(DataError, match=r"a record is longer than 10\.0 kB") as caught:
+        list(reader)
+    assert "line 3" in str(caught.value.detail)

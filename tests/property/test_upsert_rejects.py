@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from penstock.model.load.job import LoadRules
-from penstock.model.load.plan import BatchPlan
+from penstock.model.load.tuning import BatchPlan
 from support.loads import Loads
 from support.modes import Killed, killing_at, landing_tables, mode_target
 

@@ -15,7 +15,6 @@ from penstock.lab.users import choose_server_user, give_to
 from penstock.model.load.job import LoadJob, LoadRules, TargetJob
 from penstock.model.server.inspection import Encryption
 from penstock.model.server.names import parse_table_name
-from penstock.server.connect import roots
 from penstock.server.connect.connection import ConnectionFactory
 from penstock.server.facts.facts import read_server_facts
 from penstock.server.inspect.inspect import inspect_server
@@ -37,9 +36,7 @@ _KEY, _SECRET = "AKIAEXAMPLE", "very-secret"
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Provide a home without certificates, on a machine without them, with AWS credentials in the environment."""
-    monkeypatch.setattr(roots, "_COMMON_FOLDERS", ())
-    monkeypatch.setattr(roots, "_SYSTEM_FILES", ())
+    """Provide a home without certificates, with AWS credentials in the environment."""
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("PGSSLMODE", "PGSSLROOTCERT", "SSL_CERT_FILE", "XDG_CONFIG_HOME", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)

@@ -191,9 +191,3 @@ def test_other_relations_are_refused(kind: str) -> None:
     """Only tables, and views with a trigger, take rows."""
     with pytest.raises(TargetError):
         check_loadable(replace(PLAIN, kind=kind), user="u")
-
-
-def test_standby_is_refused() -> None:
-    """Its hint leads to the primary."""
-    with pytest.raises(TargetError, match="standby"):
-        check_loadable(PLAIN, user="u", is_in_recovery=True)

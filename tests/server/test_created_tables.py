@@ -14,7 +14,7 @@ from penstock.errors import DataError, TargetError
 from penstock.model.load.job import Housekeeping, LoadJob, LoadRules
 from penstock.server.connect.connection import ConnectionFactory
 from support.files import write_to
-from support.loads import AGAIN, IMPATIENT, Loads, chop_commands, target
+from support.loads import AGAIN, IMPATIENT, Loads, target
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -117,9 +117,9 @@ def test_lines_before_the_header_are_proposed_to_be_skipped(loads: Loads, path: 
     assert (_columns(loads), loads.count()) == (["id", "name", "note"], 400)
 
 
-def test_load_behind_skipped_lines_is_resumed(loads: Loads, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_load_behind_skipped_lines_is_resumed(loads: Loads, path: Path) -> None:
     """What is committed is known by its place behind them, and lines are the file's own."""
-    chop_commands(monkeypatch, 1000)
+    loads.chop(1000)
     rows = [f"{number},x" for number in range(3000)]
     path.write_text("\n".join(["one", "two", "a,b", *rows[:2000], "bad", *rows[2001:], ""]))
     loads.execute("CREATE TABLE t (a int, b text)")
@@ -260,7 +260,10 @@ def test_spooled_pipe_is_loaded_into_a_table_that_another_load_has_created(loads
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     first = write_to(tmp_path / "first.csv", "a,b\n1,x\n")
-    with ThreadPoolExecutor(1) as pool, Loader(ConnectionFactory(loads.conninfo), Housekeeping(spool=True)) as loader:
+    with (
+        ThreadPoolExecutor(1) as pool,
+        Loader(ConnectionFactory(loads.conninfo), Housekeeping(spool=True, no_record=True)) as loader,
+    ):
         written = pool.submit(fifo.write_text, "a,b\n2,y\n")
         plan = loader.plan(LoadJob(targets=(target(fifo, create=True),), rules=IMPATIENT))
         written.result()

@@ -13,9 +13,9 @@ import pytest
 from penstock.api.ledger_view import LedgerView
 from penstock.api.repair import Repairer
 from penstock.errors import DataError, TargetError
-from penstock.loading.plan import indexes
 from penstock.model.load.job import LoadRules
 from penstock.server.connect.connection import ConnectionFactory
+from support.codes import has_code
 from support.files import write_to
 from support.loads import Loads, share_ledger, target
 from support.modes import Killed, mode_target
@@ -77,7 +77,7 @@ def test_no_load_goes_into_a_table_that_lacks_its_key(loads: Loads, path: Path, 
     assert "penstock repair" in str(caught.value.hint)
     assert loads.count() == 2
     loads.execute("DELETE FROM t WHERE b = 'y'")
-    with pytest.raises(TargetError, match="because a rebuild failed"):
+    with pytest.raises(TargetError):
         loads.run(job, rules=AUTO)
     loads.repair().raise_first()
     # A load that has not ended is in the way of --mode truncate.
@@ -174,7 +174,7 @@ def test_what_a_dead_load_has_left_is_put_back_or_nothing_is_loaded(
         loads.run(target(path), rules=REBUILD)
     loads.at_piece = None
     loads.execute("TRUNCATE t; INSERT INTO t VALUES (1, 'x'), (1, 'y')")
-    with pytest.raises(TargetError, match="because a rebuild failed") as caught:
+    with pytest.raises(TargetError) as caught:
         loads.run(mode_target(second, mode), rules=AUTO)
     assert KEY in str(caught.value.detail)
     assert loads.count() == 2
@@ -187,19 +187,17 @@ def test_what_a_dead_load_has_left_is_put_back_or_nothing_is_loaded(
 @pytest.mark.pg("!= 17")
 @pytest.mark.parametrize("partitioned", ["", " PARTITION BY RANGE (a)"])
 def test_a_foreign_key_that_rows_break_is_enforced_for_new_ones(
-    pg: PgServer, database: str, path: Path, monkeypatch: pytest.MonkeyPatch, partitioned: str
+    pg: PgServer, database: str, path: Path, partitioned: str
 ) -> None:
     """By default, where another session's row refers to nothing; the others are valid, and the error names it."""
-    monkeypatch.setattr(indexes, "SMALL_BYTES", 0)
-    monkeypatch.setattr(indexes, "SMALL_PART_BYTES", 0)
-    loads = Loads(database, piece_bytes=20)
+    loads = Loads(database, piece_bytes=20, least_dropping_bytes=0, least_part_bytes=0)
     loads.execute("CREATE TABLE p (a int PRIMARY KEY); INSERT INTO p SELECT generate_series(0, 20)")
     columns = "a int CONSTRAINT f REFERENCES p, b text, c int DEFAULT 1 CONSTRAINT g REFERENCES p"
     loads.execute(f"CREATE TABLE t ({columns}){partitioned}")
     if partitioned:
         loads.execute("CREATE TABLE t1 PARTITION OF t DEFAULT")
     loads.at_piece = lambda number: None if number else loads.execute("INSERT INTO t VALUES (99, 'another')")
-    with pytest.raises(DataError, match='rebuild foreign key "f"') as caught:
+    with pytest.raises(DataError, check=has_code("23503")) as caught:
         loads.run(target(path), rules=AUTO)
     assert "enforced for new rows" in str(caught.value.hint)
     query = "SELECT conname, convalidated FROM pg_constraint WHERE conrelid = %s::regclass AND contype = 'f' ORDER BY 1"
@@ -208,7 +206,7 @@ def test_a_foreign_key_that_rows_break_is_enforced_for_new_ones(
         assert connection.execute(query, [leaf]).fetchall() == [("f", False), ("g", True)]
         with pytest.raises(psycopg.errors.ForeignKeyViolation):
             connection.execute("INSERT INTO t VALUES (98)")
-    with pytest.raises(TargetError, match='lacks valid foreign key "f" because a rebuild failed') as refused:
+    with pytest.raises(TargetError, match='foreign key "f"') as refused:
         loads.run(target(path), rules=AUTO)
     assert "(a)=(99)" in str(refused.value.detail)
     loads.execute("DELETE FROM t WHERE a = 99")
@@ -274,18 +272,16 @@ def test_a_key_that_is_given_up_keeps_what_else_was_dropped(loads: Loads, path: 
 @pytest.mark.pg("!= 17")
 @pytest.mark.parametrize("partitioned", ["", " PARTITION BY RANGE (a)"])
 def test_a_foreign_key_that_is_given_up_stays_for_new_rows(
-    pg: PgServer, database: str, path: Path, monkeypatch: pytest.MonkeyPatch, partitioned: str
+    pg: PgServer, database: str, path: Path, partitioned: str
 ) -> None:
     """With those of its partitions; the statement that is printed makes it valid."""
-    monkeypatch.setattr(indexes, "SMALL_BYTES", 0)
-    monkeypatch.setattr(indexes, "SMALL_PART_BYTES", 0)
-    loads = Loads(database, piece_bytes=20)
+    loads = Loads(database, piece_bytes=20, least_dropping_bytes=0, least_part_bytes=0)
     loads.execute("CREATE TABLE p (a int PRIMARY KEY); INSERT INTO p SELECT generate_series(0, 20)")
     loads.execute(f"CREATE TABLE t (a int CONSTRAINT f REFERENCES p, b text){partitioned}")
     if partitioned:
         loads.execute("CREATE TABLE t1 PARTITION OF t DEFAULT")
     loads.at_piece = lambda number: None if number else loads.execute("INSERT INTO t VALUES (99, 'another')")
-    with pytest.raises(DataError, match='rebuild foreign key "f"'):
+    with pytest.raises(DataError, check=has_code("23503")):
         loads.run(target(path), rules=AUTO)
     with Repairer(ConnectionFactory(database)) as repairer:
         (given_up,) = repairer.forget_missing(["f"])
@@ -308,7 +304,7 @@ def test_a_foreign_key_is_of_the_table_that_refers(loads: Loads, tmp_path: Path)
             loads.execute("INSERT INTO child VALUES (99); INSERT INTO other VALUES (99)")
 
     loads.at_piece = break_them
-    with pytest.raises(DataError, match=r'rebuild foreign key "f" of table "public\.(child|other)"'):
+    with pytest.raises(DataError, match=r'foreign key "f" of table "public\.(child|other)"', check=has_code("23503")):
         loads.run(target(path), rules=REBUILD)
     with pytest.raises(TargetError, match=r'lacks valid foreign key "f" of "public\.child", valid foreign'):
         loads.run(target(path), rules=AUTO)

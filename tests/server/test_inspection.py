@@ -6,14 +6,15 @@ import dataclasses
 import time
 from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
 from psycopg import sql
 
+from penstock import doctor, load
 from penstock.api.doctor import examine_server, find_directories
-from penstock.errors import ServerError
+from penstock.errors import ServerError, TargetError
 from penstock.lab.copies import make_reachable
 from penstock.lab.programs import run_program
 from penstock.lab.users import choose_server_user
@@ -27,6 +28,7 @@ from support.tls import TlsFront, amazon_like_authority
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from penstock.lab import EmbeddedServer
     from penstock.model.server.inspection import Archiver, Inspection
@@ -172,7 +174,7 @@ def test_ledger_of_somebody_else_is_distrusted(connection: Connection, database:
     state = inspect(database).ledger
     assert state is not None
     assert state.distrust is not None
-    assert state.distrust.startswith("cannot trust the ledger")
+    assert state.distrust.text.startswith("cannot trust the ledger")
 
 
 def test_slot_keeps_wal(connection: Connection, database: str, user_name: str) -> None:
@@ -301,6 +303,16 @@ def test_standby_itself_is_told_with_its_primary(pair: Pair) -> None:
     assert (found.receiver.lag_bytes or 0) >= 0
 
 
+def test_load_and_doctor_refuse_a_standby_with_the_same_words(pair: Pair, tmp_path: Path) -> None:
+    """The load refuses it before it looks for the table, if the connection string accepts a standby."""
+    (tmp_path / "t.csv").write_text("a\n1\n")
+    where: dict[str, Any] = {"to": f"{pair._standby.conninfo()} target_session_attrs=any", "into": "t", "create": True}
+    (found,) = (each for each in doctor(**where).findings if each.severity == "refusal")
+    with pytest.raises(TargetError) as caught:
+        load(tmp_path / "t.csv", **where)
+    assert (caught.value.message, found.subject) == (found.text, "server")
+
+
 def test_standby_that_asks_for_a_password_is_told(pair: Pair) -> None:
     """As every read replica of Amazon RDS does; the first attempt, for a primary, has used the password."""
     socket = str(pair._standby.spec.files.socket_dir / ".s.PGSQL.5432")
@@ -309,9 +321,9 @@ def test_standby_that_asks_for_a_password_is_told(pair: Pair) -> None:
     given = f"host=replica hostaddr=127.0.0.1 port={front.port} user=postgres dbname=postgres"
     try:
         assert inspect(f"{given} password=right").server.is_in_recovery
-        with pytest.raises(ServerError, match="could not connect"):
+        with pytest.raises(ServerError):
             ConnectionFactory(f"{given} password=right").connect()
-        with pytest.raises(ServerError, match="could not connect"):
+        with pytest.raises(ServerError):
             inspect(f"{given} password=wrong")
     finally:
         front.close()

@@ -11,7 +11,7 @@ import pytest
 from penstock.errors import DataError, SourceError, TargetError
 from penstock.model.load.job import LoadRules
 from support.files import write_to
-from support.loads import Loads, chop_commands, target
+from support.loads import Loads, target
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,10 +83,10 @@ BAD_RECORDS = [
 @pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"], ids=["lf", "crlf", "cr"])
 @pytest.mark.parametrize(("bad", "message", "column"), BAD_RECORDS, ids=["missing", "extra", "syntax", "range"])
 def test_error_names_the_line_of_the_file(
-    loads: Loads, write: Write, monkeypatch: pytest.MonkeyPatch, line_end: str, bad: str, message: str, column: str
+    loads: Loads, write: Write, line_end: str, bad: str, message: str, column: str
 ) -> None:
     """In the middle of a parallel load, behind records of several lines, whatever ends the lines."""
-    chop_commands(monkeypatch, 4000)
+    loads.chop(4000)
     data, line = _many(line_end, bad=bad, at=2000, header=f"a,b{line_end}")
     error = loads.refuse(target(write(data), format="csv", has_header=True), sessions=3)
     assert isinstance(error, DataError)
@@ -98,10 +98,10 @@ def test_error_names_the_line_of_the_file(
 @pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"], ids=["lf", "crlf", "cr"])
 @pytest.mark.parametrize(("bad", "message", "column"), BAD_RECORDS, ids=["missing", "extra", "syntax", "range"])
 def test_error_names_the_line_of_a_rewritten_file(
-    loads: Loads, write: Write, monkeypatch: pytest.MonkeyPatch, line_end: str, bad: str, message: str, column: str
+    loads: Loads, write: Write, line_end: str, bad: str, message: str, column: str
 ) -> None:
     """Likewise where constants are added, so that the server sees other bytes than the file's."""
-    chop_commands(monkeypatch, 4000)
+    loads.chop(4000)
     loads.execute("ALTER TABLE t ADD c text")
     data, line = _many(line_end, bad=bad, at=2000, header=f"a,b{line_end}")
     job = target(write(data), format="csv", has_header=True, constants={"c": "x"})

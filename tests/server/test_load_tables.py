@@ -13,7 +13,7 @@ from penstock.errors import TargetError
 from penstock.loading.steps import sequences
 from penstock.model.load.job import LoadRules
 from support.files import write_to
-from support.loads import Loads, chop_commands, share_ledger, target
+from support.loads import Loads, share_ledger, target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,9 +66,9 @@ $$ BEGIN IF NEW.a % 2 = 1 THEN RETURN NULL; END IF; RETURN NEW; END $$
 """
 
 
-def test_rows_that_a_trigger_keeps_out_are_counted(every: Loads, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_a_trigger_keeps_out_are_counted(every: Loads, path: Path) -> None:
     """They are neither loaded nor a disagreement about where records end."""
-    chop_commands(monkeypatch, 3000)
+    every.chop(3000)
     every.execute("CREATE TABLE t (a int, b text)")
     every.execute(_SKIP_ODD)
     every.execute("CREATE TRIGGER skip BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION skip_odd()")

@@ -15,18 +15,19 @@ from penstock.server.merge.merge import (
     PlanCounts,
     check_merge,
     count_upserted,
+    find_parts,
 )
 from penstock.server.merge.merge_errors import DuplicateKey
 from penstock.server.merge.merge_locate import RecordPosition
-from penstock.server.merge.merge_whole import insert_all, merge_insert_new, merge_upsert
 from penstock.server.table.staging import make_landing_table
+from support.codes import has_code
 from support.ddl import facts_of
+from support.merging import merge
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.model.load.job import Keep
-    from penstock.model.load.mode import MergeMode
     from penstock.server.connect.connection import Connection
 
 STAGING = TableName(schema="land", name="s 1")
@@ -52,7 +53,9 @@ def upsert(
 ) -> MergeCounts:
     """Stage records and upsert them."""
     target = stage(connection, columns, records)
-    return merge_upsert(connection, staging=STAGING, target=target, columns=columns, key=key.split(","), keep=keep)
+    return merge(
+        connection, staging=STAGING, target=target, columns=columns, key=key.split(","), updates=True, keep=keep
+    )
 
 
 def rows(connection: Connection, columns: str = "*") -> list[tuple[Any, ...]]:
@@ -87,12 +90,13 @@ def test_duplicates_are_an_error_where_they_must_not_be(connection: Connection) 
     connection.execute("CREATE TABLE public.t (id int PRIMARY KEY, v text)")
     target = stage(connection, ["id", "v"], [(3, 0, 7, "x"), (3, 0, 7, "x"), *SCATTERED])
     with pytest.raises(DuplicateKey) as caught:
-        merge_upsert(
+        merge(
             connection,
             staging=STAGING,
             target=target,
             columns=["id", "v"],
             key=["id"],
+            updates=True,
             keep="error",
             name_record=lambda place: f"file{place.object_number}.csv line {place.record}",
         )
@@ -151,7 +155,7 @@ def test_records_that_get_their_key_from_a_trigger_are_no_duplicates(connection:
         counts = upsert(connection, ["id", "v"], records, keep="first")
     else:
         target = stage(connection, ["id", "v"], records)
-        counts = merge_insert_new(connection, staging=STAGING, target=target, columns=["id", "v"], key=["id"])
+        counts = merge(connection, staging=STAGING, target=target, columns=["id", "v"], key=["id"])
     assert rows(connection) == [(7, "x"), (101, "a"), (102, "b"), (103, "c")]
     assert counts == MergeCounts(staged=5, duplicates=1, inserted=4)
 
@@ -269,7 +273,7 @@ def test_insert_new_leaves_rows_as_they_are(connection: Connection) -> None:
     add_trigger(connection, "INSERT")
     columns = ["id", "v"]
     target = stage(connection, columns, [(2, 0, 2, 8), (1, 9, 2, 7), (1, 0, 1, 1), (1, 0, 3, -1), (1, 0, 4, 4)])
-    counts = merge_insert_new(connection, staging=STAGING, target=target, columns=columns, key=["id"])
+    counts = merge(connection, staging=STAGING, target=target, columns=columns, key=["id"])
     assert rows(connection) == [(1, 0), (2, 7), (4, 4)]
     assert counts == MergeCounts(staged=5, duplicates=1, inserted=2, existing=1, suppressed=1)
 
@@ -278,7 +282,7 @@ def test_all_are_inserted_in_file_order(connection: Connection) -> None:
     """A serial column shows it."""
     connection.execute("CREATE TABLE public.t (n serial, v text)")
     target = stage(connection, ["v"], [(2, 0, "d"), (1, 9, "c"), (1, 0, "a"), (1, 0, "b")])
-    assert insert_all(connection, staging=STAGING, target=target, columns=["v"]) == MergeCounts(staged=4, inserted=4)
+    assert merge(connection, staging=STAGING, target=target, columns=["v"]) == MergeCounts(staged=4, inserted=4)
     assert rows(connection) == [(1, "a"), (2, "b"), (3, "c"), (4, "d")]
 
 
@@ -287,7 +291,7 @@ def test_rows_that_insert_all_loses_to_triggers_are_counted(connection: Connecti
     connection.execute("CREATE TABLE public.t (v int)")
     add_trigger(connection, "INSERT")
     target = stage(connection, ["v"], [(1, 0, 1), (1, 0, -1)])
-    counts = insert_all(connection, staging=STAGING, target=target, columns=["v"])
+    counts = merge(connection, staging=STAGING, target=target, columns=["v"])
     assert counts == MergeCounts(staged=2, inserted=1, suppressed=1)
 
 
@@ -358,7 +362,7 @@ def test_failing_search_does_not_hide_the_error(connection: Connection, user_con
     make_landing_table(user_connection, schema="land", name=STAGING.name, target=target, columns=columns, as_text=False)
     user_connection.execute('INSERT INTO land."s 1" (id, v, penstock_object, penstock_block) VALUES (1, 5, 1, 0)')
     with pytest.raises(DataError, match="violates foreign key constraint"):
-        insert_all(user_connection, staging=STAGING, target=target, columns=columns)
+        merge(user_connection, staging=STAGING, target=target, columns=columns)
 
 
 def test_row_level_security_lets_in_what_its_policies_do(connection: Connection, user_connection: Connection) -> None:
@@ -374,11 +378,11 @@ def test_row_level_security_lets_in_what_its_policies_do(connection: Connection,
     make_landing_table(user_connection, schema="land", name=STAGING.name, target=target, columns=["v"], as_text=False)
     put = b'INSERT INTO land."s 1" (v, penstock_object, penstock_block) VALUES (%s, 1, 0)'
     user_connection.execute(put, [5])
-    counts = insert_all(user_connection, staging=STAGING, target=target, columns=["v"])
+    counts = merge(user_connection, staging=STAGING, target=target, columns=["v"])
     assert counts == MergeCounts(staged=1, inserted=1)
     user_connection.execute(put, [50])
-    with pytest.raises(TargetError, match="violates row-level security policy"):
-        insert_all(user_connection, staging=STAGING, target=target, columns=["v"])
+    with pytest.raises(TargetError, check=has_code("42501")):
+        merge(user_connection, staging=STAGING, target=target, columns=["v"])
     assert rows(connection) == [(5,)]
 
 
@@ -400,25 +404,31 @@ def test_upsert_under_policies_is_counted_right(connection: Connection, user_con
         'INSERT INTO land."s 1" (id, v, penstock_object, penstock_block)'
         " VALUES (1, 5, 1, 0), (2, 6, 1, 0), (2, 7, 1, 0)"
     )
-    counts = merge_upsert(user_connection, staging=STAGING, target=target, columns=columns, key=["id"], keep="last")
+    counts = merge(
+        user_connection, staging=STAGING, target=target, columns=columns, key=["id"], updates=True, keep="last"
+    )
     assert counts == MergeCounts(staged=3, duplicates=1, inserted=1, updated=1)
     assert rows(connection) == [(1, 5), (2, 7)]
 
 
-@pytest.mark.parametrize("mode", ["upsert", "insert-new", None])
-def test_what_the_server_would_refuse_shows_before_the_load(connection: Connection, mode: MergeMode | None) -> None:
+@pytest.mark.parametrize(("key", "updates"), [(["id"], True), (["id"], False), ([], False)])
+def test_what_the_server_would_refuse_shows_before_the_load(
+    connection: Connection, key: Sequence[str], updates: bool
+) -> None:
     """ON CONFLICT is not for tables with rules, INSERT alone is."""
     connection.execute("CREATE TABLE public.t (id int PRIMARY KEY, v int)")
-    columns = ["id", "v"]
-    target = stage(connection, columns, [(1, 0, 1, 1)])
-    check_merge(connection, staging=STAGING, target=target, columns=columns, mode=mode, key=["id"])
+    target = stage(connection, ["id", "v"], [(1, 0, 1, 1)])
+    parts = find_parts(
+        connection, staging=STAGING, target=target, columns=["id", "v"], key=key, updates=updates, keep="error"
+    )
+    check_merge(connection, parts)
     assert rows(connection) == []
     connection.execute("CREATE RULE r AS ON UPDATE TO public.t DO ALSO NOTIFY changed")
-    if mode is None:
-        check_merge(connection, staging=STAGING, target=target, columns=columns, mode=mode)
+    if not key:
+        check_merge(connection, parts)
         return
     with pytest.raises(TargetError, match="rules"):
-        check_merge(connection, staging=STAGING, target=target, columns=columns, mode=mode, key=["id"])
+        check_merge(connection, parts)
 
 
 def test_row_of_another_session_is_counted_as_met(connection: Connection, database: str) -> None:
@@ -433,7 +443,7 @@ def test_row_of_another_session_is_counted_as_met(connection: Connection, databa
     ):
         other.execute("INSERT INTO public.t VALUES (1, 0)")
         result = pool.submit(
-            merge_upsert, merging, staging=STAGING, target=target, columns=columns, key=["id"], keep="last"
+            merge, merging, staging=STAGING, target=target, columns=columns, key=["id"], updates=True, keep="last"
         )
         is_blocked = "SELECT pg_catalog.pg_blocking_pids(%s) <> '{}'"
         while connection.execute(is_blocked, [merging.info.backend_pid]).fetchone() == (False,):

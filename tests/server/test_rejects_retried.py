@@ -12,7 +12,7 @@ from penstock.errors import DataError, TargetError
 from penstock.model.load.job import LoadRules
 from penstock.server.copy.copy import CopySession
 from support.files import write_to
-from support.loads import Loads, chop_commands, find_sums, target
+from support.loads import Loads, find_sums, target
 from support.modes import mode_target
 
 if TYPE_CHECKING:
@@ -56,11 +56,9 @@ def run_id(outcome: LoadOutcome) -> str:
 
 
 @pytest.mark.parametrize("chunk_bytes", [100, 2000, 10**9])
-def test_children_before_their_parents_go_in(
-    loads: Loads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_bytes: int
-) -> None:
+def test_children_before_their_parents_go_in(loads: Loads, tmp_path: Path, chunk_bytes: int) -> None:
     """Whatever the order of the job; orphans alone are rejected."""
-    chop_commands(monkeypatch, chunk_bytes)
+    loads.chop(chunk_bytes)
     parents = write(tmp_path / "parents", "id", [str(n) for n in range(100)])
     orphans = {17: "17,1000", 500: "500,2000"}
     children = write(tmp_path / "children", "id,parent", [orphans.get(n, f"{n},{n % 100}") for n in range(700)])
@@ -79,11 +77,9 @@ def test_children_before_their_parents_go_in(
 
 
 @pytest.mark.parametrize("batch_bytes", [None, 600])
-def test_tree_that_is_written_leaves_first_goes_in(
-    loads: Loads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch_bytes: int | None
-) -> None:
+def test_tree_that_is_written_leaves_first_goes_in(loads: Loads, tmp_path: Path, batch_bytes: int | None) -> None:
     """A table that refers to itself; a branch without a root is rejected with all that hangs on it."""
-    chop_commands(monkeypatch, 300)
+    loads.chop(300)
     records = [f"{n},{n // 2 if n > 1 else ''}" for n in range(400, 0, -1)]
     records += ["1002,1001", "1001,1000"]
     path = write(tmp_path / "tree", "id,parent", records)
@@ -135,7 +131,7 @@ def test_retry_does_not_bring_back_what_was_truncated_since(loads: Loads, ledger
     assert ledger.retry(run_id(outcome)).rows == 1
     assert ledger.loads()[0].seconds == before.seconds
     assert loads.rows("child") == [(2, 7), (3, None)]
-    with pytest.raises(TargetError, match="was emptied after objects were loaded"):
+    with pytest.raises(TargetError):
         loads.run(target(path, into="child"))
 
 

@@ -11,7 +11,7 @@ from penstock.errors import DataError, TargetError
 from penstock.model.load.job import LoadRules
 from penstock.server.copy.sorting import Sorted, Sorter
 from support.files import write_to
-from support.loads import Loads, chop_commands, share_ledger, target, write_csv
+from support.loads import Loads, share_ledger, target, write_csv
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -121,11 +121,9 @@ def test_key_of_a_refused_record_is_free(loads: Loads, tmp_path: Path) -> None:
     assert (outcome.rows, outcome.rejected, loads.count()) == (500, 500, 500)
 
 
-def test_session_sorts_in_each_of_its_transactions(
-    loads: Loads, tmp_path: Path, sorts: list[Sorted], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_session_sorts_in_each_of_its_transactions(loads: Loads, tmp_path: Path, sorts: list[Sorted]) -> None:
     """What it makes for that is gone with them."""
-    chop_commands(monkeypatch, 2000)
+    loads.chop(2000)
     loads._piece_bytes = 1000
     path = write_csv(tmp_path / "file.csv", make_records())
     loads.run(target(path, format="csv"), sessions=1, rules=REJECT, batch_bytes=2000)
@@ -181,11 +179,9 @@ def test_partitions_and_records_that_have_none(loads: Loads, tmp_path: Path, sor
 
 
 @pytest.mark.parametrize("encoding", ["UTF8", "EUC_KR"])
-def test_records_that_cannot_be_read_are_rejected(
-    loads: Loads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoding: str
-) -> None:
+def test_records_that_cannot_be_read_are_rejected(loads: Loads, tmp_path: Path, encoding: str) -> None:
     """By the count of fields or their bytes, beside others that are refused; each by its own line."""
-    chop_commands(monkeypatch, 5000)
+    loads.chop(5000)
     loads._piece_bytes = 1500
     records = [f'{n},"two\nlines"'.encode() for n in range(1000)]
     records[500:504] = [b"5", b"5,6,7", b"500,", b"501,wrong"]
@@ -203,9 +199,9 @@ def test_records_that_cannot_be_read_are_rejected(
     assert found == [(lines[n], codes[n], records[n] + (b"\n" if n < 999 else b"")) for n in sorted(codes)]
 
 
-def test_tables_that_are_sorted_by_turns(loads: Loads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_that_are_sorted_by_turns(loads: Loads, tmp_path: Path) -> None:
     """One session's commands of one transaction are for either."""
-    chop_commands(monkeypatch, 2000)
+    loads.chop(2000)
     loads._piece_bytes = 2000
     jobs = []
     for name in ("r", "s"):

@@ -11,7 +11,7 @@ import pytest
 from penstock.errors import DataError, TargetError
 from penstock.model.load.job import LoadRules
 from support.dumps import copy_as_template, dump_and_restore, restore_in_place
-from support.loads import IMPATIENT, Loads, chop_commands, share_ledger, target
+from support.loads import IMPATIENT, Loads, share_ledger, target
 from support.modes import landing_tables, mode_target
 
 if TYPE_CHECKING:
@@ -27,11 +27,10 @@ CHANGED = replace(IMPATIENT, changed="load")
 
 
 @pytest.fixture
-def loads(database18: str, monkeypatch: pytest.MonkeyPatch) -> Loads:
+def loads(database18: str) -> Loads:
     """Provide loads in tiny blocks and batches into a database with tables t and u."""
-    chop_commands(monkeypatch, 500)
     setup = "CREATE TABLE t (a int PRIMARY KEY, b text); CREATE TABLE u (a int, b text)"
-    return Loads(database18, piece_bytes=509, setup=setup)
+    return Loads(database18, piece_bytes=509, chunk_bytes=500, setup=setup)
 
 
 @pytest.fixture(params=["database", "cluster", "in place", "template"])
@@ -53,7 +52,7 @@ def move(
 
 def make_loads(conninfo: str) -> Loads:
     """Return loads in tiny blocks."""
-    return Loads(conninfo, piece_bytes=509)
+    return Loads(conninfo, piece_bytes=509, chunk_bytes=500)
 
 
 def write(path: Path, *, bad: int | None = None) -> Path:
@@ -170,7 +169,7 @@ def test_table_restored_without_its_rows_stops_the_load(
     loads.run(target(path))
     there = move(loads)
     there.execute("TRUNCATE t")
-    with pytest.raises(TargetError, match="was emptied after objects were loaded") as caught:
+    with pytest.raises(TargetError) as caught:
         there.run(target(path))
     assert "--emptied" in str(caught.value.hint)
     assert there.run(target(path), rules=LoadRules(emptied="load")).rows == ROWS

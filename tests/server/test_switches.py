@@ -21,7 +21,7 @@ from penstock.loading.table_changes import TableChanges
 from penstock.model.load.job import LoadJob
 from penstock.server.changes.kind import TableSwitch
 from support.files import write_to
-from support.loads import IMPATIENT, Loads, chop_commands, share_ledger, target
+from support.loads import IMPATIENT, Loads, share_ledger, target
 from support.modes import Killed
 
 if TYPE_CHECKING:
@@ -259,8 +259,8 @@ def test_load_that_is_gone_on_with_puts_back_what_its_first_run_switched_off(
     database18: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the second run was not told to switch anything off."""
-    chop_commands(monkeypatch, 64)
-    loads = Loads(database18, piece_bytes=64, setup=TABLE + "ALTER TABLE t ADD CONSTRAINT small CHECK (id < 500)")
+    setup = TABLE + "ALTER TABLE t ADD CONSTRAINT small CHECK (id < 500)"
+    loads = Loads(database18, piece_bytes=64, chunk_bytes=64, setup=setup)
     path = write_to(tmp_path / "people.csv", "id,name\n" + "".join(f"{number},x\n" for number in range(501)))
     with monkeypatch.context() as patch:
         patch.setattr(TableChanges, "on_failure", lambda *_: None)
@@ -301,6 +301,7 @@ def wait_until(is_so: Callable[[], bool]) -> None:
     pytest.fail("it never came to be")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["repair", "load"])
 def test_killed_load_is_put_back(database: str, people: Path, way: str) -> None:
     """By penstock repair, and by the next load of the table; a load at work is let be."""

@@ -11,10 +11,9 @@ import pytest
 from penstock.api import connect_to
 from penstock.api.ledger_view import LedgerView
 from penstock.errors import DataError
-from penstock.files import torn
 from penstock.model.load.job import LoadRules
 from support.files import write_to
-from support.loads import Loads, chop_commands, target
+from support.loads import Loads, target
 from support.modes import mode_target
 from support.torn_model import make_file, read_model
 
@@ -81,19 +80,6 @@ def test_line_that_is_longer_than_a_record_may_be_is_rejected(
     assert [row[0] for row in loads.rows()] == ["1", "2", "3"][:: 2 if is_rejected else 1]
 
 
-def test_line_that_is_too_long_to_be_kept_ends_the_load(
-    loads: Loads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With the line that it is."""
-    monkeypatch.setattr(torn, "LONGEST_LINE_BYTES", 1_500_000)
-    rules = LoadRules(retry_for=0.0, on_error="reject", max_record=1_000_000)
-    path = write_to(tmp_path / "file", 'a,b,c\n1,x,y\n2,"x,' + "y" * 2_000_000)
-    loads._piece_bytes = 300_000
-    with pytest.raises(DataError, match=r"a record is longer than 1\.00 MB") as caught:
-        loads.run(target(path, format="csv", has_header=True), rules=rules)
-    assert "line 3" in str(caught.value.detail)
-
-
 def test_without_rejects_a_stray_quote_ends_the_load(loads: Loads, tmp_path: Path) -> None:
     """Nothing is guessed where nobody asked for it."""
     error = loads.refuse(target(write_to(tmp_path / "file", STRAY), format="csv"))
@@ -122,15 +108,13 @@ def _expect_rows(loads: Loads, data: bytes, parts: Sequence[tuple[int, int]]) ->
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_each_line_is_loaded_or_rejected_once_and_after_a_resume(
-    loads: Loads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
+def test_each_line_is_loaded_or_rejected_once_and_after_a_resume(loads: Loads, tmp_path: Path, seed: int) -> None:
     """As the model has it, at one to three sessions; what COPY makes of the good records is in the table."""
     rng = random.Random(seed)
     data = b"a,b,c\n" + b"".join(make_file(rng, "\n") for _ in range(8))
     path = write_to(tmp_path / "file", data)
     loads._piece_bytes = rng.choice([7, 60, 1000])
-    chop_commands(monkeypatch, rng.choice([1, 100, 10_000]))
+    loads.chop(rng.choice([1, 100, 10_000]))
     for max_rejects in (rng.choice([0, 5, None]), None):
         rules = LoadRules(retry_for=0.0, on_error="reject", max_rejects=max_rejects)
         try:

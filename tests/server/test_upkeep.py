@@ -13,7 +13,6 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from penstock.loading.plan import upkeep
 from penstock.loading.run import run_load
 from penstock.loading.steps import upkeep as upkeep_step
 from penstock.model.load.job import LoadJob
@@ -90,10 +89,9 @@ def test_load_is_followed_by_vacuum_and_analyze(database: str, people: Path) -> 
     assert loads.notices == []
 
 
-def test_long_vacuum_is_told_while_it_lasts(database18: str, people: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_vacuum_is_told_while_it_lasts(database18: str, people: Path) -> None:
     """Whoever watches the load sees why it has not ended."""
-    monkeypatch.setattr(upkeep_step, "_PAGES_SHOWN", 1)
-    loads = Loads(database18)
+    loads = Loads(database18, long_vacuum_bytes=1)
     make_table(loads)
     told: list[str] = []
     loads.run(target(people), on_progress=lambda progress: told.append(progress.activity))
@@ -210,12 +208,9 @@ def test_maintain_is_right_enough(database: str, people: Path) -> None:
     loads.execute(f'DROP OWNED BY "{role}"; DROP ROLE "{role}"')
 
 
-def test_table_of_more_than_ten_times_what_was_loaded_is_only_analyzed(
-    database18: str, people: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_table_of_more_than_ten_times_what_was_loaded_is_only_analyzed(database18: str, people: Path) -> None:
     """A few rows into a large table that was never vacuumed do not have all of it read."""
-    monkeypatch.setattr(upkeep, "_SMALL_BYTES", 0)
-    loads = Loads(database18)
+    loads = Loads(database18, long_vacuum_bytes=0)
     make_table(loads)
     loads.execute("INSERT INTO t SELECT i, repeat('x', 500) FROM generate_series(1, 5000) AS i")
     outcome = loads.run(target(people))
@@ -224,10 +219,9 @@ def test_table_of_more_than_ten_times_what_was_loaded_is_only_analyzed(
     assert vacuums(loads) == 0
 
 
-def test_locked_table_is_told_with_its_holder(database18: str, people: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_locked_table_is_told_with_its_holder(database18: str, people: Path) -> None:
     """The load is complete; nobody waits long for a vacuum."""
-    monkeypatch.setattr(vacuum, "LOCK_TIMEOUT_S", 0.05)
-    loads = Loads(database18)
+    loads = Loads(database18, vacuum_lock_timeout_s=0.05)
     make_table(loads)
     with psycopg.connect(database18) as other:
         other.execute("LOCK TABLE t IN SHARE UPDATE EXCLUSIVE MODE")
@@ -240,14 +234,14 @@ def test_users_own_shorter_lock_timeout_stays(database18: str) -> None:
     """And the session has it again afterwards."""
     with ConnectionFactory(database18).connect() as connection:
         connection.execute("SELECT set_config('lock_timeout', '70ms', false)")
-        with vacuum.limited_lock_wait(connection):
+        with vacuum.limited_lock_wait(connection, 5.0):
             assert connection.execute("SHOW lock_timeout").fetchone() == ("70ms",)
 
 
 def test_interrupt_that_leaves_a_statement_under_way_stays_an_interrupt(database18: str) -> None:
     """The session can do nothing more, and whoever was told of that would not know of Ctrl-C."""
     connection = ConnectionFactory(database18).connect()
-    with pytest.raises(KeyboardInterrupt), vacuum.limited_lock_wait(connection):
+    with pytest.raises(KeyboardInterrupt), vacuum.limited_lock_wait(connection, 5.0):
         connection.pgconn.send_query(b"SELECT pg_sleep(60)")
         raise KeyboardInterrupt
     connection.close()
@@ -343,12 +337,9 @@ class TakenLease:
         """Nothing is restored."""
 
 
-def test_checkpoint_follows_a_load_for_which_settings_were_changed(
-    database18: str, people: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_checkpoint_follows_a_load_for_which_settings_were_changed(database18: str, people: Path) -> None:
     """Where it was large enough, unasked."""
-    monkeypatch.setattr(upkeep, "_CHECKPOINT_LEAST_BYTES", 0)
-    loads = Loads(database18)
+    loads = Loads(database18, least_checkpoint_bytes=0)
     make_table(loads)
     before = last_checkpoint(loads)
     with loads._loader() as loader:
@@ -358,16 +349,6 @@ def test_checkpoint_follows_a_load_for_which_settings_were_changed(
     assert last_checkpoint(loads) != before
 
 
-# With more time than a slow machine needs to interrupt it.
-_PATIENT = """
-import sys
-from penstock.cli.main import main
-from penstock.server.table import vacuum
-vacuum.LOCK_TIMEOUT_S = 300.0
-sys.exit(main(sys.argv[1:]))
-"""
-
-
 def test_interrupt_cancels_vacuum_and_the_load_has_succeeded(database: str, people: Path) -> None:
     """Ctrl-C of a real process, whose VACUUM waits: exit code 0, and nothing waits any more."""
     loads = Loads(database)
@@ -375,7 +356,7 @@ def test_interrupt_cancels_vacuum_and_the_load_has_succeeded(database: str, peop
     waiting = "SELECT FROM pg_stat_activity WHERE query LIKE 'VACUUM%' AND wait_event_type = 'Lock'"
     with psycopg.connect(database) as other:
         other.execute("LOCK TABLE t IN SHARE UPDATE EXCLUSIVE MODE")
-        argv = [sys.executable, "-c", _PATIENT, "load", str(people), "--into", "t", "--to", database]
+        argv = [sys.executable, "-m", "penstock", "load", str(people), "--into", "t", "--to", database]
         loading = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         while not loads.execute(waiting):
             assert loading.poll() is None

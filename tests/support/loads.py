@@ -17,9 +17,8 @@ from penstock.files import ObjectStream, SourceReader
 from penstock.loading.steps.changes import RebuiltIndexes
 from penstock.loading.steps.settings import ChangedSettings
 from penstock.loading.steps.upkeep import UpkeepDone
-from penstock.loading.stream import session as loading_session
-from penstock.model.load.job import LoadJob, LoadRules, TargetJob
-from penstock.model.load.plan import BatchPlan
+from penstock.model.load.job import Housekeeping, LoadJob, LoadRules, TargetJob
+from penstock.model.load.tuning import BatchPlan, LoadTuning
 from penstock.model.server.names import parse_table_name
 from penstock.model.source.dialect import DialectOptions
 from penstock.server.connect.connection import ConnectionFactory
@@ -81,12 +80,6 @@ class ChoppedSources(SourceReader):
                 yield piece[start : start + self._piece_bytes]
 
 
-def chop_commands(monkeypatch: pytest.MonkeyPatch, chunk_bytes: int) -> None:
-    """Let a COPY command end as soon as it carried `chunk_bytes`."""
-    monkeypatch.setattr(loading_session, "_CHUNK_BYTES", chunk_bytes)
-    monkeypatch.setattr(loading_session, "_ROUND_TRIPS_PER_CHUNK", 0)
-
-
 def target(
     path: Path | Sequence[Path],
     *,
@@ -115,13 +108,28 @@ class Loads:
     """Loads and checks into one database, in which statements are run first."""
 
     def __init__(
-        self, conninfo: str, *, role: str | None = None, piece_bytes: int | None = None, setup: str = ""
+        self,
+        conninfo: str,
+        *,
+        role: str | None = None,
+        piece_bytes: int | None = None,
+        setup: str = "",
+        record: Path | None = None,
+        samples: bool = False,
+        chunk_bytes: int | None = None,
+        **tuning: Any,
     ) -> None:
+        """`chunk_bytes` ends each COPY command, and `tuning` takes what LoadTuning does."""
         self.conninfo = conninfo
         self.warnings: tuple[Notice, ...] = ()
         self.notices: list[str] = []
         self._connect = ConnectionFactory(conninfo, role=role)
         self._piece_bytes = piece_bytes
+        # A load that happens to take longer than half a second would be sampled by a session of its own.
+        self._housekeeping = Housekeeping(record=record, no_record=record is None and not samples)
+        self._tuning = LoadTuning(**tuning)
+        if chunk_bytes is not None:
+            self.chop(chunk_bytes)
         self.at_piece: Callable[[int], None] | None = None
         if setup:
             self.execute(setup)
@@ -136,12 +144,12 @@ class Loads:
         batch: BatchPlan | None = None,
     ) -> LoadOutcome:
         """Plan and carry out a load of the targets; `batch_bytes` ends batches early, `batch` is all of the plan."""
-        if batch_bytes is not None:
-            batch = BatchPlan(limit_bytes=batch_bytes, duration_s=None)
         with self._loader() as loader:
             plan = loader.plan(LoadJob(targets=targets, sessions=sessions, rules=rules))
-            if batch is not None:
-                plan = replace(plan, batch=batch)
+            batch = batch or plan.batch
+            if batch_bytes is not None:
+                batch = replace(batch, limit_bytes=batch_bytes, duration_s=None)
+            plan = replace(plan, batch=batch)
             self.warnings = plan.notices
             return loader.run(
                 plan,
@@ -149,6 +157,18 @@ class Loads:
                 on_notice=self.notices.append,
                 on_warning=lambda notice: self.notices.append(notice.message),
             )
+
+    def tune(self, **tuning: Any) -> None:
+        """Have the loads from now on tuned in another way; takes what LoadTuning does."""
+        self._tuning = replace(self._tuning, **tuning)
+
+    def chop(self, chunk_bytes: int) -> None:
+        """Let a COPY command end as soon as it carried `chunk_bytes`."""
+        self.tune_batches(chunk_bytes=chunk_bytes, round_trips_per_chunk=0)
+
+    def tune_batches(self, **batch: Any) -> None:
+        """Have the batches of the loads from now on end in another way; takes what BatchPlan does."""
+        self.tune(batch=replace(self._tuning.batch, **batch))
 
     def check(self, *targets: TargetJob, sessions: int | None = 2, rules: LoadRules = IMPATIENT) -> CheckOutcome:
         """Plan a load of the targets and only check it."""
@@ -169,7 +189,7 @@ class Loads:
         return caught.value
 
     def _loader(self) -> Loader:
-        loader = Loader(self._connect)
+        loader = Loader(self._connect, self._housekeeping, tuning=self._tuning)
         if self._piece_bytes is not None:
             loader._sources = ChoppedSources(self._piece_bytes, self.at_piece)
         return loader

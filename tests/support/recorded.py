@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import psycopg
 
 from penstock.model.recording import Recording
-from penstock.observe import Sampler, read_recording, sampling_beside
+from penstock.observe.recordings import read_recording
+from penstock.observe.sampler import Sampler, sampling_beside
 from penstock.server.connect.connection import ConnectionFactory
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ from penstock.model.temp.placement import TABLESPACE, Placement, Scope
 from penstock.server.connect.connection import ConnectionFactory
 from penstock.server.ledger import Ledger
 from support.changed_server import ChangedServer
+from support.codes import has_code
 from support.placed import PlacedServer, make_directory, placed_server
 from support.servers import TEST_SETTINGS
 
@@ -162,7 +163,7 @@ def test_undone_if_temporary_work_goes_elsewhere(placed: PlacedServer) -> None:
 def test_undone_if_the_role_may_not_use_it(roles: PlacedServer) -> None:
     """Its work would go elsewhere without a word."""
     before = roles.snapshot()
-    with pytest.raises(TargetError, match="permission denied"):
+    with pytest.raises(TargetError, check=has_code("42501")):
         roles.place("role:reports", granted=("other",))
     assert roles.snapshot() == before
     assert roles.is_placed() is None
@@ -196,7 +197,7 @@ def test_remove_restores_the_setting_before_it_waits_for_what_is_temporary(place
         session.execute("SET temp_tablespaces = penstock_temp")
         session.execute("CREATE TEMPORARY TABLE mine (a int)")
         session.commit()
-        with pytest.raises(TargetError, match="is in use") as caught:
+        with pytest.raises(TargetError) as caught:
             placed.remove()
         assert "temporary table" in str(caught.value.detail)
     placed.await_alone()
@@ -214,7 +215,7 @@ def test_remove_refuses_what_would_be_lost(placed: PlacedServer) -> None:
         'CREATE TABLE public."Kept" (a int) TABLESPACE penstock_temp',
         'CREATE INDEX kept_a ON public."Kept" (a) TABLESPACE penstock_temp',
     )
-    with pytest.raises(TargetError, match="is in use") as caught:
+    with pytest.raises(TargetError) as caught:
         placed.remove()
     detail = str(caught.value.detail)
     move = 'ALTER TABLE public."Kept" SET TABLESPACE pg_default;'
@@ -435,7 +436,7 @@ def test_what_lies_in_a_database_without_connections_is_not_overlooked(placed: P
         inside.execute("CREATE TABLE t (a int) TABLESPACE penstock_temp")
     placed.server.execute("ALTER DATABASE shut ALLOW_CONNECTIONS false")
     try:
-        with pytest.raises(TargetError, match="is in use"):
+        with pytest.raises(TargetError):
             placed.remove()
         (problem,) = placed.check().problems
         assert "in database shut, which accepts no connections" in problem.what

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from penstock.access.rds import compose_growth, larger_size
 from penstock.loading.plan.space import describe_disk, describe_shortage
-from penstock.model.finding import Finding
+from penstock.model.finding import Finding, refusal, refusal_of
 from penstock.model.server.windows import describe_near
 from penstock.units import GIB, format_count
 
@@ -26,9 +26,7 @@ def judge_disks(space: DiskSpace) -> Iterator[Finding]:
     """Return a finding for each local disk. It is a refusal if the load would fill the disk and must not."""
     for disk in space.disks:
         if disk.is_short and not space.is_ignored:
-            error = describe_shortage(disk)
-            text = f"{error.message}. {error.detail}".rstrip(".")
-            yield Finding(severity="refusal", subject="disks", text=text, remedy=error.hint)
+            yield refusal_of(describe_shortage(disk), "disks")
         else:
             yield _judge_room(disk)
 
@@ -53,10 +51,10 @@ def judge_volume(volume: DiskForecast, storage: Storage, found: RdsDescription) 
     ceiling_gib = storage.ceiling_gib
     text = f"the load would fill {volume.device}: {describe_disk(volume)}"
     if ceiling_gib is None:
-        yield Finding(severity="refusal", subject="disks", text=f"{text}; autoscaling is off", remedy=remedy)
+        yield refusal("disks", f"{text}; autoscaling is off", remedy)
     elif missing_bytes > (ceiling_gib - size_gib) * GIB:
         text += f"; automatic growth to {format_count(ceiling_gib)} GiB is not enough"
-        yield Finding(severity="refusal", subject="disks", text=text, remedy=remedy)
+        yield refusal("disks", text, remedy)
     else:
         text += f"; it may grow automatically to {format_count(ceiling_gib)} GiB, in steps and not at once"
         yield Finding(severity="warning", subject="disks", text=text, remedy=remedy)

@@ -8,15 +8,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.access.server import find_durability, find_followers, find_managers, find_space, find_wal
-from penstock.model.finding import Finding
+from penstock.model.finding import Finding, refusal
+from penstock.model.server.checks import (
+    MORE_CONNECTIONS,
+    check_ledger_creation,
+    check_pooler,
+    check_publications,
+    check_server,
+    check_staging_right,
+    check_table,
+)
 from penstock.model.server.names import init_command, quote_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from penstock.model.server.inspection import Encryption, Inspection, TableInspection
-
-OLDEST_MAJOR = 14
 
 _ORDER = {"refusal": 0, "warning": 1, "note": 2, "ok": 3}
 
@@ -31,6 +38,8 @@ def judge(found: Inspection, *, creates: bool = False, publishes: bool = False) 
     may be published.
     """
     findings = [
+        *filter(None, [check_pooler(found.pooler)]),
+        *check_server(found.server, found.receiver),
         *_judge_connection(found),
         *_judge_server(found),
         *_judge_ledger(found, publishes=publishes),
@@ -58,22 +67,11 @@ def would_load(findings: Sequence[Finding]) -> bool:
 def _judge_connection(found: Inspection) -> Iterator[Finding]:
     if found.pooler is None:
         yield Finding(severity="ok", subject="connection", text="directly to the server, without a pooler")
-    else:
-        yield Finding(
-            severity="refusal",
-            subject="connection",
-            text=f"through a connection pooler: libpq was told of backend {found.pooler.told_pid}, and backend "
-            f"{found.pooler.backend_pid} answered",
-            remedy="Connect to the server directly: give its own host and port in --to.",
-        )
     yield from _judge_encryption(found.encryption)
     free = found.server.free_connections
-    remedy = "Close connections, or raise max_connections or the limit of the role or the database."
-    if free < 1:
-        yield Finding(severity="refusal", subject="connection", text="no free connection", remedy=remedy)
-    elif free < 3:
+    if 1 <= free < 3:
         text = f"{free} more connection{'s are' if free > 1 else ' is'} free: a load can use at most that many sessions"
-        yield Finding(severity="warning", subject="connection", text=text, remedy=remedy)
+        yield Finding(severity="warning", subject="connection", text=text, remedy=MORE_CONNECTIONS)
     if found.clock is not None and abs(found.clock.ahead_s) > found.clock.error_s + 60:
         side = "ahead of" if found.clock.ahead_s > 0 else "behind"
         yield Finding(
@@ -102,25 +100,6 @@ def _judge_encryption(found: Encryption | None) -> Iterator[Finding]:
 
 def _judge_server(found: Inspection) -> Iterator[Finding]:
     server = found.server
-    if server.major < OLDEST_MAJOR:
-        yield Finding(
-            severity="refusal",
-            subject="server",
-            text=f"PostgreSQL {server.version} is older than {OLDEST_MAJOR}",
-            remedy="Upgrade the server.",
-        )
-    if server.is_in_recovery:
-        receiver = found.receiver
-        host = None if receiver is None else receiver.sender_host
-        port = "" if receiver is None or receiver.sender_port is None else f" port={receiver.sender_port}"
-        yield Finding(
-            severity="refusal",
-            subject="server",
-            text="the server is a standby, and a load needs the primary",
-            remedy=f"Connect to its primary: --to 'host={host}{port} ...'."
-            if host
-            else "Connect to its primary; with all hosts in --to, the primary is found.",
-        )
     if server.server_encoding != "UTF8":
         yield Finding(
             severity="note",
@@ -133,45 +112,26 @@ def _judge_ledger(found: Inspection, *, publishes: bool) -> Iterator[Finding]:
     ledger = found.ledger
     if ledger is None or found.server.is_in_recovery:
         return
-    schema, user = quote_name(ledger.schema), quote_name(found.server.user)
-    init = f"Have the database's owner run {init_command(ledger.schema, found.server.user)}."
+    schema = quote_name(ledger.schema)
     if ledger.distrust is not None:
-        yield Finding(severity="refusal", subject="ledger", text=ledger.distrust, remedy=ledger.remedy)
+        yield ledger.distrust
+    elif ledger.exists and ledger.may_write:
+        text = f"in schema {schema}; role {quote_name(ledger.role)} may use all its tables"
+        yield Finding(severity="ok", subject="ledger", text=text)
     elif ledger.exists:
-        if ledger.may_write:
-            yield Finding(
-                severity="ok", subject="ledger", text=f"in schema {schema}; role {user} may use all its tables"
-            )
-            return
-        yield Finding(
-            severity="refusal",
-            subject="ledger",
-            text=f"role {user} may not use all tables of the ledger in schema {schema}",
-            remedy=init,
-        )
-    elif not ledger.may_create:
-        yield Finding(
-            severity="refusal",
-            subject="ledger",
-            text=f"loads are recorded in schema {schema}, which role {user} may not create",
-            remedy=init,
+        yield refusal(
+            "ledger",
+            f"role {quote_name(ledger.role)} may not use all tables of the ledger in schema {schema}",
+            f"Have the database's owner run {init_command(ledger.schema, ledger.role)}.",
         )
     else:
-        yield from _judge_new_ledger(found, schema, publishes=publishes)
-
-
-def _judge_new_ledger(found: Inspection, schema: str, *, publishes: bool) -> Iterator[Finding]:
-    publishing = [each.name for each in found.publications or () if each.is_all_tables]
-    if not publishing or publishes:
-        yield Finding(severity="ok", subject="ledger", text=f"will be created in schema {schema} by the first load")
-        return
-    names = ", ".join(quote_name(name) for name in publishing)
-    yield Finding(
-        severity="refusal",
-        subject="ledger",
-        text=f"publication {names} is for all tables: it would publish the ledger's tables, which its subscribers lack",
-        remedy="Create them on every subscriber, then load with --publish-ledger once; penstock load shows them.",
-    )
+        publishing = [each.name for each in found.publications or () if each.is_all_tables and not publishes]
+        text = f"will be created in schema {schema} by the first load"
+        yield (
+            check_ledger_creation(ledger, ledger.schema)
+            or check_publications(publishing)
+            or Finding(severity="ok", subject="ledger", text=text)
+        )
 
 
 def _judge_rights(found: Inspection, *, creates: bool) -> Iterator[Finding]:
@@ -205,34 +165,12 @@ def _judge_table(found: Inspection, *, creates: bool) -> Iterator[Finding]:
     table = found.table
     if table is None or found.server.is_in_recovery:
         return
-    if table.facts is None and creates:
-        return
     if table.facts is None:
-        yield Finding(
-            severity="refusal",
-            subject="table",
-            text=f'table "{table.asked}" does not exist, or its schema is not in search_path',
-            remedy="Create it first, or use penstock load --create: text columns, named by the header.",
-        )
+        yield from filter(None, [check_table(table.asked, exists=False, creates=creates)])
         return
-    if table.refusal is not None:
-        yield Finding(severity="refusal", subject="table", text=table.refusal, remedy=table.remedy)
-    else:
-        yield Finding(severity="ok", subject="table", text=f'"{table.facts.name}" can be loaded into')
+    text = f'"{table.facts.name}" can be loaded into'
+    yield table.refusal or Finding(severity="ok", subject="table", text=text)
     yield from _judge_costs(found, table)
-
-
-def _judge_staging(found: Inspection) -> Iterator[Finding]:
-    """Return a refusal if the role cannot create staging tables, which are created in the ledger's schema."""
-    ledger, user = found.ledger, quote_name(found.server.user)
-    if ledger is not None and ledger.exists and not ledger.may_create:
-        schema = quote_name(ledger.schema)
-        yield Finding(
-            severity="refusal",
-            subject="ledger",
-            text=f"role {user} may not create staging tables in schema {schema}",
-            remedy=f"GRANT CREATE ON SCHEMA {schema} TO {user};",
-        )
 
 
 def _judge_costs(found: Inspection, table: TableInspection) -> Iterator[Finding]:
@@ -246,7 +184,8 @@ def _judge_costs(found: Inspection, table: TableInspection) -> Iterator[Finding]
             text=f"row-level security of {name} applies to this role: records go through a staging table",
             remedy="Load as the table's owner, or as a role with BYPASSRLS, and COPY fills the table itself.",
         )
-        yield from _judge_staging(found)
+        if found.ledger is not None and found.ledger.exists:
+            yield from filter(None, [check_staging_right(found.ledger, found.ledger.schema)])
     if facts.is_unlogged:
         text = f"{name} is unlogged: its rows are lost in a crash and are not replicated"
         yield Finding(severity="warning", subject="table", text=text)

@@ -20,7 +20,7 @@ from penstock.host import cpu_count, measure_disk, read_machine
 from penstock.loading.plan.settings import LoadSettings
 from penstock.loading.plan.space import DiskSpace
 from penstock.loading.steps.space import SpaceCheck
-from penstock.model.finding import Finding
+from penstock.model.finding import refusal, refusal_of
 from penstock.model.redaction import hide_secrets
 from penstock.model.server.endpoints import is_rds_endpoint
 from penstock.model.server.inspection import HostFacts, Volume
@@ -30,6 +30,7 @@ from penstock.server.inspect.inspect import inspect_server, inspect_table
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from penstock.model.finding import Finding
     from penstock.model.load.job import Request
     from penstock.model.load.ledger import LedgerOutlook
     from penstock.model.load.plan import LoadPlan
@@ -117,15 +118,13 @@ def diagnose(
             else [*judge_rds(aws, uses_iam=uses_iam), *judge_windows(aws, now=now)]
         )
     planned: LoadExamination | None = None
-    if found.pooler is None and (refusal := connect.find_refusal("load")) is not None:
-        text = f"{refusal.message}: {refusal.detail}".rstrip(".")
-        findings.append(Finding(severity="refusal", subject="rights", text=text, remedy=refusal.hint))
+    if found.pooler is None and (found_refusal := connect.find_refusal("load")) is not None:
+        findings.append(found_refusal)
     if request is not None and would_load(findings):
         try:
             planned = examine_load(connect, request, described)
         except PenstockError as error:
-            text = error.message if error.detail is None else f"{error.message}. {error.detail}"
-            findings.append(Finding(severity="refusal", subject="plan", text=text, remedy=error.hint))
+            findings.append(refusal_of(error, "plan"))
         else:
             findings += _judge_load(planned, described)
     return Diagnosis(inspection=found, aws=aws, findings=sort_findings(findings), planned=planned)
@@ -136,13 +135,11 @@ def _judge_load(planned: LoadExamination, described: RdsDescription | None) -> l
     space, settings = planned.plan.find_part(DiskSpace), planned.plan.find_part(LoadSettings)
     findings = [*judge_routes(planned.plan, planned.routes)]
     if rules.warnings == "error":
-        findings += [
-            Finding(severity="refusal", subject="warnings", text=f"a warning is an error: {notice.message}")
-            for notice in planned.plan.notices
-        ]
+        findings += [refusal("warnings", f"a warning is an error: {notice.message}") for notice in planned.plan.notices]
     if settings is not None and settings.is_refusing:
-        text = "the settings that were asked for cannot be had: see penstock settings diff"
-        findings.append(Finding(severity="refusal", subject="settings", text=text))
+        findings.append(
+            refusal("settings", "the settings that were asked for cannot be had: see penstock settings diff")
+        )
     if space is not None:
         storage = None if described is None or described.instance is None else described.instance.storage
         if described is None or storage is None:

@@ -60,6 +60,8 @@ class LoadKeywords(TypedDict, total=False):
     publish_ledger: bool
     spool: bool
     reject_file: str | Path | None
+    record: str | Path | None
+    no_record: bool
 
 
 class AccessKeywords(TypedDict, total=False):

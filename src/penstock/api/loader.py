@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, TypeVar
 from penstock.api.closing import Closing
 from penstock.api.logs import log_notice, log_warning
 from penstock.api.rds.instance import plan_by_instance
+from penstock.api.watching import LoadWatch
 from penstock.aws.credentials import AwsCredentials
 from penstock.errors import TableExistsError
 from penstock.files import SourceReader
 from penstock.files.listing import recorded_name
-from penstock.files.newfile import check_writable
+from penstock.files.newfile import check_new, check_writable
 from penstock.host import cpu_count
 from penstock.loading.context import LoadTools
 from penstock.loading.listener import Listener
 from penstock.loading.plan.gather import gather_inputs
 from penstock.loading.plan.guard import SpaceGuard
 from penstock.loading.plan.index_plan import free_references, plan_indexes
-from penstock.loading.plan.modes import needs_more_than_copy
 from penstock.loading.plan.plan import plan_load
 from penstock.loading.plan.work import all_objects
 from penstock.loading.prepare import foresee_load
@@ -33,6 +33,7 @@ from penstock.loading.run import run_load
 from penstock.loading.steps.order import plan_steps
 from penstock.loading.warned import WarningLog, strict_error
 from penstock.model.load.job import Housekeeping, LoadRules
+from penstock.model.load.tuning import DEFAULT_TUNING, LoadTuning
 from penstock.model.options import OptionError
 from penstock.model.source.dialect import Notice
 from penstock.server.changes.missing import refuse_missing
@@ -76,6 +77,7 @@ class Loader(Closing):
         *,
         resumes: str | None = None,
         retries: str | None = None,
+        tuning: LoadTuning = DEFAULT_TUNING,
     ) -> None:
         if housekeeping.settings not in ("none", "auto"):
             # Imported only if the load changes settings.
@@ -86,6 +88,7 @@ class Loader(Closing):
         self._connect = connect
         self._resumes = resumes
         self._retries = retries
+        self._tuning = tuning
         self._housekeeping = housekeeping
         self._ledger = Ledger(housekeeping.ledger_schema)
         self._sources = SourceReader(credentials=AwsCredentials(), spools=housekeeping.spool)
@@ -116,6 +119,8 @@ class Loader(Closing):
             objects = [source for target in plan.targets for source in target.objects]
             # Standard input (descriptor 0) may be the same file as the reject file.
             check_writable(path, sources=[0 if source.location == "-" else source.location for source in objects])
+        if (path := self._housekeeping.record) is not None:
+            check_new(path)
         return plan
 
     def _patiently(self, act: Callable[[], _Result]) -> _Result:
@@ -158,7 +163,7 @@ class Loader(Closing):
             plan = self._plan(job, inputs, connection)
             if not server.is_local:
                 plan = plan_by_instance(plan, server, host=connection.info.host)
-            if needs_more_than_copy(plan.targets):
+            if plan.needs_more_than_copy:
                 from penstock.loading.landing.landing import check_landings  # noqa: PLC0415 (20 ms, for merges and replacements)
 
                 check_landings(plan, connection, ledger_schema=schema)
@@ -197,12 +202,11 @@ class Loader(Closing):
         """
         server, load_id = self.server, str(uuid.uuid4())
         cpus = cpu_count() if server.is_local else None
-        plan = plan_load(job, inputs, server=server, cpu_count=cpus, load_id=load_id)
-        plan, freed = plan_indexes(plan, connection)
+        make = partial(plan_load, job, server=server, cpu_count=cpus, load_id=load_id, tuning=self._tuning)
+        plan, freed = plan_indexes(make(inputs), connection)
         if not any(freed.values()):
             return plan
-        inputs = free_references(inputs, freed)
-        again = plan_load(job, inputs, server=server, cpu_count=cpus, load_id=load_id)
+        again = make(free_references(inputs, freed))
         targets = zip(again.targets, plan.targets, strict=True)
         return replace(again, targets=tuple(replace(new, indexes=old.indexes) for new, old in targets))
 
@@ -212,7 +216,7 @@ class Loader(Closing):
         if refusal is None:
             return plan
         is_pooler = self._connect.pooler is not None
-        notice = Notice(code="pooler" if is_pooler else "read-only", message=refusal.message, hint=refusal.hint)
+        notice = Notice(code="pooler" if is_pooler else "read-only", message=refusal.text, hint=refusal.remedy)
         return replace(plan, notices=(*plan.notices, notice))
 
     def foresee(self, plan: LoadPlan) -> tuple[LoadPlan, LedgerOutlook]:
@@ -275,8 +279,9 @@ class Loader(Closing):
         listener = None if on_progress is None else Listener(on_progress)
         with self._hearing(on_warning or log_warning, is_strict=is_strict) as heard:
             tools = replace(self._tools(listener, on_notice, rules=plan.job.rules), warnings=heard)
+            watch = LoadWatch(self._connect, plan, server=self.server, house=self._housekeeping)
             with nullcontext() if listener is None else listener.raising():
-                outcome = run_load(plan, self._leasing(plan, tools))
+                outcome = watch.run(lambda: run_load(plan, self._leasing(plan, tools)), tools.notice)
         outcome = replace(outcome, server=self.server.name, database=self.server.database)
         left = self._find_left_rejects(plan, outcome) if outcome.objects_skipped else ()
         return replace(outcome, rejects_left=left, warnings=(*plan.notices, *heard.notices))

@@ -134,10 +134,9 @@ class Repairer(Closing):
         try:
             backend = open_backend(self._connect)
             leases = backend.leases()
-            context = replace(leases.context(), connect=self._connect, notice=self._tell)
-            if isinstance(context.store, TableStore):
-                context.kinds = [*context.kinds, TempPlace()]
-                context.concerns = _is_of_server
+            found = leases.context()
+            kinds = [*found.kinds, TempPlace()]
+            context = replace(found, kinds=kinds, concerns=_is_of_server, connect=self._connect, notice=self._tell)
             if context.store.exists():
                 context.store.read_changes(SERVER)
             return _Server(backend=backend, leases=leases, context=context)

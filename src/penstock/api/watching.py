@@ -1,26 +1,46 @@
-"""Opens a sampler for a server. For RDS, AWS is asked for the number of CPUs and the metrics of local storage."""
+"""Opens a sampler for a server, and watches loads. AWS is asked for the CPUs and the local storage of RDS."""
 
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from penstock.api.rds.describe import find_host
 from penstock.errors import AwsError, UsageError
+from penstock.model.load.accounts import LoadCounts
 from penstock.model.server.endpoints import is_rds_endpoint
-from penstock.observe import Sampler
+from penstock.observe.beside import SHORTEST_S, Beside
+from penstock.observe.kept import recordings_folder
+from penstock.storage.limits import find_volume_limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.model.recording import CounterRow
-    from penstock.model.server.rds import LocalStorageMetrics
+    from penstock.diagnose.rules import Examination
+    from penstock.model.load.job import Housekeeping
+    from penstock.model.load.outcome import LoadOutcome
+    from penstock.model.load.plan import LoadPlan
+    from penstock.model.recording import CounterRow, RecordingHeader, Sample
+    from penstock.model.server.device import VolumeLimits
+    from penstock.model.server.rds import LocalStorageMetrics, RdsInstance
+    from penstock.model.server.server import ServerFacts
+    from penstock.observe.sampler import Sampler
     from penstock.server.connect.connection import ConnectionFactory
 
 _log = logging.getLogger(__name__)
+
+# So many free connections must be left beside those of a load before one of them is used to sample the server.
+_SPARE_CONNECTIONS = 3
+
+# The beginning of the application names of a load's sessions.
+_APPLICATION = "penstock"
+
+# A load that is not sampled and takes less than this is over before anybody asks what limits it.
+_SHORT_S = 0.5
 
 
 def ask_local_storage(host: str) -> LocalStorageMetrics | None:
@@ -36,23 +56,44 @@ def open_sampler(
     """Return a sampler for the server that `factory` connects to; the caller closes it. Raises ServerError.
 
     `to` is the connection string that the factory was made from. If it names an RDS endpoint, AWS is asked for the
-    number of CPUs and for the metrics of local storage; both are left out if AWS does not answer. Needs
-    pg_read_all_stats to see what other roles' sessions do.
+    number of CPUs, the limits of the storage and the metrics of local storage; they are left out if AWS does not
+    answer. Needs pg_read_all_stats to see what other roles' sessions do.
     """
-    host = find_rds_host(to)
+    return open_sampler_at(factory, find_rds_host(to), interval_s=interval_s, with_query_text=with_query_text)
+
+
+def open_sampler_at(
+    factory: ConnectionFactory,
+    host: str | None,
+    *,
+    interval_s: float,
+    with_query_text: bool = False,
+    application: str | None = None,
+) -> Sampler:
+    """Return a sampler as `open_sampler` does; `host` is the RDS endpoint, None if the server is not on RDS.
+
+    If `application` is given, the workload is the sessions whose application name starts with it.
+    """
+    from penstock.observe.sampler import Sampler  # noqa: PLC0415 (15 ms, short loads are not sampled)
+
     if host is None:
-        return Sampler(factory, interval_s=interval_s, with_query_text=with_query_text)
+        return Sampler(factory, interval_s=interval_s, with_query_text=with_query_text, application=application)
+    instance = _ask_instance(host)
     return Sampler(
         factory,
+        application=application,
         interval_s=interval_s,
         with_query_text=with_query_text,
-        cpu_count=_ask_cpu_count(host),
+        cpu_count=None if instance is None else instance.instance_class.vcpu_count,
         read_local_storage=LocalStorageFeed(host).newest,
+        volume=_find_limits(instance),
     )
 
 
 def find_rds_host(to: str | None) -> str | None:
     """Return the RDS endpoint that a connection string or the PG* variables name, None if they name none."""
+    from penstock.api.rds.describe import find_host  # noqa: PLC0415 (60 ms, botocore)
+
     try:
         host = find_host(to)
     except UsageError:
@@ -93,8 +134,86 @@ class LocalStorageFeed:
             time.sleep(self._every_s)
 
 
-def _ask_cpu_count(host: str) -> int | None:
+def _ask_instance(host: str) -> RdsInstance | None:
     from penstock.aws.quick import ask_briefly  # noqa: PLC0415 (56 ms, botocore)
 
     found = ask_briefly(host, now=datetime.now(UTC))
-    return None if found is None or found.instance is None else found.instance.instance_class.vcpu_count
+    return None if found is None else found.instance
+
+
+def _find_limits(instance: RdsInstance | None) -> VolumeLimits | None:
+    if instance is None or instance.storage is None:
+        return None
+    return find_volume_limits(instance.storage, instance.instance_class.ebs)
+
+
+class LoadWatch:
+    """Samples a server while a load runs, keeps the recording, and says what limited the load.
+
+    The recording is written to the file that --record names, or to the user's folder, which keeps 20. The server is not
+    sampled if its free connections are not many more than the load's own.
+    """
+
+    def __init__(self, connect: ConnectionFactory, plan: LoadPlan, *, server: ServerFacts, house: Housekeeping) -> None:
+        self._connect = connect
+        self._plan = plan
+        self._server = server
+        self._path = house.record
+        is_scarce = server.free_connections < plan.sessions.maximum + _SPARE_CONNECTIONS
+        self._is_on = not house.no_record and not is_scarce and bool(plan.targets)
+        self._examination: Examination | None = None
+        self._header: RecordingHeader | None = None
+
+    def run(self, load: Callable[[], LoadOutcome], on_notice: Callable[[str], None]) -> LoadOutcome:
+        """Call `load` and sample in a thread meanwhile, and return its outcome with what limited it.
+
+        No error of the sampling reaches the load.
+        """
+        if not self._is_on:
+            return self._judge(load())
+        beside = Beside(
+            self._open_sampler,
+            path=self._path,
+            folder=recordings_folder(os.environ),
+            see=self._see,
+            on_notice=on_notice,
+        )
+        outcome: LoadOutcome | None = None
+        try:
+            outcome = load()
+        finally:
+            if not beside.stop(None if outcome is None else self._count(outcome)):
+                # The thread may still add to the examination.
+                self._examination = None
+        return self._judge(outcome)
+
+    def _count(self, outcome: LoadOutcome) -> LoadCounts | None:
+        from penstock.diagnose.load import find_setting  # noqa: PLC0415 (short loads need it not)
+
+        if outcome.accounts is None:
+            return None
+        return LoadCounts(accounts=outcome.accounts, setting=find_setting(self._plan))
+
+    def _judge(self, outcome: LoadOutcome) -> LoadOutcome:
+        """Return the outcome of a load with what limited it; nothing did for a short load."""
+        if outcome.accounts is None or (self._examination is None and outcome.accounts.elapsed_s < _SHORT_S):
+            return outcome
+        from penstock.diagnose.load import LoadCase, judge_load  # noqa: PLC0415 (short loads need it not)
+
+        counts = self._count(outcome)
+        assert counts is not None
+        findings = None if self._examination is None else self._examination.conclude()
+        cpu_count = None if self._header is None else self._header.cpu_count
+        return replace(outcome, diagnoses=judge_load(LoadCase(counts=counts, findings=findings, cpu_count=cpu_count)))
+
+    def _open_sampler(self) -> Sampler:
+        host, _, _ = self._server.host.rpartition(":")
+        rds_host = host if is_rds_endpoint(host) else None
+        return open_sampler_at(self._connect, rds_host, interval_s=SHORTEST_S, application=_APPLICATION)
+
+    def _see(self, header: RecordingHeader, sample: Sample) -> None:
+        from penstock.diagnose.rules import Examination  # noqa: PLC0415 (short loads need it not)
+
+        if self._examination is None:
+            self._header, self._examination = header, Examination(header)
+        self._examination.see(sample)

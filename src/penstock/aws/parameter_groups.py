@@ -8,11 +8,12 @@ group; for a cluster's group, the actions with DBClusterParameter in place of DB
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.aws.calls import Calls
 from penstock.aws.clients import AwsClients
-from penstock.aws.rds import describe_instance
+from penstock.aws.find import find_endpoint, resolve_names
+from penstock.aws.rds import describe_by
 from penstock.errors import AwsError
 from penstock.model.server.endpoints import parse_endpoint
 from penstock.model.server.settings import AttachedGroup
@@ -40,45 +41,20 @@ class _Words(NamedTuple):
     create: str
 
 
-_WORDS = {
-    "instance": _Words(
-        name="DBParameterGroupName",
-        describe="describe_db_parameter_groups",
-        listed="DBParameterGroups",
-        arn="DBParameterGroupArn",
-        parameters="describe_db_parameters",
-        modify="modify_db_parameter_group",
-        reset="reset_db_parameter_group",
-        create="create_db_parameter_group",
-    ),
-    "cluster": _Words(
-        name="DBClusterParameterGroupName",
-        describe="describe_db_cluster_parameter_groups",
-        listed="DBClusterParameterGroups",
-        arn="DBClusterParameterGroupArn",
-        parameters="describe_db_cluster_parameters",
-        modify="modify_db_cluster_parameter_group",
-        reset="reset_db_cluster_parameter_group",
-        create="create_db_cluster_parameter_group",
-    ),
-}
+def _name_words(kind: str, names: str) -> _Words:
+    return _Words(
+        name=f"{kind}ParameterGroupName",
+        describe=f"describe_{names}_parameter_groups",
+        listed=f"{kind}ParameterGroups",
+        arn=f"{kind}ParameterGroupArn",
+        parameters=f"describe_{names}_parameters",
+        modify=f"modify_{names}_parameter_group",
+        reset=f"reset_{names}_parameter_group",
+        create=f"create_{names}_parameter_group",
+    )
 
 
-class _LentClients:
-    """Clients that the borrower does not close, because creating new ones takes a tenth of a second."""
-
-    def __init__(self, clients: AwsClients) -> None:
-        self._clients = clients
-
-    @property
-    def region(self) -> str:
-        return self._clients.region
-
-    def __call__(self, service: str) -> Any:
-        return self._clients(service)
-
-    def close(self) -> None:
-        """Do nothing: the owner closes the clients."""
+_WORDS = {"instance": _name_words("DB", "db"), "cluster": _name_words("DBCluster", "db_cluster")}
 
 
 class RdsParameterGroups:
@@ -100,8 +76,8 @@ class RdsParameterGroups:
 
         With `is_brief`, the other users of the group are not asked for.
         """
-        now = datetime.now(UTC)
-        found = describe_instance(self._host, now=now, is_brief=is_brief, make_clients=self._lend)
+        endpoint = find_endpoint(self._host, resolve=resolve_names)
+        found = describe_by(self._clients, self._host, endpoint, now=datetime.now(UTC), is_brief=is_brief)
         cluster, instance = found.cluster, found.instance
         owner = cluster if cluster is not None and not cluster.is_aurora else instance
         groups = () if owner is None else owner.parameter_groups
@@ -121,10 +97,6 @@ class RdsParameterGroups:
             apply_state=group.apply_state,
             free_bytes=_find_free_bytes(found),
         )
-
-    def _lend(self, **_: object) -> AwsClients:
-        # describe_instance uses only these methods of AwsClients.
-        return cast("AwsClients", _LentClients(self._clients))
 
     def read_values(self, group: AttachedGroup) -> dict[str, str]:
         """Return the parameters that are set in the group, without those at their defaults."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from penstock.aws.clients import AwsClients
 from penstock.aws.rds import describe_instance
 from penstock.errors import AwsError
+from penstock.model.load.tuning import DEFAULT_TUNING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,16 +19,12 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# Importing botocore and its model of RDS takes 0.2 s, and RDS's answer comes on top. On a private network without a
-# route to AWS, a load is delayed by this time.
-_PATIENCE_S = 1.5
-
 
 def ask_briefly(
     host: str,
     *,
     now: datetime,
-    patience_s: float = _PATIENCE_S,
+    patience_s: float = DEFAULT_TUNING.aws_patience_s,
     make_clients: Callable[..., AwsClients] = AwsClients,
 ) -> RdsDescription | None:
     """Return a brief description of an endpoint's server, or None if AWS does not answer within `patience_s`.

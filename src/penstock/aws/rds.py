@@ -34,7 +34,6 @@ def describe_instance(
     now: datetime,
     region: str | None = None,
     profile: str | None = None,
-    expected_resource_id: str | None = None,
     is_brief: bool = False,
     resolve: Resolve = resolve_names,
     make_clients: Callable[..., AwsClients] = AwsClients,
@@ -43,8 +42,8 @@ def describe_instance(
 
     `wanted` is a host name (RDS's own, or one that DNS resolves to it), an identifier, or a resource id (db-ABC...).
     RDS's host names contain the region; for other names the region is `region` or the configured one.
-    `expected_resource_id` is the DbiResourceId or DbClusterResourceId that the server must have. With `is_brief`, only
-    the calls that find the server are made: its windows are known, and everything that only other calls return is None.
+    With `is_brief`, only the calls that find the server are made: its windows are known, and everything that only other
+    calls return is None.
     Raises AwsError if the server cannot be found or is another one. docs/rds.md lists the permissions; only those of
     the first call, which finds the server, are required.
     """
@@ -56,21 +55,28 @@ def describe_instance(
         )
     clients = make_clients(region=_choose_region(endpoint, region), profile=profile)
     try:
-        calls = Calls(clients)
-        located = locate_identifier(calls, wanted) if endpoint is None else locate_endpoint(calls, endpoint)
-        _check_identity(located, wanted, expected_resource_id)
-        answers = _Answers() if is_brief else _ask_more(calls, located, now=now)
-        instance, cluster = _describe(calls, located, answers)
-        return RdsDescription(
-            region=clients.region,
-            found_by=located.found_by,
-            instance=instance,
-            cluster=cluster,
-            may_reach=located.may_reach,
-            gaps=tuple(sorted(calls.gaps, key=lambda gap: gap.call)),
-        )
+        return describe_by(clients, wanted, endpoint, now=now, is_brief=is_brief)
     finally:
         clients.close()
+
+
+def describe_by(
+    clients: AwsClients, wanted: str, endpoint: RdsEndpoint | None, *, now: datetime, is_brief: bool = False
+) -> RdsDescription:
+    """Return what `describe_instance` does, by clients that stay open; `endpoint` is that of `wanted`, or None."""
+    calls = Calls(clients)
+    located = locate_identifier(calls, wanted) if endpoint is None else locate_endpoint(calls, endpoint)
+    _check_engine(located, wanted)
+    answers = _Answers() if is_brief else _ask_more(calls, located, now=now)
+    instance, cluster = _describe(calls, located, answers)
+    return RdsDescription(
+        region=clients.region,
+        found_by=located.found_by,
+        instance=instance,
+        cluster=cluster,
+        may_reach=located.may_reach,
+        gaps=tuple(sorted(calls.gaps, key=lambda gap: gap.call)),
+    )
 
 
 def _choose_region(endpoint: RdsEndpoint | None, region: str | None) -> str | None:
@@ -81,18 +87,11 @@ def _choose_region(endpoint: RdsEndpoint | None, region: str | None) -> str | No
     return endpoint.region
 
 
-def _check_identity(located: Located, wanted: str, expected_resource_id: str | None) -> None:
-    """Raise AwsError if the server is not PostgreSQL, or has another resource id than expected."""
+def _check_engine(located: Located, wanted: str) -> None:
+    """Raise AwsError if the server is not PostgreSQL."""
     engine = (located.instance or located.cluster or {}).get("Engine", "")
     if not engine.startswith(_ENGINES):
         raise AwsError(f"{wanted} is not PostgreSQL", detail=f"Its engine is {engine}.")
-    found = {(located.instance or {}).get("DbiResourceId"), (located.cluster or {}).get("DbClusterResourceId")} - {None}
-    if expected_resource_id is not None and expected_resource_id not in found:
-        raise AwsError(
-            f"{wanted} is now another server",
-            detail=f"Its resource id is {' or '.join(sorted(map(str, found))) or 'not known'}, "
-            f"and {expected_resource_id} was expected.",
-        )
 
 
 class _Answers(NamedTuple):

@@ -15,6 +15,7 @@ _FEWER_WAITS = "record again: this wait is below 1 % of active time, with more r
 _MANUAL = "https://www.postgresql.org/docs/current/"
 _TEMP = f"{_MANUAL}runtime-config-client.html#GUC-TEMP-TABLESPACES"
 _ACTIVITY = f"{_MANUAL}monitoring-stats.html#MONITORING-PG-STAT-ACTIVITY-VIEW"
+_STORAGE = f"{_MANUAL}monitoring-stats.html#WAIT-EVENT-IO-TABLE"
 _SYNCHRONOUS = f"{_MANUAL}warm-standby.html#SYNCHRONOUS-REPLICATION"
 
 
@@ -50,6 +51,13 @@ ADVICE: Final = {
         "transactions.",
         _FEWER_WAITS,
         "https://docs.aws.amazon.com/AmazonRDS/latest/AuroraUserGuide/apg-waits.xactsync.html",
+    ),
+    "standby-behind": Advice(
+        "active time waits for synchronous standbys that do not keep up with the WAL, such as {name}",
+        "See what limits {name}: its disk, its processors, or the network to it. More rows to a commit do not help; "
+        "less WAL does: fewer indexes during a load (--indexes rebuild), fewer checkpoints (--settings bulk-load).",
+        "pg_stat_replication shows its flush_lsn within 16 MB of the primary's WAL while the workload runs",
+        _SYNCHRONOUS,
     ),
     "standby-missing": Advice(
         "active time waits for synchronous standbys that are missing: {names}",
@@ -103,6 +111,75 @@ ADVICE: Final = {
         "to sort, or let fewer of them run at a time.",
         "free space stays above a tenth of the disk",
         f"{_MANUAL}runtime-config-resource.html#GUC-TEMP-FILE-LIMIT",
+    ),
+    "volume-iops": Advice(
+        "active time waits for I/O on {device}, which serves requests at {reached}",
+        "Use a volume with more IOPS, or have less to read and write: more memory for the server, fewer indexes during "
+        "a load (--indexes rebuild), and fewer checkpoints (--settings bulk-load).",
+        "record again: these waits fall, at more requests per second or at more rows per request",
+        _STORAGE,
+    ),
+    "volume-throughput": Advice(
+        "active time waits for I/O on {device}, which moves bytes at {reached}",
+        "Use a volume with more throughput, or have less to read and write: fewer checkpoints write fewer full-page "
+        "images (--settings bulk-load), and wal_compression makes them smaller.",
+        "record again: these waits fall, at more MB/s or at more rows per MB",
+        _STORAGE,
+    ),
+    "instance-limit": Advice(
+        "active time waits for I/O on {device}, which is at {reached}; its volume could do more",
+        "Use a larger instance class: another volume does not help. penstock rds show has the limits of the class. Or "
+        "have less to read and write, as for volumes at their limit.",
+        "record again: these waits fall, at more requests or bytes per second",
+        "https://docs.aws.amazon.com/ebs/latest/userguide/ebs-io-characteristics.html",
+    ),
+    "volume-balance": Advice(
+        "active time waits for I/O on {device}, whose burst balance is spent {when}; it then does {iops} IOPS",
+        "Use a volume without a burst balance, such as gp3, or a larger one, before a load that lasts longer. penstock "
+        "rds show has the storage of an instance.",
+        "record again: the volume does no more than its sustained IOPS, or has no balance to spend",
+        "https://docs.aws.amazon.com/AmazonRDS/latest/UserGuide/CHAP_Storage.html",
+    ),
+    "checkpoints-forced": Advice(
+        "active time waits for I/O while checkpoints follow each other, because WAL reaches max_wal_size ({setting})",
+        "Raise max_wal_size while the load runs: --settings bulk-load does that and restores it. penstock settings "
+        "shows what it would set.",
+        "record again: checkpoints are timed, not requested, and WAL has fewer full-page images",
+        f"{_MANUAL}wal-configuration.html",
+    ),
+    "index-reads": Advice(
+        "active time waits for blocks of indexes that are not in memory; most are read from {index} of {table}",
+        "For a load: --indexes rebuild creates the index after the rows, in order. Otherwise give the server more "
+        "shared_buffers, or insert rows in the order of the index.",
+        "record again: fewer blocks of the index are read for each row",
+        f"{_MANUAL}populate.html",
+    ),
+    "wal-write": Advice(
+        "active time waits until WAL is written or flushed, in transactions that write much",
+        "Put pg_wal on a volume of its own, or on a faster one. Less WAL: fewer indexes during a load, fewer "
+        "checkpoints (--settings bulk-load), wal_compression.",
+        "record again: waits for WAL are below a tenth of active time, at more rows per second",
+        f"{_MANUAL}wal-internals.html",
+    ),
+    "relation-extension": Advice(
+        "active time waits to extend a table that several sessions fill",
+        "Use fewer sessions (--sessions), or partitions that are filled by different sessions. PostgreSQL 16 and later "
+        "extend tables by more blocks at a time.",
+        "record again: waits for Lock:extend are below a tenth of active time",
+        f"{_MANUAL}monitoring-stats.html#WAIT-EVENT-LOCK-TABLE",
+    ),
+    "lwlock-contention": Advice(
+        "active time waits for one of the server's internal locks, {name}",
+        "Use fewer sessions at a time (--sessions): these locks are held by other sessions that do the same.",
+        "record again: waits for this lock are below a tenth of active time, at as many rows per second",
+        f"{_MANUAL}monitoring-stats.html#WAIT-EVENT-LWLOCK-TABLE",
+    ),
+    "autovacuum": Advice(
+        "active time is of autovacuum on {table}, which clients use meanwhile, while processors or I/O are short",
+        "For a load: --autovacuum pause keeps autovacuum from the table until the load's own VACUUM at the end. "
+        "Otherwise a larger autovacuum_vacuum_cost_delay for this table spreads the work. Never turn autovacuum off.",
+        "record again: no autovacuum worker is active on the table, at more rows per second",
+        f"{_MANUAL}routine-vacuuming.html#AUTOVACUUM",
     ),
     "waits-disagree-with-cpu": Advice(
         "active time waits by the samples, but the host is as busy as without waits",

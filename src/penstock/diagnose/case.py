@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from penstock.model.recording import RecordingHeader, Sample
 
 # Fewer samples of active sessions are not enough to conclude anything.
-_FEWEST_SAMPLES = 20
+FEWEST_SAMPLES = 20
 
 # The largest standard errors of a share for high and medium confidence. The true share is probably within twice the
 # standard error: 6 and 14 percentage points.
@@ -112,7 +112,7 @@ def _judge(part: Ticks, moments: Ticks) -> Confidence:
     moved towards one half (Agresti and Coull, 1998), because ten of ten samples do not prove a share of 100 %.
     """
     count = moments.count
-    if count < _FEWEST_SAMPLES:
+    if count < FEWEST_SAMPLES:
         return "too few samples"
     middle = (part.count + 2) / (count + 4)
     expected = part.count / count

@@ -29,7 +29,7 @@ _SEGMENT_BYTES = 16 * MIB
 # How many standbys a commit waits for, how many of them stream, and the names of those that do not.
 Missing: TypeAlias = tuple[int, int, tuple[str, ...]]
 
-_STANDBY_NAMES = "synchronous_standby_names"
+STANDBY_NAMES = "synchronous_standby_names"
 
 # The forms are FIRST 2 (a, b), ANY 1 (a, b), 2 (a, b), and a, b. The last one means 1 (a, b).
 _LIST = re.compile(r"\s*(?:(?:(?:FIRST|ANY)\s+)?(\d{1,9})\s*\()?(.*)", re.IGNORECASE | re.DOTALL)
@@ -50,7 +50,7 @@ class CommitWaits:
     def see(self, sample: Sample, _: Sequence[Moment]) -> None:
         """Add a sample; which standbys are missing is known from the last reading of pg_stat_replication."""
         if (rows := sample.counters.get("pg_stat_replication")) is not None:
-            self._missing = find_missing(self._header.settings.get(_STANDBY_NAMES, ""), rows)
+            self._missing = find_missing(self._header.settings.get(STANDBY_NAMES, ""), rows)
         for code, moment in self._meter.see(sample):
             self._count(code, moment)
 
@@ -80,7 +80,7 @@ class CommitWaits:
             number("standbys that a commit waits for", needed),
             number("such standbys that are streaming", present),
         ]
-        setting = self._header.settings[_STANDBY_NAMES]
+        setting = self._header.settings[STANDBY_NAMES]
         names = ", ".join(lost) or "any"
         return case.conclude("standby-missing", self._without, evidence, names=names, setting=setting)
 

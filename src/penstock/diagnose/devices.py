@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 # The tablespace in the data directory.
 DATA = "pg_default"
 
+# The name under which a recording has the device of pg_wal.
+WAL = "pg_wal"
+
 _QUARTERS = 4
 # The free space is compared between quarters of the readings. If it falls by less than this part of the mean fall from
 # one quarter to the next, the device does not fill steadily.
@@ -121,7 +124,7 @@ class _Seen:
 
 
 def _measure(device: str, seen: _Seen) -> DeviceUse | None:
-    first, last = _counters(seen.first), _counters(seen.last)
+    first, last = read_device(seen.first), read_device(seen.last)
     if last.at_s <= first.at_s:
         return None
     end: Any = seen.last
@@ -137,7 +140,8 @@ def _measure(device: str, seen: _Seen) -> DeviceUse | None:
     )
 
 
-def _counters(row: CounterRow) -> DeviceCounters:
+def read_device(row: CounterRow) -> DeviceCounters:
+    """Return the counters in a row that has all of them."""
     values: dict[str, Any] = {name: row[name] for name in _COUNTERS}
     return DeviceCounters(**values)
 

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from penstock.diagnose.activity import ActivityMeter, find_moments
+from penstock.diagnose.background import Autovacuum, StandbysBehind
 from penstock.diagnose.batches import is_hidden
 from penstock.diagnose.case import Case
 from penstock.diagnose.commits import CommitWaits
 from penstock.diagnose.rates import RatesMeter
 from penstock.diagnose.sessions import ClientWaits, LockWaits, Processors
+from penstock.diagnose.storage import DataVolume, ForcedCheckpoints, IndexReads
 from penstock.diagnose.temp import TemporaryWork
+from penstock.diagnose.wal import InternalLocks, WalWrites
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from penstock.diagnose.activity import Activity
     from penstock.diagnose.case import Rule
     from penstock.model.diagnosis import Diagnosis
-    from penstock.model.recording import Recording
+    from penstock.model.recording import Recording, RecordingHeader, Sample
+
+
+# Diagnoses of a volume at its limit, and what may fill a volume. A cause that explains at least half of the waits for
+# the volume comes first, because its remedy needs no other volume.
+_VOLUMES = frozenset({"volume-iops", "volume-throughput", "instance-limit", "volume-balance"})
+_CAUSES = frozenset({"checkpoints-forced", "index-reads", "temp-spill-on-data-volume"})
+_MOSTLY = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,28 +44,74 @@ class Findings:
     hides_sessions: bool
 
 
+class Examination:
+    """Applies all rules to samples one by one; keeps only sums, so memory does not grow with the recording."""
+
+    def __init__(self, header: RecordingHeader) -> None:
+        self._header = header
+        self._rules: list[Rule] = [
+            *(StandbysBehind(header), CommitWaits(header), TemporaryWork(), ClientWaits(), Processors()),
+            *(ForcedCheckpoints(), IndexReads(), DataVolume(), WalWrites(), InternalLocks()),
+        ]
+        # These rules also see the sessions of other applications, which may be in the workload's way.
+        self._rules_of_all: list[Rule] = [LockWaits(), Autovacuum()]
+        self._activity, self._rates = ActivityMeter(), RatesMeter()
+        self._tick = 0
+        self._hides_sessions = False
+
+    def see(self, sample: Sample) -> None:
+        """Take the next sample."""
+        whole, sample = sample, _keep_workload(sample, self._header.application)
+        moments = find_moments(sample, self._tick)
+        self._tick += 1
+        self._activity.see(sample, moments)
+        self._rates.see(sample)
+        self._hides_sessions = self._hides_sessions or any(map(is_hidden, sample.sessions))
+        for rule in self._rules:
+            rule.see(sample, moments)
+        for rule in self._rules_of_all:
+            rule.see(whole, moments)
+
+    def conclude(self) -> Findings:
+        """Return the findings from all samples."""
+        case = Case(
+            header=self._header,
+            moments=self._activity.everything,
+            elapsed_s=self._activity.elapsed_s or 1.0,
+            rates=self._rates.result(),
+        )
+        found = [diagnosis for rule in self._rules + self._rules_of_all for diagnosis in rule.conclude(case)]
+        return Findings(diagnoses=rank(found), activity=self._activity.result(), hides_sessions=self._hides_sessions)
+
+
+def rank(found: Sequence[Diagnosis]) -> tuple[Diagnosis, ...]:
+    """Return diagnoses in their order: the largest share first, and a cause before the volume that it fills.
+
+    The diagnosis that waits and processors disagree is last, because it names no limit.
+    """
+    causes = [each.share for each in found if each.code in _CAUSES]
+
+    def key(each: Diagnosis) -> tuple[bool, float, bool]:
+        explained = [share for share in causes if each.code in _VOLUMES and share >= _MOSTLY * each.share]
+        return each.code == "waits-disagree-with-cpu", -min([each.share, *explained]), bool(explained)
+
+    return tuple(sorted(found, key=key))
+
+
+def _keep_workload(sample: Sample, application: str | None) -> Sample:
+    """Return a sample with the sessions whose application name starts with `application` only; None: all sessions."""
+    if application is None:
+        return sample
+    own = (session for session in sample.sessions if (session.application or "").startswith(application))
+    return replace(sample, sessions=tuple(own))
+
+
 def examine(recording: Recording) -> Findings:
     """Return the findings from a recording. Its samples are read once, one after the other, and none is kept."""
-    rules: list[Rule] = [CommitWaits(recording.header), LockWaits(), TemporaryWork(), ClientWaits(), Processors()]
-    activity, rates = ActivityMeter(), RatesMeter()
-    hides_sessions = False
-    for tick, sample in enumerate(recording.samples):
-        moments = find_moments(sample, tick)
-        activity.see(sample, moments)
-        rates.see(sample)
-        hides_sessions = hides_sessions or any(map(is_hidden, sample.sessions))
-        for rule in rules:
-            rule.see(sample, moments)
-    case = Case(
-        header=recording.header,
-        moments=activity.everything,
-        elapsed_s=activity.elapsed_s or 1.0,
-        rates=rates.result(),
-    )
-    found = [diagnosis for rule in rules for diagnosis in rule.conclude(case)]
-    # The diagnosis that waits and processors disagree is last, because it names no limit.
-    found.sort(key=lambda each: (each.code == "waits-disagree-with-cpu", -each.share))
-    return Findings(diagnoses=tuple(found), activity=activity.result(), hides_sessions=hides_sessions)
+    examination = Examination(recording.header)
+    for sample in recording.samples:
+        examination.see(sample)
+    return examination.conclude()
 
 
 def diagnose(recording: Recording) -> tuple[Diagnosis, ...]:

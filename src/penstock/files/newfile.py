@@ -55,6 +55,13 @@ def check_writable(path: Path, *, sources: Iterable[str | int] = ()) -> None:
                 raise SourceError(f'will not replace "{path}": it is a source of the load', hint="Name a new file.")
 
 
+def check_new(path: Path) -> None:
+    """Raise SourceError if `path` exists, or if its folder is not writable."""
+    check_writable(path)
+    if path.exists():
+        raise SourceError(f'"{path}" already exists', hint="Name a new file.")
+
+
 def could_not_write(path: Path, error: OSError) -> SourceError:
     """Return the error for a file that cannot be written."""
     return SourceError(f'could not write "{path}": {error.strerror}')

@@ -6,6 +6,7 @@ The other modules of this room read, decompress and decode the bytes; blocks.py 
 from __future__ import annotations
 
 import random
+import time
 from itertools import chain
 from typing import TYPE_CHECKING, Protocol, Self
 
@@ -70,9 +71,19 @@ class ObjectStream:
     encoding: str | None
     bytes_read: int
 
-    def __init__(self, source: SourceObject, stored: StoredObject, options: DialectOptions) -> None:
+    def __init__(
+        self,
+        source: SourceObject,
+        stored: StoredObject,
+        options: DialectOptions,
+        *,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         self.source = source
         self.bytes_read = 0
+        # Seconds in which the source's bytes were waited for, and in which text was made of them, the former included.
+        self.reading_s = self.text_s = 0.0
+        self._clock = clock
         self._stored = stored
         try:
             text = self._begin(options.encoding)
@@ -84,7 +95,12 @@ class ObjectStream:
 
     def __iter__(self) -> Iterator[bytes]:
         with naming_file(self.source.uri):
-            yield from self._pieces
+            began_s = self._clock()
+            for piece in self._pieces:
+                self.text_s += self._clock() - began_s
+                yield piece
+                began_s = self._clock()
+            self.text_s += self._clock() - began_s
 
     def __enter__(self) -> Self:
         return self
@@ -118,9 +134,13 @@ class ObjectStream:
         return transcode(text, encoding=self.encoding, uri=uri, offset=mark_bytes)
 
     def _count(self) -> Iterator[bytes]:
+        began_s = self._clock()
         for piece in self._stored.pieces():
+            self.reading_s += self._clock() - began_s
             self.bytes_read += len(piece)
             yield piece
+            began_s = self._clock()
+        self.reading_s += self._clock() - began_s
 
 
 class SourceReader:

@@ -25,10 +25,6 @@ if TYPE_CHECKING:
 _WINDOW_BYTES = 16 * KIB
 
 
-# The ledger stores a rejected line whole. A value has 1 GB at most there, and several copies of it are in memory.
-LONGEST_LINE_BYTES = 256_000_000
-
-
 class _Torn(Exception):
     """A record is torn: `start` is its offset in the bytes that are not in a block yet.
 
@@ -45,12 +41,14 @@ class TornReader(BlockReader):
 
     `field_count` is how many fields a record must have. It is None if that is not known, or if a record that spans
     lines may have any number of fields. With `ends_empty`, a record may have one more field, which is empty. Raises
-    RecordFormError if a line is longer than both a record may be and LONGEST_LINE_BYTES, or if data follows the
+    RecordFormError if a line is longer than both a record may be and `longest_line_bytes`, or if data follows the
     end-of-data marker.
     """
 
     field_count: int | None = None
     ends_empty: bool = False
+    # The ledger stores a rejected line whole. A value has 1 GB at most there, and several copies of it are in memory.
+    longest_line_bytes: int = 256_000_000
     # The line end of the good records so far, None before the first.
     _line_end: LineEnd | None = None
 
@@ -137,7 +135,7 @@ class TornReader(BlockReader):
             end = min((at + 1 for mark in marks if (at := piece.find(mark)) >= 0), default=0)
             taken.append((piece, 0, end or len(piece)))
             length_bytes += end or len(piece)
-            if length_bytes > max(self._max_record_bytes, LONGEST_LINE_BYTES):
+            if length_bytes > max(self._max_record_bytes, self.longest_line_bytes):
                 raise self._too_long()
             if end:
                 self._again.extendleft([piece[end:]] if end < len(piece) else [])

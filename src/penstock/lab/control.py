@@ -114,6 +114,7 @@ def _pg_ctl(
         timeout_s=_PG_CTL_TIMEOUT_S + 30,
         cwd=data_dir,
         log=spec.files.log,
+        environment=spec.environment,
     )
 
 

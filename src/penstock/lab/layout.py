@@ -91,7 +91,7 @@ class ServerSpec:
     """What an embedded server is created and started with.
 
     `copies` is the folder for copies of programs that the server's account cannot reach. `cgroup` is the control group
-    that the server runs in (None: the caller's).
+    that the server runs in (None: the caller's). `environment` is added to the few variables that the server inherits.
     """
 
     files: ClusterFiles
@@ -100,6 +100,7 @@ class ServerSpec:
     listens_on_tcp: bool
     copies: Path
     cgroup: Path | None = None
+    environment: Mapping[str, str] | None = None
 
 
 @contextmanager

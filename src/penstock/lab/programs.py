@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from penstock.errors import LabError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from penstock.lab.users import ServerUser
@@ -27,17 +28,21 @@ def run_program(
     cwd: Path | None = None,
     log: Path | None = None,
     stdin: str | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> str:
     """Run a program to its end as `user` (None: the caller's account) and return its standard output.
 
     The program gets its own session, so processes that it leaves running survive Ctrl-C and the end of this process.
-    `purpose` completes "could not ...". The error's detail includes the end of `log`, if given. Raises LabError.
+    `environment` is added to the few variables that it inherits. `purpose` completes "could not ...". The error's
+    detail includes the end of `log`, if given. Raises LabError.
     """
     try:
         finished = subprocess.run(
             argv,
             cwd=cwd,
-            env={"LC_ALL": "C"} | {name: os.environ[name] for name in _INHERITED_VARIABLES if name in os.environ},
+            env={"LC_ALL": "C"}
+            | {name: os.environ[name] for name in _INHERITED_VARIABLES if name in os.environ}
+            | dict(environment or {}),
             # An empty string gives the program end of file at once.
             input=stdin or "",
             capture_output=True,

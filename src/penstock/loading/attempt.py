@@ -20,6 +20,7 @@ from penstock.loading.reading.objects import open_blocks
 from penstock.loading.rejects.limit import RejectLimit
 from penstock.loading.stream.session import LoadSession
 from penstock.loading.stream.watch import ConflictWatch
+from penstock.model.load.accounts import Stopwatch
 from penstock.model.load.plan import total_size
 from penstock.model.load.reject import FOREIGN_KEY_VIOLATION
 from penstock.server.connect.errors import find_hint, is_passing
@@ -93,20 +94,29 @@ class LoadAttempt:
         self._paced_s, self._paced_bytes = tools.clock(), 0
         self._is_full = False
         self.is_stopped = False
+        # The seconds from the first session's begin to the last commit, or to the failure.
+        self.rows_s = 0.0
 
     def run(self) -> None:
         """Load until nothing is left, or until `stop` was called. Raises PenstockError; then call `abandon`."""
         # Progress is shown from the beginning, before the first row is sent.
         self._report_progress()
+        watch = Stopwatch(self._tools.clock)
+        try:
+            self._send_all()
+        finally:
+            self.rows_s = watch.lap()
+        self._pool.shutdown(wait=True)
+        self._feed.close()
+        self._report_progress()
+
+    def _send_all(self) -> None:
         self._add_sessions(self._session_plan.initial)
         try:
             self._stream()
         finally:
             self._watch.close()
         self._commit()
-        self._pool.shutdown(wait=True)
-        self._feed.close()
-        self._report_progress()
 
     def stop(self) -> None:
         """Have the sessions commit what they have sent, and take no more blocks."""
@@ -197,7 +207,11 @@ class LoadAttempt:
         from penstock.loading.rejects.keeper import RejectKeeper  # noqa: PLC0415 (10 ms, for who rejects)
 
         return RejectKeeper(
-            session, store=self._open_rejects(), limit=self._reject_limit, server_major=self._tools.server_major
+            session,
+            store=self._open_rejects(),
+            limit=self._reject_limit,
+            server_major=self._tools.server_major,
+            most_sorted=self._plan.tuning.most_sorted,
         )
 
     def _session_ended(self, future: Future[None]) -> None:

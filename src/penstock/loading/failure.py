@@ -15,11 +15,6 @@ if TYPE_CHECKING:
     from penstock.model.load.plan import LoadPlan
 
 
-def fills_tables(plan: LoadPlan) -> bool:
-    """Whether the load stores rows in a target table before the load's end."""
-    return any(target.fills_table for target in plan.targets)
-
-
 def add_what_stays(
     error: PenstockError,
     plan: LoadPlan,
@@ -73,7 +68,7 @@ def _describe_stay(plan: LoadPlan, load_id: str, *, rows: int | None, is_complet
         names = ", ".join(f'"{table}"' for table in emptied)
         verb = "is" if len(emptied) == 1 else "are"
         return f"No rows were loaded; {names} {verb} empty." if names else "No rows were loaded."
-    if fills_tables(plan):
+    if plan.fills_tables:
         return f"{rows:,} rows are committed in load {load_id}."
     return f"No table was changed; {rows:,} records are staged in load {load_id}."
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
-from penstock.loading.failure import add_unknown_rows, add_what_stays, fills_tables
+from penstock.loading.failure import add_unknown_rows, add_what_stays
 from penstock.server.connect.errors import in_transaction
 from penstock.server.ledger.committed import count_rows
 from penstock.server.ledger.targets import read_landings
@@ -84,7 +84,7 @@ def _tidy(load: RunningLoad, connection: Connection) -> int | None:
     resumed, and nobody can see them.
     """
     plan, tools, prepared = load.plan, load.tools, load.prepared
-    is_lost = not plan.is_repeatable and not fills_tables(plan)
+    is_lost = not plan.is_repeatable and not plan.fills_tables
     with in_transaction(connection, "removing the load from the ledger"):
         if prepared.landings:
             # Read the landing records before they are removed with the load. Read them from the ledger, because an
@@ -95,9 +95,11 @@ def _tidy(load: RunningLoad, connection: Connection) -> int | None:
         if not tools.ledger.forget_unused(connection, prepared.claim, even_if_used=is_lost):
             return count_rows(connection, tools.ledger.schema, load.load_id)
         if prepared.landings:
+            from penstock.loading.landing.context import LandingContext  # noqa: PLC0415 (as the next)
             from penstock.loading.landing.landing import give_up_landings  # noqa: PLC0415 (20 ms, for who merges or replaces)
 
-            give_up_landings(prepared.landings, plan=plan, tools=tools, connection=connection, load_id=load.load_id)
+            context = LandingContext(plan=plan, tools=tools, connection=connection, claim=prepared.claim)
+            give_up_landings(context, prepared.landings)
     for table in reversed(prepared.created):
         drop_created(connection, table)
     return 0

@@ -18,7 +18,6 @@ from penstock.loading.claim.objects import ResumedLoad, check_depth, check_new_o
 from penstock.loading.claim.prepared import NothingToDo, PreparedLoad
 from penstock.loading.plan.dialects import refuse_other_dialects
 from penstock.loading.plan.identity import digest
-from penstock.loading.plan.modes import needs_more_than_copy
 from penstock.loading.plan.work import ObjectWork, all_objects
 from penstock.model.load.ledger import Claim, Coverage, LedgerOutlook
 from penstock.server.connect.errors import in_transaction
@@ -203,7 +202,6 @@ class _Preparation:
                 coverage=coverage.get(each.number, Coverage()),
                 # The functions that sort out rejected records do not use the user's search_path.
                 landing=own.name if table is None and own is not None else table,
-                has_positions=table is not None and work.target.is_staged,
                 working_names=() if landing is None else landing.working_names,
             )
             prepared.append(resumed.resume_changed(left, each) if each.is_changed else left)
@@ -244,7 +242,7 @@ class _Preparation:
             TableChanges(self._plan, self._tools).restore_replaced(oids, self._connection)
 
     def _check_landings(self) -> None:
-        if needs_more_than_copy(self._plan.targets):
+        if self._plan.needs_more_than_copy:
             from penstock.loading.landing.landing import check_landings  # noqa: PLC0415 (20 ms, for who merges or replaces)
 
             check_landings(self._plan, self._connection, ledger_schema=self._ledger.schema)
@@ -253,7 +251,7 @@ class _Preparation:
         self, claim: Claim, facts: ClaimFacts, decision: LoadDecision, tables: list[TableFacts]
     ) -> tuple[TargetLanding, ...]:
         """Find or create the tables that COPY fills, for the targets that have objects in this load."""
-        if not needs_more_than_copy(self._plan.targets):
+        if not self._plan.needs_more_than_copy:
             return ()
         from penstock.loading.landing.context import LandingContext  # noqa: PLC0415 (as the next)
         from penstock.loading.landing.landing import open_landings  # noqa: PLC0415 (20 ms, for who merges or replaces)
@@ -262,12 +260,5 @@ class _Preparation:
         for work, each in zip(facts.works, decision.objects, strict=True):
             if each.action != "skip":
                 objects.setdefault(work.target_index, []).append(each.number)
-        context = LandingContext(
-            plan=self._plan,
-            tools=self._tools,
-            connection=self._connection,
-            claim=claim,
-            identity=digest(facts.meaning),
-            loaded=frozenset(each.oid for each in tables),
-        )
-        return open_landings(context, tables, objects)
+        context = LandingContext(plan=self._plan, tools=self._tools, connection=self._connection, claim=claim)
+        return open_landings(context, tables, objects, identity=digest(facts.meaning))

@@ -8,6 +8,7 @@ them.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from penstock.errors import Interrupted, PenstockError
@@ -19,11 +20,14 @@ from penstock.loading.reading.format_check import FormatCheck
 from penstock.loading.steps.order import make_steps
 from penstock.loading.steps.step import RunningLoad
 from penstock.loading.tally import Tally
+from penstock.model.load.accounts import Stopwatch
 from penstock.model.load.ledger import FinishedLoad
 from penstock.server.ledger.committed import has_all
 from penstock.server.ledger.ending import finish
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from penstock.loading.context import LoadTools
     from penstock.loading.steps.step import Step, When
     from penstock.model.load.outcome import LoadOutcome
@@ -74,7 +78,9 @@ class _LoadRun:
             load.is_ended = True
             outcome = load.tally.outcome(load.load_id, finished, now_s=self._tools.clock())
             for step in reversed(self._steps):
-                outcome = step.conclude(load, outcome)
+                with self._timing(step.name):
+                    outcome = step.conclude(load, outcome)
+            outcome = load.tally.account(outcome, now_s=self._tools.clock())
         except PenstockError as error:
             raise give_up(load, self._steps, error) from error
         except KeyboardInterrupt as exc:
@@ -115,7 +121,8 @@ class _LoadRun:
         load = self._load
         self._tools.warnings.refuse()
         for step in self._steps:
-            step.before(load, connection)
+            with self._timing(step.name):
+                step.before(load, connection)
         attempt = LoadAttempt(
             self._plan,
             load.prepared,
@@ -153,11 +160,12 @@ class _LoadRun:
             self._walk_back("stored", connection)
         if not load.prepared.landings:
             return finish(ledger, connection, claim)
+        from penstock.loading.landing.context import LandingContext  # noqa: PLC0415 (as the next)
         from penstock.loading.landing.landing import finish_load  # noqa: PLC0415 (24 ms, for who merges or replaces)
 
-        finished = finish_load(
-            self._plan, load.prepared, self._tools, connection, note_statement=load.tally.note_statement
-        )
+        context = LandingContext(plan=self._plan, tools=self._tools, connection=connection, claim=claim)
+        with self._timing("store"):
+            finished = finish_load(context, load.prepared, note_statement=load.tally.note_statement)
         load.is_ended = finished is not None
         if load.is_staged and load.is_ended:
             self._walk_back("stored", connection)
@@ -166,7 +174,17 @@ class _LoadRun:
     def _walk_back(self, when: When, connection: Connection) -> None:
         for step in reversed(self._steps):
             if step.when == when:
-                step.after(self._load, connection)
+                with self._timing(step.name):
+                    step.after(self._load, connection)
+
+    @contextmanager
+    def _timing(self, step: str) -> Iterator[None]:
+        """Count the time of a block for a step, also if it fails."""
+        watch = Stopwatch(self._tools.clock)
+        try:
+            yield
+        finally:
+            self._load.tally.note_step(step, watch.lap())
 
     def _let_go(self, connection: Connection, *, is_done: bool) -> None:
         """Close the session that held the load's lock, or keep it for VACUUM, which does not need the lock."""

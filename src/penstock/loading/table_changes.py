@@ -17,7 +17,7 @@ from penstock.changes.kinds.indexes import IndexesAndKeys
 from penstock.changes.store.table import TableStore
 from penstock.errors import PenstockError, ServerError, TargetError
 from penstock.loading.claim.facts import tables_made
-from penstock.loading.plan.index_plan import decide, is_truncated
+from penstock.loading.plan.index_plan import decide
 from penstock.server.changes.drop import make_changes
 from penstock.server.changes.holds import read_holds
 from penstock.server.changes.kind import TableRequest
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from penstock.server.changes.parts import ForeignKey
     from penstock.server.connect.connection import Connection
 
-# The load's own sessions can take this long to end before it can restore changes.
-_LOCK_PATIENCE_S = 20.0
 _LOCK_LOOK_S = 0.1
 
 _REPAIR = "run penstock repair"
@@ -145,7 +143,7 @@ class TableChanges:
         changes = make_changes(parts, request, indexes=decision.indexes, foreign_keys=decision.foreign_keys)
 
         def check() -> None:
-            is_any_fine = request.rules.indexes == "rebuild" or is_truncated(target) or is_begun
+            is_any_fine = request.rules.indexes == "rebuild" or target.is_truncated_first or is_begun
             if not is_any_fine and not is_empty(connection, oid):
                 raise TargetError(
                     f'table "{target.table}" got rows since the load was planned', hint="Run the load again."
@@ -236,7 +234,7 @@ class TableChanges:
 
     def _take_lock(self, lock: str, connection: Connection) -> bool:
         """Take the load's lock again; wait up to 20 s, since a lost session of this load may still have it."""
-        until_s = self._tools.clock() + _LOCK_PATIENCE_S
+        until_s = self._tools.clock() + self._plan.tuning.lock_patience_s
         while not try_lock(connection, lock):
             if self._tools.clock() >= until_s:
                 return False

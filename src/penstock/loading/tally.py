@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from penstock.host import cpu_count
+from penstock.model.load.accounts import LoadAccounts, ReaderSeconds, SessionSeconds, add_seconds
 from penstock.model.load.outcome import FileOutcome, LoadOutcome
 
 if TYPE_CHECKING:
@@ -27,7 +30,11 @@ class Tally:
         self._rows_committed = 0
         self._bytes_read = 0
         self._bytes_copied = 0
-        self._busy_s = 0.0
+        self._session_seconds, self._reader_seconds = SessionSeconds(), ReaderSeconds()
+        self._readers = 0
+        self._rows_s = 0.0
+        self._steps_s: dict[str, float] = {}
+        self._cpu_began_s = time.process_time()
         self._sessions = 1
         self._files: dict[int, FileOutcome] = {}
         self._statements: dict[int, StatementOutcome] = {}
@@ -43,13 +50,40 @@ class Tally:
         self.attempts += 1
         self._bytes_read += attempt.feed.bytes_read
         self._bytes_copied += sum(total.bytes_copied for total in totals)
-        self._busy_s += sum(total.busy_s for total in totals)
+        for total in totals:
+            add_seconds(self._session_seconds, total.seconds)
+        add_seconds(self._reader_seconds, attempt.feed.reader_seconds)
+        self._readers = max(self._readers, attempt.feed.most_readers)
+        self._rows_s += attempt.rows_s
         self._rows_committed += sum(total.rows_committed for total in totals)
         self._sessions = max(self._sessions, sum(total.bytes_copied > 0 for total in totals))
         for number, outcome in attempt.files():
             before = self._files.get(number)
             seconds = outcome.seconds + (0.0 if before is None else before.seconds)
             self._files[number] = replace(outcome, seconds=seconds)
+
+    def note_step(self, name: str, seconds: float) -> None:
+        """Add the time of a step before or after the rows; steps without a name are not counted."""
+        if name:
+            self._steps_s[name] = self._steps_s.get(name, 0.0) + seconds
+
+    def account(self, outcome: LoadOutcome, *, now_s: float) -> LoadOutcome:
+        """Return the outcome with where the time went, up to now."""
+        accounts = LoadAccounts(
+            elapsed_s=now_s - self.began_s,
+            rows_s=self._rows_s,
+            sessions=self._session_seconds,
+            session_count=self._sessions,
+            readers=self._reader_seconds,
+            reader_count=self._readers,
+            client_cpu_s=time.process_time() - self._cpu_began_s,
+            client_cpus=cpu_count(),
+            bytes_read=self._bytes_read,
+            bytes_copied=self._bytes_copied,
+            rows=outcome.rows,
+            steps_s=self._steps_s,
+        )
+        return replace(outcome, accounts=accounts)
 
     @property
     def rows_seen(self) -> int:
@@ -84,7 +118,7 @@ class Tally:
             bytes_read=self._bytes_read,
             bytes_copied=self._bytes_copied,
             seconds=now_s - self.began_s,
-            busy_seconds=self._busy_s,
+            busy_seconds=self._session_seconds.busy_s,
             sessions=self._sessions,
             files=tuple(self._files[number] for number in sorted(self._files)),
             inserted=finished.inserted - reported,

@@ -1,16 +1,21 @@
-"""The value in which doctor reports one finding about a server, in words."""
+"""The value in which doctor reports one finding about a server, in words; `refuse` raises it as an error."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+from penstock.errors import TargetError
+
+if TYPE_CHECKING:
+    from penstock.errors import PenstockError
 
 Severity = Literal["ok", "note", "warning", "refusal"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One finding; `remedy` is the command or the sentence that says how to correct it.
+    """One finding; `detail` gives facts, and `remedy` is the command or the sentence that says how to correct it.
 
     Severity "refusal" means that penstock load would be refused, or would wait for ever, for the reason found.
     """
@@ -18,4 +23,21 @@ class Finding:
     severity: Severity
     subject: str
     text: str
+    detail: str | None = None
     remedy: str | None = None
+
+
+def refusal(subject: str, text: str, remedy: str | None = None, *, detail: str | None = None) -> Finding:
+    """Return a finding that refuses a load."""
+    return Finding(severity="refusal", subject=subject, text=text, detail=detail, remedy=remedy)
+
+
+def refusal_of(error: PenstockError, subject: str) -> Finding:
+    """Return the finding that a load would be refused with an error."""
+    return refusal(subject, error.message, error.hint, detail=error.detail)
+
+
+def refuse(finding: Finding | None, error: type[PenstockError] = TargetError, *, sqlstate: str | None = None) -> None:
+    """Raise a finding as an error of the given class; do nothing if there is none."""
+    if finding is not None:
+        raise error(finding.text, detail=finding.detail, hint=finding.remedy, sqlstate=sqlstate)

@@ -8,7 +8,7 @@ dataclass, and `read_options` reads them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -126,8 +126,8 @@ def _read_path(value: Any) -> Path:
 
 
 def words(literal: Any) -> Kind:
-    """Return the kind of options whose value is one of the words of a Literal."""
-    known: tuple[str, ...] = get_args(literal)
+    """Return the kind of options whose value is one of the words of a Literal, or one of the keys of a dict."""
+    known: Collection[str] = get_args(literal) or literal
     *others, last = known
 
     def read(value: Any) -> str:

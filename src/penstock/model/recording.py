@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
+    from penstock.model.load.accounts import LoadCounts
+    from penstock.model.server.device import VolumeLimits
     from penstock.model.server.inspection import Unread
 
 # A row of a statistics view, with the columns of the server's version.
@@ -66,11 +68,13 @@ class Sample:
 
     `counters` are the statistics views that were read at this tick, by name, each with its rows: pg_stat_database,
     pg_stat_bgwriter, pg_stat_checkpointer, pg_stat_wal, pg_stat_io, pg_stat_replication, pg_stat_wal_receiver,
-    pg_stat_statements (rows that have changed only), aurora_commits, temp_files (tablespace, pid, bytes), host_devices
-    (tablespace, device, kind, the fields of DeviceCounters, free_bytes, size_bytes), rds_local_storage (instance,
-    measured_at, CloudWatch's metrics of local storage by their names). `own_commits` is the number of the sampler's
-    transactions since the recording's start, which the server's counters include. `host_busy_cpus` is how many of the
-    host's CPUs were busy since the last tick, None if the server is not on this machine.
+    pg_stat_progress_copy, _create_index and _vacuum (with relname), pg_stat_statements and pg_statio_user_indexes
+    (rows that have changed only; n_tup_changed is of the index's table), aurora_commits, temp_files (tablespace, pid,
+    bytes), host_devices (tablespace, or pg_wal; device, kind, the fields of DeviceCounters, free_bytes, size_bytes),
+    rds_local_storage (instance, measured_at, CloudWatch's metrics of local storage by their names). `own_commits` is
+    the number of the sampler's transactions since the recording's start, which the server's counters include.
+    `host_busy_cpus` is how many of the host's CPUs were busy since the last tick, None if the server is not on this
+    machine.
     """
 
     at_s: float
@@ -87,8 +91,9 @@ class RecordingHeader:
     """Describes a recording and its server. `started_at` is the time of this host's clock, as ISO 8601 in UTC.
 
     `clock_ahead_s` is how far the server's clock is ahead of this host's clock, in seconds. `cpu_count` is the number
-    of the server's CPUs, None if it is not known. `settings` are the server settings that decide what a commit waits
-    for.
+    of the server's CPUs, None if it is not known. `settings` are the server settings that the rules of diagnoses need.
+    `volume` has the limits of the storage below the data directory, None if they are not known. If `application` is
+    given, the workload is the sessions whose application name starts with it.
     """
 
     started_at: str
@@ -104,15 +109,19 @@ class RecordingHeader:
     has_query_text: bool
     settings: Mapping[str, str] = field(default_factory=dict)
     unread: tuple[Unread, ...] = ()
+    volume: VolumeLimits | None = None
+    application: str | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class Recording:
     """A header and its samples in order. `is_whole` is False if the writer was killed or is still writing.
 
-    The samples of a file can be iterated over once, and are read one by one. `is_whole` is known after the last one.
+    The samples of a file can be iterated over once, and are read one by one. `is_whole` is known after the last one,
+    and so is `load`: what the loader itself counted, if the samples were taken beside a load that ended well.
     """
 
     header: RecordingHeader
     samples: Iterable[Sample]
     is_whole: bool = False
+    load: LoadCounts | None = None

@@ -18,7 +18,15 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, get_args, get_origin, get_
 
 from penstock.errors import SourceError
 from penstock.files.zstd import zstd
+from penstock.model.load.accounts import (
+    LoadAccounts,
+    LoadCounts,
+    LoadSetting,
+    ReaderSeconds,
+    SessionSeconds,
+)
 from penstock.model.recording import FORMAT, Progress, Recording, RecordingHeader, Sample, SessionSample
+from penstock.model.server.device import VolumeLimits
 from penstock.model.server.inspection import Unread
 
 if TYPE_CHECKING:
@@ -42,7 +50,11 @@ _LEAST = {"at_s": 0, "interval_s": 0, "cpu_count": 1}
 # The errors that reading raises if the JSON is not that of a recording.
 _MISREAD = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 
-_Fields = TypeVar("_Fields", RecordingHeader, Sample, SessionSample, Progress, Unread)
+_CLASSES = (
+    *(RecordingHeader, Sample, SessionSample, Progress, Unread, VolumeLimits),
+    *(LoadAccounts, SessionSeconds, ReaderSeconds, LoadSetting),
+)
+_Fields = TypeVar("_Fields")
 
 
 class Recorder:
@@ -63,8 +75,14 @@ class Recorder:
         except OSError as exc:
             raise self._failure(exc) from exc
         self._compressor = zstd.ZstdCompressor()
-        self._write({_MARK: FORMAT, **asdict(header)})
-        self._flush()
+        try:
+            self._write({_MARK: FORMAT, **asdict(header)})
+            self._flush()
+        except SourceError:
+            with suppress(OSError):
+                self._file.close()
+            path.unlink()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -72,6 +90,8 @@ class Recorder:
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if self._file.closed:
+            return
         try:
             if exc_type is None or exc_type is KeyboardInterrupt:
                 self._write({"end": True})
@@ -88,6 +108,10 @@ class Recorder:
         self._write({"sample": asdict(sample)})
         if self._clock() - self._flushed_s >= _FLUSH_EVERY_S:
             self._flush()
+
+    def write_load(self, counts: LoadCounts) -> None:
+        """Append what the loader counted; called once, after the last sample."""
+        self._write({"load": asdict(counts)})
 
     def _write(self, line: Mapping[str, object]) -> None:
         try:
@@ -127,6 +151,8 @@ def _read_samples(path: Path, lines: Iterator[bytes], recording: Recording) -> I
         try:
             entry = json.loads(line, parse_constant=_refuse_constant)
             sample = _to_sample(entry["sample"]) if "sample" in entry else None
+            if "load" in entry:
+                recording.load = _to_counts(entry["load"])
             recording.is_whole = recording.is_whole or bool(entry.get("end"))
         except _MISREAD as exc:
             raise SourceError(f'recording "{path}" is damaged', detail=f"After {count} samples: {exc}.") from exc
@@ -177,6 +203,8 @@ def _read_header(path: Path, line: bytes) -> RecordingHeader:
                 hint="Update penstock.",
             )
         entry["unread"] = tuple(_known(Unread, found) for found in entry["unread"])
+        if entry.get("volume") is not None:
+            entry["volume"] = _known(VolumeLimits, entry["volume"])
         return _known(RecordingHeader, entry)
     except _MISREAD as exc:
         raise SourceError(f'"{path}" is not a recording', hint="penstock watch --record creates recordings.") from exc
@@ -189,6 +217,14 @@ def _to_sample(entry: dict[str, Any]) -> Sample:
     entry["progress"] = _known(Progress, entry["progress"])
     entry["counters"] = {name: tuple(map(_check_row, rows)) for name, rows in entry["counters"].items()}
     return _known(Sample, entry)
+
+
+def _to_counts(entry: dict[str, Any]) -> LoadCounts:
+    accounts, setting = entry["accounts"], entry["setting"]
+    for name, kind in (("sessions", SessionSeconds), ("readers", ReaderSeconds)):
+        accounts[name] = _known(kind, accounts[name])
+    setting = {name: tuple(value) if isinstance(value, list) else value for name, value in setting.items()}
+    return LoadCounts(accounts=_known(LoadAccounts, accounts), setting=_known(LoadSetting, setting))
 
 
 def _check_row(row: Mapping[str, object]) -> Mapping[str, object]:
@@ -224,7 +260,7 @@ def _known(kind: type[_Fields], entry: Mapping[str, Any]) -> _Fields:
 def _types_of(kind: type) -> dict[str, frozenset[type]]:
     """Return the types that each field of a class may have, without the types of a container's elements."""
     found = {}
-    for name, hint in get_type_hints(kind, localns={"Unread": Unread}).items():
+    for name, hint in get_type_hints(kind, localns={"Unread": Unread, "VolumeLimits": VolumeLimits}).items():
         kinds = {get_origin(part) or part for part in (get_args(hint) if isinstance(hint, UnionType) else [hint])}
         kinds |= {int} if float in kinds else set()
         # A JSON object is read as a dict.
@@ -232,7 +268,7 @@ def _types_of(kind: type) -> dict[str, frozenset[type]]:
     return found
 
 
-_TYPES = {kind: _types_of(kind) for kind in (RecordingHeader, Sample, SessionSample, Progress, Unread)}
+_TYPES: dict[type, dict[str, frozenset[type]]] = {kind: _types_of(kind) for kind in _CLASSES}
 
 
 def _refuse_constant(name: str) -> None:

@@ -21,19 +21,19 @@ from penstock.model.recording import LOCAL_STORAGE, RecordingHeader, Sample
 from penstock.model.server.inspection import Unread
 from penstock.observe.statements import strip_literals
 from penstock.server.facts.facts import read_server_facts
-from penstock.server.inspect.activity import STATEMENTS, ActivityReader, flush_statistics, open_reader
+from penstock.server.inspect.activity import INDEX_READS, STATEMENTS, ActivityReader, flush_statistics, open_reader
 from penstock.server.inspect.inspect import read_moment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from penstock.model.recording import CounterRow, SessionSample
-    from penstock.model.server.device import Device
+    from penstock.model.server.device import Device, VolumeLimits
     from penstock.server.connect.connection import ConnectionFactory
 
 # Sessions report to the statistics views at most once a second.
 _COUNTERS_EVERY_S = 1.0
-# pg_stat_statements may have thousands of rows.
+# pg_stat_statements and the indexes may have thousands of rows.
 _STATEMENTS_EVERY_S = 10.0
 
 
@@ -41,8 +41,9 @@ class Sampler:
     """Samples one server; `header` describes the server. The constructor and methods raise ServerError.
 
     `cpu_count` is the server's number of CPUs, if the caller knows it. `read_local_storage` returns the newest metrics
-    of its local storage, and must not wait. Needs pg_read_all_stats to see what other roles' sessions do;
-    `header.unread` names what could not be read. A pooler is refused: it would use another backend for each query.
+    of its local storage, and must not wait. `volume` and `application` are kept in the header. Needs pg_read_all_stats
+    to see what other roles' sessions do; `header.unread` names what could not be read. A pooler is refused: it would
+    use another backend for each query.
     """
 
     def __init__(
@@ -53,6 +54,8 @@ class Sampler:
         with_query_text: bool = False,
         cpu_count: int | None = None,
         read_local_storage: Callable[[], CounterRow | None] = lambda: None,
+        volume: VolumeLimits | None = None,
+        application: str | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._factory = factory
@@ -60,13 +63,15 @@ class Sampler:
         self._clean = (lambda text: text) if with_query_text else Cleaner()
         self._clock = clock
         self._read_local_storage = read_local_storage
-        self._reader, self.header = self._open(interval_s, with_query_text, cpu_count)
+        self._reader, header = self._open(interval_s, with_query_text, cpu_count)
+        self.header = replace(header, volume=volume, application=application)
         self._is_local = self.header.cpu_count is not None and cpu_count is None
         self._began_s = self._last_s = clock()
         self._busy_s = busy_cpu_s()
         self._own_commits = 0
         self._next_s = dict.fromkeys(self._reader.views_there, 0.0)
         self._statements: dict[tuple[object, ...], CounterRow] = {}
+        self._indexes: dict[tuple[object, object], CounterRow] = {}
         self._in_use = threading.Lock()
 
     def sample(self, *, reads_all: bool = False) -> Sample:
@@ -78,13 +83,15 @@ class Sampler:
         self._own_commits += 1
         counters = dict(seen.counters)
         for name in due:
-            every_s = _STATEMENTS_EVERY_S if name == STATEMENTS else _COUNTERS_EVERY_S
+            every_s = _COUNTERS_EVERY_S if name not in (STATEMENTS, INDEX_READS) else _STATEMENTS_EVERY_S
             # A multiple of the interval since the start, so that the delays of late ticks do not add up.
             self._next_s[name] = (at_s // every_s + 1) * every_s
         if any(name != STATEMENTS for name in due):
             counters |= self._read_storage()
         if STATEMENTS in counters:
             counters[STATEMENTS] = self._keep_changed(counters[STATEMENTS])
+        if INDEX_READS in counters:
+            counters[INDEX_READS] = self._keep_changed_indexes(counters[INDEX_READS])
         interval_s = at_s + self._began_s - self._last_s
         self._last_s = at_s + self._began_s
         return Sample(
@@ -170,6 +177,16 @@ class Sampler:
             if before is None or before["calls"] != row["calls"]:
                 self._statements[key] = kept
                 changed.append(kept)
+        return tuple(changed)
+
+    def _keep_changed_indexes(self, rows: Sequence[CounterRow]) -> tuple[CounterRow, ...]:
+        """Return the indexes whose counters have changed since the last reading."""
+        changed = []
+        for row in rows:
+            key = (row["schemaname"], row["indexrelname"])
+            if self._indexes.get(key) != row:
+                self._indexes[key] = row
+                changed.append(row)
         return tuple(changed)
 
     def _read_storage(self) -> dict[str, tuple[CounterRow, ...]]:

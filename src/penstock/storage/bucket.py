@@ -23,10 +23,6 @@ class Bucket:
         spent_per_s = self.burst_iops - self.baseline_iops
         return balance_ios / spent_per_s if spent_per_s > 0 else math.inf
 
-    def refill_s(self, balance_ios: float) -> float:
-        """Return how many seconds an idle volume takes to fill its bucket from a balance."""
-        return (self.capacity_ios - balance_ios) / self.baseline_iops
-
     def run(self, *, balance_ios: float, demand_iops: float, elapsed_s: float) -> tuple[float, float]:
         """Return how many I/Os a volume does in `elapsed_s` at a demand of `demand_iops`, and the final balance."""
         reached_iops = min(demand_iops, max(self.burst_iops, self.baseline_iops))

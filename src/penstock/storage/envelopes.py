@@ -1,4 +1,4 @@
-"""RDS's limits for volumes, by kind and size, and for instance classes; envelopes.toml has the figures."""
+"""RDS's limits for volumes, by kind and size; envelopes.toml has the figures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 
 from penstock.errors import UsageError
 from penstock.storage.bucket import Bucket
-from penstock.units import MB, MIB
+from penstock.units import MIB
 
 VolumeKind = Literal["gp2", "gp3", "io1", "io2", "magnetic"]
 
@@ -33,16 +33,6 @@ class Envelope:
     bucket: Bucket | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstanceLimits:
-    """The limits between an instance and its volumes: sustained, and (most_) for a limited time."""
-
-    iops: int
-    most_iops: int
-    bytes_per_s: int
-    most_bytes_per_s: int
-
-
 def find_envelope(kind: VolumeKind, size_gib: float) -> Envelope:
     """Return the limits of RDS storage of a kind and size. Raises UsageError for a size that RDS does not offer."""
     stripes = _figures()["stripes"]
@@ -63,19 +53,6 @@ def find_envelope(kind: VolumeKind, size_gib: float) -> Envelope:
                 most_bytes_per_s=row["mib_per_s"] * MIB,
             )
     raise _wrong_size(kind, size_gib, f"from {limits['sizes'][0]['least_gib']} to {limits['sizes'][-1]['most_gib']}")
-
-
-def find_instance_limits(instance_class: str) -> InstanceLimits | None:
-    """Return the limits of an instance class, such as db.r6g.2xlarge, or None if it is not listed."""
-    row = _figures()["instances"]["classes"].get(instance_class)
-    if row is None:
-        return None
-    return InstanceLimits(
-        iops=row["iops"],
-        most_iops=row["most_iops"],
-        bytes_per_s=round(row["mb_per_s"] * MB),
-        most_bytes_per_s=round(row["most_mb_per_s"] * MB),
-    )
 
 
 def _gp2(size_gib: float, volumes: int, limits: dict[str, Any]) -> Envelope:

@@ -23,7 +23,7 @@ from penstock.errors import PenstockError
 from penstock.files import SourceReader
 from penstock.loading.plan.identity import job_from_json
 from penstock.model.load.job import Housekeeping, LoadJob, LoadRules, TargetJob
-from penstock.model.load.plan import BatchPlan
+from penstock.model.load.tuning import BatchPlan
 from penstock.model.server.names import parse_table_name
 from penstock.model.source.dialect import DialectOptions
 from penstock.server.connect.connection import ConnectionFactory

@@ -19,7 +19,7 @@ from penstock.server.connect.connection import ConnectionFactory
 from penstock.server.ledger import Ledger
 from support.campaign.processes import Zygote
 from support.campaign.s3 import Store
-from support.clock import faking_time
+from support.clock import with_clock
 from support.servers import TEST_SETTINGS
 
 if TYPE_CHECKING:
@@ -66,8 +66,7 @@ class Single:
     def restart(self, *, hours_behind: int) -> None:
         """Stop the server, with a checkpoint, and start it again with a clock that is behind."""
         self.server.stop("fast")
-        with faking_time(f"-{hours_behind}h"):
-            self.server.ensure_running()
+        with_clock(self.server, f"-{hours_behind}h").ensure_running()
 
 
 class Pair:

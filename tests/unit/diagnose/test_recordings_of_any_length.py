@@ -6,7 +6,7 @@ import tracemalloc
 from typing import TYPE_CHECKING
 
 from penstock.diagnose import diagnose
-from penstock.observe import Recorder, read_recording
+from penstock.observe.recordings import Recorder, read_recording
 from support.made_samples import HEADER, database, sample, session
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ import pytest
 
 from penstock.diagnose import ADVICE, diagnose
 from penstock.diagnose.commits import find_missing, parse_standby_names
+from penstock.diagnose.load_advice import LOAD_ADVICE
 from support.made_samples import database, recording_of, sample, session
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def test_bulk_inserts_beside_readers_do_not_wait_for_commits() -> None:
         sample(t, *bulk(t), xid=t // 15, wal=100_000_000 * t, counters=database(10 * t, 400_000 * t))
         for t in range(180)
     ]
-    assert codes(samples, cpu_count=8) == []
+    assert codes(samples, cpu_count=8) == ["wal-write"]
 
 
 def test_short_commits_beside_a_bulk_insert_are_judged_by_their_own_transactions() -> None:
@@ -111,9 +112,9 @@ def test_short_commits_beside_a_bulk_insert_are_judged_by_their_own_transactions
         sample(t, *bulk(t)[:2], small, xid=1000 * t, wal=100_000_000 * t, counters=database(1010 * t, 401_000 * t))
         for t in range(180)
     ]
-    found = only(samples)
-    assert (found.code, round(found.share, 2)) == ("commit-local-flush", 0.33)
-    assert "of this, application orders" in [each.name for each in found.evidence]
+    found = diagnose(recording_of(samples))
+    assert [(each.code, round(each.share, 2)) for each in found] == [("commit-local-flush", 0.33), ("wal-write", 0.33)]
+    assert "of this, application orders" in [each.name for each in found[0].evidence]
 
 
 @pytest.mark.parametrize(
@@ -221,7 +222,7 @@ def test_holder_that_no_sample_shows_is_not_made_up(blocked_by: tuple[int, ...],
 
 def test_extending_a_table_is_nobodys_lock() -> None:
     """Each that extends it holds that lock for a moment."""
-    assert codes(ticks(30, session("Lock:extend"))) == []
+    assert codes(ticks(30, session("Lock:extend"))) == ["relation-extension"]
 
 
 def test_two_that_wait_for_each_other_end_the_search() -> None:
@@ -284,9 +285,19 @@ def test_nothing_is_found_in_nothing() -> None:
     assert codes(ticks(60)) == []
 
 
-@pytest.mark.parametrize("code", ADVICE)
+@pytest.mark.parametrize("code", ADVICE | LOAD_ADVICE)
 def test_each_code_has_its_section(code: str) -> None:
     """With what it claims, by what, what to do, what shows it, and who says so."""
     _, _, section = DOCUMENT.read_text(encoding="utf-8").partition(f"\n## {code}\n")
     section = section.partition("\n## ")[0]
     assert all(f"**{part}**" in section for part in ("Claim", "Evidence", "Remedy", "Proof", "Source"))
+
+
+def test_sessions_of_other_applications_do_not_count_but_are_seen_as_holders() -> None:
+    """The header names the workload's application: a prefix, because a load numbers its sessions."""
+    holder = session(pid=7, application="report", state="idle in transaction", transaction_s=100.0)
+    loader = session("Lock:relation", pid=1, application="penstock load 1", blocked_by=(7,))
+    others = [session("IPC:SyncRep", pid=20 + each, application="report") for each in range(9)]
+    found = only(ticks(30, loader, holder, *others), application="penstock load")
+    assert (found.code, found.share, found.samples) == ("lock-wait", 1.0, 30)
+    assert "backend 7 (application report" in found.claim

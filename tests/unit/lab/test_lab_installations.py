@@ -49,9 +49,8 @@ def test_wheel_is_not_imported() -> None:
 def test_no_installation_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without wheel and packages the error names both ways out."""
     monkeypatch.setattr(installations, "find_spec", lambda _name: None)
-    monkeypatch.setattr(installations, "_SYSTEM_PATTERNS", ())
     with pytest.raises(LabError, match="no PostgreSQL server is installed") as caught:
-        default_installation()
+        default_installation(patterns=())
     assert "--pg-bin" in str(caught.value.hint)
 
 

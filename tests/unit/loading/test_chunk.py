@@ -7,7 +7,6 @@ from functools import partial
 import pytest
 
 from penstock.files.blocks import BlockReader, make_cutter
-from penstock.loading.stream import chunk as chunk_module
 from penstock.loading.stream.chunk import Chunk
 from penstock.model.source.block import CopySpec
 from penstock.model.source.dialect import Dialect
@@ -106,12 +105,9 @@ def test_lines_in_the_first_record_are_made_up_for() -> None:
 
 
 @pytest.mark.parametrize("kept_bytes", [1, 1_000_000])
-def test_lines_that_the_server_does_not_count_are_found_in_recent_blocks(
-    monkeypatch: pytest.MonkeyPatch, kept_bytes: int
-) -> None:
+def test_lines_that_the_server_does_not_count_are_found_in_recent_blocks(kept_bytes: int) -> None:
     """Lone line feeds in quotes where lines end with CR LF; the last block is always kept."""
-    monkeypatch.setattr(chunk_module, "_KEPT_BYTES", kept_bytes)
-    chunk = Chunk(SPEC)
+    chunk = Chunk(SPEC, keeps_bytes=kept_bytes)
     _send(chunk, b'"a\nb"\r\n' * 30, piece_bytes=21)
     assert _line(chunk, 30) == 60
     assert 1 <= _line(chunk, 2) <= 6

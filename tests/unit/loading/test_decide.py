@@ -181,8 +181,10 @@ def decide_for(
     """Return what is decided for a load of /a and /b."""
     uris = ("/a", "/b")
     sources = tuple(SourceObject(uri=uri, location=uri, size_bytes=10, version="1") for uri in uris)
+    job = TargetJob(sources=uris, into=TABLE, mode=mode)
     target = TargetPlan(
-        job=TargetJob(sources=uris, into=TABLE, mode=mode),
+        job=job,
+        landing=job.landing,
         table=TABLE,
         facts=None,
         create_columns=None,

@@ -13,16 +13,17 @@ from penstock.changes.kinds.rebuild_plan import (
     order_by_depth,
     plan_rebuild,
 )
-from penstock.loading.plan.indexes import SMALL_BYTES, SMALL_PART_BYTES, Decision, IndexPlanFacts, decide_indexes
+from penstock.loading.plan.indexes import Decision, IndexPlanFacts, decide_indexes
 from penstock.model.load.job import TargetJob
 from penstock.model.load.shape import Change
+from penstock.model.load.tuning import DEFAULT_TUNING
 from penstock.model.server.table import TableName
 from penstock.server.changes.parts import ForeignKey, IndexFacts, IndexPart, ShapeTable, TableParts
 from penstock.server.ddl.definition import ConstraintRow, IndexRow
 from penstock.units import GIB, MIB
 
 JOB = TargetJob(sources=("f",), into=TableName(schema="s", name="t"))
-FACTS = IndexPlanFacts(indexes="auto", job=JOB, is_empty=True, size_bytes=SMALL_BYTES)
+FACTS = IndexPlanFacts(indexes="auto", job=JOB, is_empty=True, size_bytes=DEFAULT_TUNING.least_dropping_bytes)
 TABLE = ShapeTable(
     oid=1,
     schema="s",
@@ -166,7 +167,7 @@ def test_an_index_whose_functions_run_with_another_path_stays() -> None:
     [
         ({"indexes": "keep"}, "--indexes keep"),
         ({"is_empty": False}, "has rows"),
-        ({"size_bytes": SMALL_BYTES - 1}, "too little"),
+        ({"size_bytes": DEFAULT_TUNING.least_dropping_bytes - 1}, "too little"),
         ({"job": replace(JOB, mode="replace")}, "new table"),
     ],
 )
@@ -360,7 +361,7 @@ def test_an_exclusion_constraint_of_a_partitioned_table_stays() -> None:
 def test_partitions_ask_for_more_bytes() -> None:
     """Each of their indexes and keys is made by itself."""
     tree = make_tree()
-    least = SMALL_BYTES + 6 * SMALL_PART_BYTES
+    least = DEFAULT_TUNING.least_dropping_bytes + 6 * DEFAULT_TUNING.least_part_bytes
     auto = replace(FACTS, size_bytes=least - 1)
     assert "too little" in decide_indexes(tree, auto).plan.reason
     assert decide_indexes(tree, replace(auto, size_bytes=least)).is_dropping

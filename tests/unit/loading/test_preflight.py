@@ -9,6 +9,7 @@ import pytest
 
 from penstock.access.preflight import judge, would_load
 from penstock.access.server import describe_change
+from penstock.model.finding import refusal
 from penstock.model.server.inspection import (
     Archiver,
     Clock,
@@ -19,7 +20,6 @@ from penstock.model.server.inspection import (
     Inspection,
     LedgerState,
     Manager,
-    PoolerFacts,
     Publication,
     Receiver,
     Rights,
@@ -31,7 +31,7 @@ from penstock.model.server.inspection import (
     Unread,
     Volume,
 )
-from penstock.model.server.server import ServerFacts
+from penstock.model.server.server import PoolerFacts, ServerFacts
 from penstock.model.server.table import TableFacts, TableName
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ SERVER = ServerFacts(
     address="host=db1",
 )
 
-LEDGER = LedgerState(schema="penstock", owner="owner", exists=True, may_create=True, may_write=True)
+LEDGER = LedgerState(role=SERVER.user, schema="penstock", owner="owner", exists=True, may_create=True, may_write=True)
 
 SOUND = Inspection(
     server=SERVER,
@@ -193,7 +193,7 @@ REFUSALS = {
         "penstock init --grant 'o\"brien'",
     ),
     "ledger of somebody else": (
-        {"ledger": replace(LEDGER, distrust="cannot trust the ledger", remedy="Find out.")},
+        {"ledger": replace(LEDGER, distrust=refusal("ledger", "cannot trust the ledger", "Find out."))},
         "ledger",
         "Find out.",
     ),
@@ -206,7 +206,11 @@ REFUSALS = {
         "--publish-ledger",
     ),
     "no table": ({"table": TableInspection(asked=TableName(schema=None, name="t"))}, "table", "--create"),
-    "unloadable table": ({"table": table(refusal="it is a view", remedy="Name a table.")}, "table", "Name a table."),
+    "unloadable table": (
+        {"table": table(refusal=refusal("table", "it is a view", "Name a table."))},
+        "table",
+        "Name a table.",
+    ),
     "no synchronous standby": (
         {"settings": (setting("synchronous_standby_names", "s9"),), "standbys": (STANDBY,)},
         "standbys",

@@ -8,12 +8,13 @@ from pathlib import PurePosixPath
 
 import pytest
 
+from penstock.changes.kinds.temp_place import RemovalFacts, plan_removal
 from penstock.errors import TargetError, UsageError
 from penstock.model.server.inspection import Flavour, Manager
 from penstock.model.server.settings import SettingsFacts, SettingsRights
 from penstock.model.temp import placement
-from penstock.model.temp.placement import parse_scope, parse_setting
-from penstock.server.temp.tablespaces import PlaceRow
+from penstock.model.temp.placement import TABLESPACE, Placement, Scope, parse_scope, parse_setting
+from penstock.server.temp.tablespaces import PlaceRow, TablespaceRow
 from penstock.temp.placement.decide import list_remarks, refuse_directory, refuse_server
 from penstock.temp.placement.directory import DirectoryFacts, PartFacts
 
@@ -148,3 +149,23 @@ def test_scope_is_server_database_or_role(text: str) -> None:
     assert parse_scope("database:Shop").name == "shop"
     with pytest.raises(UsageError):
         parse_scope(text)
+
+
+@pytest.mark.parametrize(
+    ("change", "statements", "left"),
+    [
+        ({}, 3, 0),
+        ({"tablespace": None}, 2, 0),
+        ({"tablespace": None, "elsewhere": "/other"}, 2, 1),
+        ({"tablespace": None, "renamed": "fast"}, 2, 1),
+        ({"setting": ("mine",)}, 2, 1),
+        ({"setting": None}, 2, 0),
+    ],
+)
+def test_removal_undoes_what_is_still_as_it_was_placed(change: dict[str, object], statements: int, left: int) -> None:
+    """What somebody else has changed since is named, and left."""
+    placed = Placement(location="/fast", scope=Scope(kind="server"), granted=(), prior=None)
+    tablespace = TablespaceRow(oid=1, location="/fast", excluded=[])
+    sound = RemovalFacts(tablespace=tablespace, elsewhere=None, renamed=None, setting=(TABLESPACE,), occupants=[])
+    planned = plan_removal(placed, replace(sound, **change))  # type: ignore[arg-type]
+    assert (len(planned.statements), len(planned.left)) == (statements, left)

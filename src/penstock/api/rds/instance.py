@@ -18,10 +18,6 @@ if TYPE_CHECKING:
     from penstock.model.server.rds import RdsDescription
     from penstock.model.server.server import ServerFacts
 
-# AWS is not asked for a smaller load: asking takes 0.2 s plus the time of AWS's answer, which is more than a better
-# number of sessions can save.
-_WORTH_ASKING_BYTES = 64 * 1024 * 1024
-
 
 def plan_by_instance(
     plan: LoadPlan,
@@ -37,14 +33,14 @@ def plan_by_instance(
     returned unchanged if the load is small, if the host is not an endpoint of RDS, or if AWS does not answer within 1.5
     s. Never fails.
     """
-    is_small = plan.size_bytes is not None and plan.size_bytes < _WORTH_ASKING_BYTES
+    is_small = plan.size_bytes is not None and plan.size_bytes < plan.tuning.least_asking_bytes
     if is_small or not is_rds_endpoint(host):
         return plan
     now = now or datetime.now(UTC)
     if ask is None:
         from penstock.aws.quick import ask_briefly  # noqa: PLC0415 (56 ms, botocore)
 
-        found = ask_briefly(host, now=now)
+        found = ask_briefly(host, now=now, patience_s=plan.tuning.aws_patience_s)
     else:
         found = ask(host)
     if found is None:

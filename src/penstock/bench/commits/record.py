@@ -1,18 +1,16 @@
-"""Converts a result to an object for JSON and back. Figures that follow from the runs are computed again."""
+"""Converts a result to an object for JSON. benchmarks/recorded.py reads it back."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from penstock.bench.commits.plan import BASE, Size, SizeResult, advise, multiples
+from penstock.bench.commits.plan import BASE, SizeResult, advise, multiples
 from penstock.bench.commits.published import SAMPLES, SECONDS, SOURCE, UNSAMPLED
-from penstock.bench.commits.run import Check, CommitsResult, TargetResult
 from penstock.bench.commits.table import SHARES
-from penstock.host import Machine
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from penstock.bench.commits.run import CommitsResult
 
 
 def as_object(result: CommitsResult) -> dict[str, object]:
@@ -57,29 +55,3 @@ def _size(run: SizeResult, *, of_largest: float | None, of_base: float | None) -
         "multiple_of_largest": of_largest,
         f"multiple_of_{BASE}": of_base,
     }
-
-
-def from_object(fields: Mapping[str, Any]) -> CommitsResult:
-    """Return the result from which an object was made; only its runs are read."""
-    return CommitsResult(
-        rows=fields["rows"],
-        machine=Machine(**fields["machine"]),
-        targets=tuple(
-            TargetResult(
-                name=target["name"],
-                postgresql=target["postgresql"],
-                check=Check(**target["check"]),
-                sizes=tuple(map(_read_size, target["sizes"])),
-            )
-            for target in fields["targets"]
-        ),
-    )
-
-
-def _read_size(fields: Mapping[str, Any]) -> SizeResult:
-    return SizeResult(
-        size=Size(**{name: fields[name] for name in ("rows_per_commit", "rows", "total_rows")}),
-        runs_s=tuple(fields["runs_s"]),
-        bare_s=fields["bare_s"],
-        waits=tuple(fields["samples"].items()),
-    )

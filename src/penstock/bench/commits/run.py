@@ -21,7 +21,7 @@ from penstock.errors import ServerError
 from penstock.host import Machine, read_machine
 from penstock.lab.installations import default_installation
 from penstock.lab.topology import Lab
-from penstock.observe import Sampler, sampling_beside
+from penstock.observe.sampler import Sampler, sampling_beside
 from penstock.server.benchmarks.commits import CallResult, CommitExperiment, experiment
 from penstock.server.connect.connection import ConnectionFactory, over_own_socket
 

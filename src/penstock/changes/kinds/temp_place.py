@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import TargetError
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from penstock.changes.context import Context, Restored
     from penstock.model.load.shape import Change, RepairAction
+    from penstock.model.temp.placement import Occupant
     from penstock.server.connect.connection import Connection, ConnectionFactory
     from penstock.server.temp.tablespaces import TablespaceRow
 
@@ -78,17 +79,13 @@ class TempPlace:
             )
         return PlaceReport(placement=placement, statements=tuple(statements))
 
-    def refuse_permanent(self, context: Context) -> None:
+    def refuse_permanent(self, context: Context, change: Change) -> None:
         """Raise TargetError if tables or indexes are in the tablespace: they must be moved before it can be dropped."""
-        found = find_tablespace(context.connection)
-        if found is not None:
-            occupants = find_occupants(_connect(context), context.connection, found.oid)
-            lines = [f"{each.what}: {each.move};" for each in occupants if each.move is not None]
-            _refuse_used(lines, hint="Run the statements shown, each in its database.")
+        _refuse_permanent(_look(context, read_placement(context.connection, change)))
 
     def restore(self, context: Context, changes: Sequence[Change], done: Restored) -> Sequence[Change]:
         for change in changes:
-            done.temp_place = _undo(self, context, read_placement(context.connection, change))
+            done.temp_place = _undo(context, read_placement(context.connection, change))
         return changes
 
     def restore_rest(self, context: Context, oids: set[int], done: Restored) -> None:
@@ -125,34 +122,71 @@ def read_placement(connection: Connection, change: Change, *, is_placed: bool = 
     )
 
 
-def _undo(kind: TempPlace, context: Context, placement: Placement) -> PlaceReport:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemovalFacts:
+    """What a removal finds; `tablespace` is None if the tablespace does not lie where it was placed.
+
+    `elsewhere` is where a tablespace of that name lies instead, and `renamed` the name of one that lies there.
+    """
+
+    tablespace: TablespaceRow | None
+    elsewhere: str | None
+    renamed: str | None
+    setting: tuple[str, ...] | None
+    occupants: list[Occupant]
+
+
+def _look(context: Context, placement: Placement) -> RemovalFacts:
     connection = context.connection
-    left: list[str] = []
-    run: list[str] = []
     found = find_tablespace(connection)
-    if found is not None and found.location != placement.location:
-        left.append(f'tablespace "{TABLESPACE}" lies in {found.location} now')
-        found = None
-    elif found is None and (renamed := find_name_at(connection, placement.location)) is not None:
-        left.append(f'tablespace "{renamed}" lies in {placement.location}: it had another name')
-    if found is not None:
-        kind.refuse_permanent(context)
-    current = read_setting(connection, placement.scope)
-    if current == _WANTED:
-        run.append(_run(context, setting_statement(placement.scope, placement.prior)))
-    elif current != placement.prior:
-        left.append(f"{SETTING} of {placement.scope} is {spell_setting(current)} now")
-    # Another role or database may name the tablespace, for example a role that was renamed.
-    left += [f"{SETTING} of {whose} names it still" for whose in find_naming(connection, TABLESPACE)]
+    is_ours = found is not None and found.location == placement.location
+    return RemovalFacts(
+        tablespace=found if is_ours else None,
+        elsewhere=found.location if found is not None and not is_ours else None,
+        renamed=find_name_at(connection, placement.location) if found is None else None,
+        setting=read_setting(connection, placement.scope),
+        occupants=find_occupants(_connect(context), connection, found.oid) if found is not None and is_ours else [],
+    )
+
+
+def plan_removal(placement: Placement, found: RemovalFacts) -> PlaceReport:
+    """Return the statements that remove a placement, and what somebody else has changed since, which is left."""
+    statements: list[str] = []
+    left: list[str] = []
+    if found.elsewhere is not None:
+        left.append(f'tablespace "{TABLESPACE}" lies in {found.elsewhere} now')
+    elif found.renamed is not None:
+        left.append(f'tablespace "{found.renamed}" lies in {placement.location}: it had another name')
+    if found.setting == _WANTED:
+        statements.append(setting_statement(placement.scope, placement.prior))
+    elif found.setting != placement.prior:
+        left.append(f"{SETTING} of {placement.scope} is {spell_setting(found.setting)} now")
     if placement.scope.kind == "server":
-        # Reload even if nothing was set now: an earlier process may have been killed after it set the value and before
+        # Reload even if nothing is set now: an earlier process may have been killed after it set the value and before
         # it reloaded.
-        run.append(_run(context, _RELOAD))
-    if found is not None:
-        # Check after the setting is restored: sessions that write temporary files all the time then stop using it.
-        _refuse_temporary(context, found, placement)
-        run.append(_run(context, DROP))
-    return PlaceReport(placement=placement, statements=tuple(run), left=tuple(left))
+        statements.append(_RELOAD)
+    if found.tablespace is not None:
+        statements.append(DROP)
+    return PlaceReport(placement=placement, statements=tuple(statements), left=tuple(left))
+
+
+def _undo(context: Context, placement: Placement) -> PlaceReport:
+    found = _look(context, placement)
+    _refuse_permanent(found)
+    planned = plan_removal(placement, found)
+    for statement in planned.statements:
+        if statement == DROP and found.tablespace is not None:
+            # Check after the setting is restored: sessions that write temporary files all the time then stop using it.
+            _refuse_temporary(context, found.tablespace, placement)
+        _run(context, statement)
+    # Another role or database may name the tablespace, for example a role that was renamed.
+    naming = tuple(f"{SETTING} of {whose} names it still" for whose in find_naming(context.connection, TABLESPACE))
+    return replace(planned, left=planned.left + naming)
+
+
+def _refuse_permanent(found: RemovalFacts) -> None:
+    lines = [f"{each.what}: {each.move};" for each in found.occupants if each.move is not None]
+    _refuse_used(lines, hint="Run the statements shown, each in its database.")
 
 
 def _refuse_temporary(context: Context, found: TablespaceRow, placement: Placement) -> None:

@@ -55,7 +55,7 @@ def repair(
     """Restore what loads have changed, after a crash or a failed rebuild.
 
     These are indexes and keys that were dropped, triggers that were disabled, autovacuum that was paused, and settings
-    of the server whose load has ended, and a on_server for temporary work if penstock temp on_server or remove was
+    of the server whose load has ended, and a place for temporary work if penstock temp place or remove was
     interrupted. Staging tables that failed merges have left are dropped: a load that had one
     reads its files again when it is resumed. Changes of a running load are kept. What belongs to a
     table is restored as the role that changed it: run it as that role, or as a member of it.

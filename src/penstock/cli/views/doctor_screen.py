@@ -58,7 +58,7 @@ def _draw_findings(findings: Sequence[Finding]) -> Table:
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
     for finding in findings:
-        text = Text(visible_lines(finding.text))
+        text = Text(visible_lines(". ".join(filter(None, [finding.text, finding.detail]))))
         if finding.remedy is not None:
             text.append("\n")
             text.append(visible_lines(finding.remedy), style="bold")

@@ -12,6 +12,7 @@ from penstock.units import MB, format_count, format_duration
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from penstock.model.diagnosis import Diagnosis
     from penstock.model.load.outcome import CheckOutcome, FileOutcome, LoadOutcome, Problem
     from penstock.model.load.part import StepPart
     from penstock.model.server.server import ServerFacts
@@ -55,7 +56,7 @@ def describe_outcome(outcome: LoadOutcome) -> list[str]:
     if len(outcome.files) > 1:
         is_merged = _is_merged(outcome) or bool(outcome.statements)
         lines += _describe_files(outcome.files, transformed, counted="records" if is_merged else "rows")
-    return lines + describe_steps(outcome.steps)
+    return lines + describe_steps(outcome.steps) + describe_verdict(outcome.diagnoses)
 
 
 def describe_steps(steps: Mapping[str, StepPart]) -> list[str]:
@@ -65,6 +66,15 @@ def describe_steps(steps: Mapping[str, StepPart]) -> list[str]:
         for line in part.describe():
             lines += line_up(line.rows, align=line.align, indent="  ") if isinstance(line, Rows) else [line]
     return lines
+
+
+def describe_verdict(diagnoses: Sequence[Diagnosis]) -> list[str]:
+    """Return two lines: what limited the load most, and what would change that; no lines if nothing did."""
+    if not diagnoses:
+        return []
+    limit = diagnoses[0]
+    counted = "" if limit.samples else " (by counts alone)"
+    return [f"limited by: {limit.claim}{counted}", f"to change it: {limit.remedy}"]
 
 
 def describe_rejected(outcome: LoadOutcome) -> list[str]:

@@ -152,9 +152,9 @@ def _target_object(target: TargetPlan, actions: Sequence[str]) -> dict[str, obje
         "create_columns": target.create_columns,
         "mode": target.job.mode,
         "key": target.job.key,
-        "keep": target.job.keep if target.job.traits.updates else None,
+        "keep": target.job.used_keep,
         "transform": None if target.job.transform is None else target.job.transform.name,
-        "landing": target.landing,
+        "landing": target.landing.where,
         "follows": [str(table) for table in target.follows],
         "dialect": asdict(target.dialect),
         "compression": target.sample_compression,
@@ -174,26 +174,14 @@ def _describe_way(target: TargetPlan, *, is_atomic: bool) -> str:
     what: str = job.mode
     if job.key:
         what += f" by {', '.join(job.key)}"
-    if job.traits.updates:
+    if job.used_keep is not None:
         what += ", duplicates are an error" if job.keep == "error" else f", the {job.keep} record of each key is used"
     if job.transform is not None:
         what = f"transform by {job.transform.name}"
     if target.follows:
         what += ", after table " + ", ".join(f'"{table}"' for table in target.follows)
-    if target.is_staged and job.traits.truncates:
-        return (
-            f"{what}; through a staging table, readers see all or nothing, and wait from the TRUNCATE at the end until "
-            "all rows are moved; with mode replace they hardly wait"
-        )
-    if target.is_staged:
-        return f"{what}; through a staging table, readers see all or nothing"
-    if target.is_replaced:
-        return f"{what}; a new table takes the old one's place, readers see all or nothing"
-    if is_atomic:
-        return f"{what}; readers see all or nothing"
-    if job.traits.truncates:
-        return f"{what}; readers see an empty table, then rows as they are committed"
-    return f"{what}; readers see rows as they are committed"
+    readers = "readers see all or nothing" if is_atomic and target.fills_table else target.landing.readers
+    return f"{what}; {readers}"
 
 
 def _describe_target(target: TargetPlan, *, is_atomic: bool) -> list[str]:

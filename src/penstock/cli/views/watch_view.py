@@ -9,15 +9,19 @@ from penstock.cli.terminal.columns import pad, shorten_right, width_of
 from penstock.cli.terminal.visible import visible
 from penstock.cli.views.temp.local_storage_view import describe_local_storage
 from penstock.diagnose.activity import measure_activity
-from penstock.diagnose.devices import DATA, find_local_storage, local_metrics, measure_devices
+from penstock.diagnose.blocking import find_blocking
+from penstock.diagnose.devices import DATA, WAL, find_local_storage, local_metrics, measure_devices
+from penstock.diagnose.progress import find_work
 from penstock.diagnose.rates import measure_rates
-from penstock.units import format_bytes
+from penstock.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from penstock.diagnose.activity import Activity, Part
+    from penstock.diagnose.blocking import Blocked
     from penstock.diagnose.devices import DeviceUse
+    from penstock.diagnose.progress import Work
     from penstock.diagnose.rates import Rates
     from penstock.model.recording import CounterRow, RecordingHeader, Sample
 
@@ -37,6 +41,8 @@ _STYLES = {
 _BAR_WIDTH = 30
 _NAMES_IN_LINE = 3
 _LEAST_SHARE = 0.005
+_BLOCKED_SHOWN = 8
+_WORK_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +69,9 @@ class View:
     standbys: tuple[Standby, ...]
     devices: tuple[DeviceUse, ...]
     local_storage: dict[str, object] | None
+    busy_cpus: float | None
+    blocking: tuple[Blocked, ...]
+    work: tuple[Work, ...]
 
     @classmethod
     def of(cls, header: RecordingHeader, samples: Sequence[Sample]) -> Self:
@@ -81,6 +90,9 @@ class View:
             ),
             devices=measure_devices(samples),
             local_storage=find_local_storage(samples),
+            busy_cpus=_average_busy(samples),
+            blocking=find_blocking(last),
+            work=find_work(samples),
         )
 
 
@@ -99,6 +111,9 @@ def as_object(view: View) -> dict[str, object]:
         "standbys": [asdict(standby) for standby in view.standbys],
         "devices": [{**asdict(use), "metrics": use.as_metrics()} for use in view.devices],
         "local_storage": view.local_storage,
+        "host_busy_cpus": view.busy_cpus,
+        "blocking": [asdict(blocked) for blocked in view.blocking],
+        "progress": [asdict(work) for work in view.work],
     }
 
 
@@ -113,6 +128,9 @@ def describe_line(view: View) -> str:
         f"{view.activity.sessions:.2f} active{_of_cpus(view.header)}" + (f": {waits}" if waits else ""),
         *_describe_rates(view.rates),
     ]
+    parts += [f"{use.device} queue {use.rates.queue:.1f}" for use in view.devices if use.has_data]
+    if view.blocking:
+        parts.append(f"{sum(blocked.waits_s is not None for blocked in view.blocking)} blocked by locks")
     if behind:
         parts.append(f"standbys up to {format_bytes(max(behind))} behind")
     return "; ".join(parts)
@@ -128,13 +146,26 @@ def draw_screen(view: View, *, width: int, height: int, by_name: bool, remark: s
         [(visible(f"{header.server}, database {header.database}, {flavour} {header.version}{role}"), "bold")],
         [(remark, "")],
         [],
-        [(f"{total:.2f} active sessions{_of_cpus(header)}, average of the last {view.window_s:.0f} s", "bold")],
+        [
+            (
+                f"{total:.2f} active sessions{_of_cpus(header)}, average of the last {view.window_s:.0f} s",
+                "bold",
+            )
+        ],
         *_draw_parts(view.activity.classes, width, by_name=by_name, is_class=True),
         [],
-        [("; ".join(_describe_rates(view.rates)) or "counters arrive with the second sample", "")],
+        [
+            (
+                "; ".join([*_describe_busy(view), *_describe_rates(view.rates)])
+                or "counters arrive with the second sample",
+                "",
+            )
+        ],
         *([(_describe_standby(standby), "")] for standby in view.standbys),
         *([(_describe_device(device), "")] for device in view.devices),
         *([(_describe_local_storage(row), "")] for row in (view.local_storage,) if row is not None),
+        *([(shorten_right(_describe_work(work), width), "")] for work in view.work[:_WORK_SHOWN]),
+        *_draw_blocking(view.blocking, width),
     ]
     tables = [
         ("waits", view.activity.waits),
@@ -163,6 +194,32 @@ def _draw_parts(parts: Sequence[Part], width: int, *, by_name: bool, is_class: b
     return lines
 
 
+def _draw_blocking(blocking: Sequence[Blocked], width: int) -> list[Line]:
+    """Return the beginning of the tree of sessions that wait for locks, each below the session that blocks it."""
+    if not blocking:
+        return []
+    lines: list[Line] = [[], [("waits for locks, each below what blocks it", "bold")]]
+    for each in blocking[:_BLOCKED_SHOWN]:
+        waits = "" if each.waits_s is None else f" waits {format_duration(each.waits_s)}"
+        who = f"{each.application or ''} {each.state or 'not shown'}"
+        text = f"{'  ' * each.depth}{each.pid}{waits}: {who.strip()}: {each.statement or ''}"
+        lines.append([(shorten_right(visible(text), width), "")])
+    if len(blocking) > _BLOCKED_SHOWN:
+        lines.append([(f"and {len(blocking) - _BLOCKED_SHOWN} more", "")])
+    return lines
+
+
+def _average_busy(samples: Sequence[Sample]) -> float | None:
+    """Return how many of the host's CPUs were busy on average, None if that is not known."""
+    known = [(sample.host_busy_cpus, sample.interval_s) for sample in samples if sample.host_busy_cpus is not None]
+    seconds = sum(interval_s for _, interval_s in known)
+    return sum(busy * interval_s for busy, interval_s in known) / seconds if seconds else None
+
+
+def _describe_busy(view: View) -> list[str]:
+    return [] if view.busy_cpus is None else [f"{view.busy_cpus:.1f} CPUs of the host busy"]
+
+
 def _of_cpus(header: RecordingHeader) -> str:
     if header.cpu_count is None:
         return ""
@@ -184,18 +241,26 @@ def _describe_rates(rates: Rates) -> list[str]:
     return words
 
 
+def _describe_work(work: Work) -> str:
+    parts = [work.phase, "" if work.fraction is None else f"{work.fraction:.0%}"]
+    parts.append("" if work.rows is None else f"{work.rows:,} rows")
+    parts.append("" if work.left_s is None else f"{format_duration(work.left_s)} left in this phase")
+    return visible(f"{work.command} {work.table}: {', '.join(part for part in parts if part)} ({work.pid})")
+
+
 def _describe_standby(standby: Standby) -> str:
     behind = "" if standby.behind_bytes is None else f", {format_bytes(standby.behind_bytes)} behind"
     return visible(f"standby {standby.name}: {standby.state}{behind}")
 
 
 def _describe_device(use: DeviceUse) -> str:
-    what = ", ".join("data" if name == DATA else f"tablespace {name}" for name in use.tablespaces)
+    known = {DATA: "data", WAL: "WAL"}
+    what = ", ".join(known.get(name, f"tablespace {name}") for name in use.tablespaces)
     rates = use.rates
     return visible(
-        f"device {use.device} ({what}): {rates.busy:.0%} busy, {rates.read_iops:,.0f} reads/s, {rates.write_iops:,.0f} "
-        f"writes/s, {format_bytes(rates.read_bytes_per_s + rates.write_bytes_per_s)}/s, "
-        f"{format_bytes(use.free_bytes)} free"
+        f"device {use.device} ({what}): queue {rates.queue:.1f}, {rates.busy:.0%} busy, "
+        f"{rates.read_iops:,.0f} reads/s, {rates.write_iops:,.0f} writes/s, "
+        f"{format_bytes(rates.read_bytes_per_s + rates.write_bytes_per_s)}/s, {format_bytes(use.free_bytes)} free"
     )
 
 

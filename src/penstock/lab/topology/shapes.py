@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal
 
 from penstock.lab.layout import DEFAULT_SETTINGS
 from penstock.units import MIB
@@ -15,8 +15,6 @@ Shape = Literal["single", "multi-az", "cluster", "quorum"]
 Kind = Literal["primary", "standby", "receiver"]
 Parameters = Literal["postgres", "rds", "embedded"]
 
-SHAPES: tuple[Shape, ...] = get_args(Shape)
-PARAMETERS: tuple[Parameters, ...] = get_args(Parameters)
 ZONES = ("a", "b", "c")
 
 # A commit waits until four of six receivers, two in each zone, have its WAL: Aurora's write quorum.

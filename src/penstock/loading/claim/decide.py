@@ -90,13 +90,13 @@ def decide_load(facts: ClaimFacts, rules: LoadRules) -> LoadDecision:
         emptied=facts.emptied,
         rules=rules,
         landed=frozenset(work.number for work in works if not work.target.fills_table),
-        fresh=frozenset(work.number for work in works if is_fresh(work)),
+        fresh=frozenset(work.number for work in works if work.is_fresh),
     )
     unshared = set()
     for work, decision in zip(works, decisions, strict=True):
         if decision.action != "skip" and work.target.refusal is not None:
             raise work.target.refusal
-        if decision.action == "new" and not rules.again and not is_fresh(work):
+        if decision.action == "new" and not rules.again and not work.is_fresh:
             unshared.add(decision.number)
     return LoadDecision(objects=decisions, unshared=frozenset(unshared))
 
@@ -107,11 +107,6 @@ def refuse_unknown(works: Sequence[ObjectWork], items: Sequence[LedgerObject], k
     for work, item in zip(works, items, strict=True):
         if work.target.refusal is not None and (item.uri, item.target_oid) not in complete:
             raise work.target.refusal
-
-
-def is_fresh(work: ObjectWork) -> bool:
-    """Whether an object is loaded whatever was loaded before: a pipe has no version by which it could be recognized."""
-    return work.target.job.traits.is_fresh or work.source.is_pipe
 
 
 def decide_objects(

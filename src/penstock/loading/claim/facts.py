@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import TargetError
 from penstock.files.listing import is_remote, lasting_name
-from penstock.loading.claim.decide import ClaimFacts, find_known, is_fresh, refuse_unknown
+from penstock.loading.claim.decide import ClaimFacts, find_known, refuse_unknown
 from penstock.loading.plan.identity import describe_changes, describe_meaning, digest, job_to_json
 from penstock.loading.plan.plan import table_after_creation
 from penstock.loading.plan.work import all_objects, ledger_object
@@ -98,7 +98,7 @@ class FactsReader:
         """
         rules, matched = self._plan.job.rules, list(known)
         for work, item, at in zip(works, items, find_known(items, known), strict=True):
-            is_asked = not (rules.again or rules.changed == "skip" or is_remote(work.source.location) or is_fresh(work))
+            is_asked = not (rules.again or rules.changed == "skip" or is_remote(work.source.location) or work.is_fresh)
             if not is_asked or item.version is None or any(matched[each].version == item.version for each in at):
                 continue
             for each in at:
@@ -137,7 +137,7 @@ def find_facts(plan: LoadPlan, created: Sequence[CreatedTable], connection: Conn
     facts = []
     for target, oid in zip(plan.targets, target_oids(plan, created), strict=True):
         found = target.facts
-        if found is None and (not target.fills_table or target.job.traits.truncates):
+        if found is None and target.needs_more_than_copy:
             made = next(table.name for table in created if table.oid == oid)
             found = find_table(connection, made)
         facts.append(found or replace(table_after_creation(target), oid=oid))

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import DataError, SourceError
 from penstock.files.listing import is_remote
-from penstock.loading.failure import fills_tables
 from penstock.loading.plan.dialects import refuse_other_dialects
 from penstock.loading.plan.notices import unpublished_notice
 from penstock.loading.reading.objects import compare_committed
@@ -146,7 +145,7 @@ class ResumedLoad:
         return work
 
     def _describe_part(self, rows: int) -> str:
-        if fills_tables(self._plan):
+        if self._plan.fills_tables:
             return f"Load {self._claim.load_id} has committed {rows:,} of its rows."
         return f"Load {self._claim.load_id} has staged {rows:,} of its records."
 

@@ -1,4 +1,4 @@
-"""Provides what all landings need: the load, waiting for locks, and the ledger's records of the created tables."""
+"""Provides what all ways of landing need: the load, waiting for locks, and the ledger's records of created tables."""
 
 from __future__ import annotations
 
@@ -12,56 +12,52 @@ from penstock.server.table.locking import telling_once, with_lock_retries
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from penstock.loading.claim.prepared import TargetLanding
+    from penstock.loading.claim.prepared import PreparedLoad, TargetLanding
     from penstock.loading.context import LoadTools
-    from penstock.model.load.ledger import Claim, LandingRecord
-    from penstock.model.load.plan import LoadPlan
+    from penstock.model.load.ledger import Claim, LandedCounts, LandingRecord
+    from penstock.model.load.outcome import StatementOutcome
+    from penstock.model.load.plan import LoadPlan, TargetPlan
     from penstock.model.server.table import TableName
     from penstock.server.connect.connection import Connection
+    from penstock.server.table.table_locks import LockMode
+
+    # Is told the number of a target that has a statement of its own, and the statement's report.
+    NoteStatement = Callable[[int, StatementOutcome], None]
 
 _Result = TypeVar("_Result")
 
 
-def with_locks(
-    act: Callable[[], _Result],
-    *,
-    plan: LoadPlan,
-    tools: LoadTools,
-    connection: Connection,
-    relations: Sequence[int],
-    what: str,
-    is_patient: bool = True,
-) -> _Result:
-    """Retry `act` until it gets its locks, and return its result; show which sessions block it.
-
-    It is retried for --retry-for, or not at all if `is_patient` is false. Raises ServerError, which names the blockers.
-    """
-    return with_lock_retries(
-        connection,
-        act,
-        relations=relations,
-        deadline_s=plan.job.rules.retry_for if is_patient else 0.0,
-        on_blocked=telling_once(tools.notice, what),
-        clock=tools.clock,
-        sleep=tools.sleep,
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LandingContext:
-    """One load, and the session that holds its lock; `identity` is part of the names of the tables created for it."""
+    """One load, and the session that holds its lock."""
 
     plan: LoadPlan
     tools: LoadTools
     connection: Connection
     claim: Claim
-    identity: str
-    loaded: frozenset[int]
 
     @property
     def schema(self) -> str:
         """Return the ledger's schema."""
         return self.tools.ledger.schema
+
+    def with_locks(
+        self, act: Callable[[], _Result], *, relations: Sequence[int], what: str, is_patient: bool = True
+    ) -> _Result:
+        """Retry `act` until it gets its locks, and return its result; show which sessions block it.
+
+        It is retried for --retry-for, or not at all if `is_patient` is false. Raises ServerError, which names the
+        blockers.
+        """
+        return with_lock_retries(
+            self.connection,
+            act,
+            relations=relations,
+            deadline_s=self.plan.job.rules.retry_for if is_patient else 0.0,
+            on_blocked=telling_once(self.tools.notice, what),
+            clock=self.tools.clock,
+            sleep=self.tools.sleep,
+        )
 
     def begin_anew(self, landing: TargetLanding) -> None:
         """Delete the ranges of a landing table that was dropped or does not fit: its objects are loaded again."""
@@ -91,3 +87,39 @@ class LandingContext:
             detail=f"Publication {names} would publish it, and the subscribers lack it. They need: {describe()}",
             hint="Create this table on every subscriber, then use --publish-ledger.",
         )
+
+
+class Way:
+    """One way in which the records of targets get into their tables.
+
+    `landings` are the targets of the load that go this way. Methods raise PenstockError.
+    """
+
+    def __init__(self, context: LandingContext, landings: Sequence[TargetLanding] = ()) -> None:
+        self._context = context
+        self._plan = context.plan
+        self._tools = context.tools
+        self._connection = context.connection
+        self._landings = landings
+
+    @staticmethod
+    def check(target: TargetPlan, connection: Connection, *, ledger_schema: str) -> None:
+        """Raise TargetError if the table cannot be filled in this way; changes nothing."""
+
+    def open(self, landing: TargetLanding, suffix: str) -> TargetLanding:  # noqa: ARG002 (for other ways)
+        """Return the landing with the table that COPY fills, made in the caller's transaction.
+
+        `suffix` ends the table's name. Raises TargetError or DataError if the statement at the end would fail.
+        """
+        return landing
+
+    def finish(self) -> None:
+        """Do what can be done before the transaction that ends the load."""
+
+    def find_locks(self) -> dict[int, LockMode]:
+        """Return the locks that `land` takes, by the oids of the tables."""
+        return {}
+
+    def land(self, prepared: PreparedLoad, note_statement: NoteStatement) -> Sequence[LandedCounts]:  # noqa: ARG002
+        """Move the records to the tables, in the transaction that ends the load."""
+        return ()

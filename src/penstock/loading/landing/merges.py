@@ -20,21 +20,22 @@ from penstock.model.load.reject import Correction
 from penstock.server.connect.errors import NOT_DATA, translate_errors
 from penstock.server.copy.sorting import find_hindrance
 from penstock.server.ledger.rejects import RejectStore
-from penstock.server.merge.merge import find_parts
 from penstock.server.merge.merge_errors import refuse_duplicates
 from penstock.server.merge.merge_key import table_identifier
 from penstock.server.merge.merge_sorting import MergeSorter, check_constraints_at_once, settle
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from penstock.loading.claim.prepared import PreparedLoad, TargetLanding
+    from penstock.loading.claim.prepared import PreparedLoad
     from penstock.loading.context import LoadTools
+    from penstock.loading.landing.context import NoteStatement
+    from penstock.loading.landing.statements import Statement
     from penstock.model.load.plan import LoadPlan
     from penstock.model.load.reject import Reject
     from penstock.model.server.table import TableFacts
     from penstock.server.connect.connection import Connection
-    from penstock.server.merge.merge import MergeCounts
+    from penstock.server.merge.merge import MergeCounts, MergeParts
     from penstock.server.merge.merge_errors import NameRecord
 
 # The SQLSTATE of a row that a policy refuses. Without policies it means that the role lacks a right, which no other
@@ -61,25 +62,23 @@ class RejectingMerges:
         self._sorters: list[MergeSorter] = []
 
     def run(
-        self,
-        landings: Sequence[TargetLanding],
-        run_statement: Callable[[TargetLanding], MergeCounts],
-        *,
-        name_record: NameRecord,
+        self, statements: Sequence[Statement], *, name_record: NameRecord, note: NoteStatement
     ) -> list[MergeCounts]:
-        """Merge all landings, and return the counts of each one's records that are not rejected.
+        """Run the statements, and return the counts of each one's records that are not rejected.
 
-        `run_statement` merges a landing whose records cannot be rejected; `name_record` names a record in errors.
+        `name_record` names a record in errors, `note` is told of statements of the user's.
         """
         check_constraints_at_once(self._connection)
         results: list[MergeCounts | MergeSorter] = []
-        for landing in landings:
-            refusal = self._find_refusal(landing.facts)
-            if refusal is not None or landing.target.job.transform is not None:
-                with _explaining(refusal, _find_own_codes(landing.facts)):
-                    results.append(run_statement(landing))
+        for statement in statements:
+            facts = statement.facts
+            refusal = self._find_refusal(facts)
+            parts = statement.find_parts() if refusal is None else None
+            if parts is None:
+                with _explaining(refusal, _find_own_codes(facts)):
+                    results.append(statement.run(name_record, note))
             else:
-                results.append(self._sort(landing, name_record))
+                results.append(self._sort(parts, name_record))
         settle(self._sorters)
         self._refuse_too_many()
         for sorter in self._sorters:
@@ -94,27 +93,15 @@ class RejectingMerges:
         with translate_errors(f"looking up table {facts.name}"):
             return find_hindrance(self._connection, table_identifier(facts).as_string(self._connection))
 
-    def _sort(self, landing: TargetLanding, name_record: NameRecord) -> MergeSorter:
-        """Begin the merge of a landing. Raises DataError if --keep error is given and two records have the same key."""
-        assert landing.table is not None
-        job, facts = landing.target.job, landing.facts
-        parts = find_parts(
-            self._connection,
-            staging=landing.table,
-            target=facts,
-            columns=landing.target.column_map.columns,
-            mode=job.traits.merge,
-            key=job.key,
-            keep=job.keep,
-        )
-        if job.traits.updates and job.keep == "error":
-            assert parts.key is not None
-            refuse_duplicates(self._connection, landing.table, parts.key, name_record=name_record)
+    def _sort(self, parts: MergeParts, name_record: NameRecord) -> MergeSorter:
+        """Begin a merge. Raises DataError if --keep error is given and two records have the same key."""
+        if parts.key is not None and parts.refuses_duplicates:
+            refuse_duplicates(self._connection, parts.staging, parts.key, name_record=name_record)
         sorter = MergeSorter(
             self._connection,
             parts,
             number=len(self._sorters),
-            own_codes=_find_own_codes(facts),
+            own_codes=_find_own_codes(parts.target),
             portion_bytes=self._plan.batch.merge_portion_bytes,
         )
         self._sorters.append(sorter)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError, TargetError
-from penstock.loading.landing.context import with_locks
+from penstock.loading.landing.context import Way
 from penstock.loading.landing.direct import refuse_unended
 from penstock.model.load.ledger import LandedCounts
 from penstock.model.server.table import TableName
@@ -29,31 +29,27 @@ from penstock.server.table.table_locks import TableLocks
 from penstock.server.table.tables import analyze_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from penstock.loading.claim.prepared import PreparedLoad, TargetLanding
-    from penstock.loading.context import LoadTools
-    from penstock.loading.landing.context import LandingContext
-    from penstock.model.load.plan import LoadPlan
-    from penstock.model.server.table import TableFacts
+    from penstock.loading.landing.context import NoteStatement
+    from penstock.model.load.plan import TargetPlan
     from penstock.server.connect.connection import Connection
     from penstock.server.ddl.definition import TableDefinition
+    from penstock.server.table.table_locks import LockMode
 
 
-def check_replacement(facts: TableFacts, connection: Connection) -> None:
-    """Raise TargetError if the table cannot be replaced; changes nothing."""
-    definition = capture_table(connection, facts.oid, name=facts.name)
-    refuse_obstacles(definition.name, find_obstacles(connection, definition))
+class Replacement(Way):
+    """A new table is filled, and replaces the old one at the load's end."""
 
+    @staticmethod
+    def check(target: TargetPlan, connection: Connection, *, ledger_schema: str) -> None:  # noqa: ARG004
+        """Raise TargetError if the table cannot be replaced; changes nothing."""
+        if target.facts is not None and target.refusal is None:
+            definition = capture_table(connection, target.facts.oid, name=target.facts.name)
+            refuse_obstacles(definition.name, find_obstacles(connection, definition))
 
-class ReplacementMaker:
-    """Finds or creates the table that replaces a target's table, in the caller's transaction."""
-
-    def __init__(self, context: LandingContext) -> None:
-        self._context = context
-        self._connection = context.connection
-
-    def open(self, landing: TargetLanding) -> TargetLanding:
+    def open(self, landing: TargetLanding, suffix: str) -> TargetLanding:
         """Return the landing with a table that has the old table's present definition. Raises TargetError."""
         definition = capture_table(self._connection, landing.facts.oid, name=landing.facts.name)
         # Check this after the definition is read. If the definition lacks a part that a load has dropped, there is a
@@ -67,7 +63,7 @@ class ReplacementMaker:
             )
         landing = replace(landing, definition=definition)
         digest = hashlib.sha256(repr(definition).encode()).hexdigest()
-        made = landing.record.table or f"penstock_{self._context.identity[:16]}_{landing.record.number}"
+        made = landing.record.table or f"penstock_{suffix}"
         name = TableName(schema=definition.table.schema, name=made)
         found = find_landing_table(self._connection, schema=definition.table.schema, name=name.name)
         is_there = found is not None and found.oid == landing.record.oid and found.owner == definition.table.owner
@@ -97,32 +93,22 @@ class ReplacementMaker:
             if part.facts.runs_functions or (is_rejecting and part.refuses_rows)
         }
         # Not the foreign keys to tables of this load: they would refuse rows that arrive before the referenced row.
-        is_apart = landing.facts.references.isdisjoint(self._context.loaded)
+        loaded = {target.facts.oid for target in self._plan.targets if target.facts is not None}
+        is_apart = landing.facts.references.isdisjoint(loaded)
         enforce_early(self._connection, definition, oid, indexes=early, with_foreign_keys=is_rejecting and is_apart)
-
-
-def find_swapped(landings: Sequence[TargetLanding], connection: Connection) -> list[int]:
-    """Return the oids of the tables to be replaced and of the tables they refer to, since dropping a key locks both."""
-    own = [landing.facts.oid for landing in landings]
-    return list(dict.fromkeys([*own, *(oid for each in own for oid in find_references(connection, each))]))
-
-
-class ReplacedTables:
-    """Finishes and exchanges the new tables of one load at its end. Methods raise PenstockError."""
-
-    def __init__(self, plan: LoadPlan, prepared: PreparedLoad, tools: LoadTools, connection: Connection) -> None:
-        self._plan = plan
-        self._prepared = prepared
-        self._tools = tools
-        self._connection = connection
-        self._landings = [landing for landing in prepared.landings if landing.record.kind == "replacement"]
 
     def finish(self) -> None:
         """Create on the new tables all parts of the old ones, before the transaction that exchanges them."""
         for landing in self._landings:
             self._finish_replacement(landing)
 
-    def land(self) -> list[LandedCounts]:
+    def find_locks(self) -> dict[int, LockMode]:
+        """Return the locks of the tables to be replaced and of the tables they refer to: dropping a key locks both."""
+        own = [landing.facts.oid for landing in self._landings]
+        oids = [*own, *(oid for each in own for oid in find_references(self._connection, each))]
+        return dict.fromkeys(oids, "ACCESS EXCLUSIVE")
+
+    def land(self, prepared: PreparedLoad, note_statement: NoteStatement) -> list[LandedCounts]:  # noqa: ARG002
         """Exchange the tables, in the transaction that ends the load, after its merges."""
         for landing in self._landings:
             if landing.target.follows:
@@ -130,9 +116,6 @@ class ReplacedTables:
                 wait = self._waiting_for_keys(landing)
                 add_foreign_keys(self._connection, landing.definition, landing.record.oid, with_locks=wait)
         return self._swap() if self._landings else []
-
-    def _wait(self, act: Callable[[], object], *, relations: list[int], what: str) -> None:
-        with_locks(act, plan=self._plan, tools=self._tools, connection=self._connection, relations=relations, what=what)
 
     def _finish_replacement(self, landing: TargetLanding) -> None:
         assert landing.definition is not None and landing.record.oid is not None and landing.table is not None
@@ -154,19 +137,21 @@ class ReplacedTables:
     def _waiting_for_keys(self, landing: TargetLanding) -> Callable[[Callable[[], object]], object]:
         """Return a function that calls another one, which adds a foreign key, and waits for its locks."""
         relations = [*find_references(self._connection, landing.facts.oid)]
-        return partial(self._wait, relations=relations, what=f'add a foreign key for "{landing.facts.name}"')
+        return partial(
+            self._context.with_locks, relations=relations, what=f'add a foreign key for "{landing.facts.name}"'
+        )
 
     def _swap(self) -> list[LandedCounts]:
         """Exchange all tables once all their locks are held; if a lock cannot be taken, none is exchanged."""
-        relations = find_swapped(self._landings, self._connection)
-        locks = TableLocks(self._connection, dict.fromkeys(relations, "ACCESS EXCLUSIVE"))
+        wanted = self.find_locks()
+        locks = TableLocks(self._connection, wanted)
 
         def swap() -> None:
             locks.take()
             self._swap_all()
 
         names = ", ".join(f'"{landing.facts.name}"' for landing in self._landings)
-        self._wait(swap, relations=relations, what=f"replace {names}")
+        self._context.with_locks(swap, relations=list(wanted), what=f"replace {names}")
         return [
             LandedCounts(number=landing.record.number, target_oid=landing.record.oid)
             for landing in self._landings
@@ -177,5 +162,4 @@ class ReplacedTables:
         for landing in self._landings:
             assert landing.definition is not None and landing.record.oid is not None
             swap_replacement(self._connection, landing.definition, landing.record.oid)
-            schema, claim = self._tools.ledger.schema, self._prepared.claim
-            refuse_unended(self._connection, schema, claim, landing.facts, verb="replace")
+            refuse_unended(self._context, landing.facts, verb="replace")

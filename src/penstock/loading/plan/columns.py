@@ -267,7 +267,7 @@ def _refuse_unfit(columns: Sequence[str], *, job: TargetJob, table: TableFacts, 
         if column.name not in columns
         and column.name not in job.set
         and not (column.is_generated or column.has_default or column.identity)
-        and (column.is_not_null or not (job.traits.is_keyed or job.missing == "default"))
+        and (column.is_not_null or not (job.landing.is_keyed or job.missing == "default"))
     ]
     if missing:
         listed = ", ".join(f'"{name}"' for name in missing)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from penstock.errors import SourceError, TargetError
 from penstock.loading.plan.plan import TargetInput
 from penstock.loading.plan.work import ledger_object
+from penstock.model.finding import refuse
+from penstock.model.server.checks import check_server
 from penstock.model.source.dialect import Notice
 from penstock.server.ledger.lookup import look_up
 from penstock.server.table.catalog import check_loadable, find_foreign_partitions, survey
@@ -43,6 +45,8 @@ def gather_inputs(
     loaded according to the ledger in `ledger_schema`, if `has_ledger`. Raises SourceError, TargetError, ServerError.
     """
     server, tables = survey(connection, [target.into for target in job.targets])
+    for finding in check_server(server):
+        refuse(finding)
     gathered = [
         _gather_target(
             target,
@@ -82,11 +86,10 @@ def _gather_target(
         check_loadable(
             facts,
             user=server.user,
-            is_in_recovery=server.is_in_recovery,
             foreign_partitions=find_foreign_partitions(connection, facts),
         )
     unknown, may_be_loaded = objects, False
-    if facts is not None and ledger_schema is not None and not target.traits.is_fresh and has_ledger():
+    if facts is not None and ledger_schema is not None and not target.landing.is_fresh and has_ledger():
         # If there is only one object, it is the sample. Whether it is loaded is looked up when the load begins.
         if len(objects) > 1:
             unknown = _find_unknown(objects, facts, connection, ledger_schema)

@@ -76,7 +76,7 @@ def _describe_target(target: TargetPlan, *, oid: int, sources: Sequence[str]) ->
         "table": target.table.name,
         "mode": target.job.mode,
         "key": target.job.key,
-        "landing": target.landing,
+        "landing": target.landing.where,
         "transform": target.job.transform is not None,
         "sources": list(sources),
         "dialect": asdict(target.dialect),

@@ -76,16 +76,12 @@ def decide(
         is_empty=True,
         size_bytes=plan.size_bytes,
         has_dropped=has_dropped,
-        is_truncated=is_truncated(target),
+        is_truncated=target.is_truncated_first,
         rejects=rules.on_error == "reject",
+        tuning=plan.tuning,
     )
     if rules.indexes != "auto" or not decide_indexes(parts, facts).is_dropping:
         return decide_indexes(parts, facts)
     # Read the table only if the decision depends on whether it is empty.
     is_fresh = facts.is_truncated or is_empty(connection, parts.table.oid)
     return decide_indexes(parts, replace(facts, is_empty=is_fresh))
-
-
-def is_truncated(target: TargetPlan) -> bool:
-    """Whether the table is truncated before its first row; a staged target truncates its table at the load's end."""
-    return target.job.traits.truncates and target.fills_table

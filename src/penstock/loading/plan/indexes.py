@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.model.load.shape import IndexPlan, Part
+from penstock.model.load.tuning import DEFAULT_TUNING, LoadTuning
 from penstock.server.changes.parts import group_families
-from penstock.units import MIB, format_bytes
+from penstock.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -20,12 +21,6 @@ if TYPE_CHECKING:
     from penstock.model.load.job import TargetJob
     from penstock.model.load.shape import Indexes
     from penstock.server.changes.parts import ForeignKey, IndexPart, PartId, TableParts
-
-# If fewer stored bytes are loaded, dropping and rebuilding indexes saves little, and costs catalogue rows
-# (docs/decisions/0013).
-SMALL_BYTES = 4 * MIB
-# Add this for each index and key of a partition: rebuilding one takes 13 ms, and a MB of rows saves 18 ms (ibidem).
-SMALL_PART_BYTES = MIB // 2
 
 # Locks for an index and its constraint, or for a foreign key and its triggers (2.05 were counted). Use at most half of
 # the lock table, because all sessions share it.
@@ -52,6 +47,7 @@ class IndexPlanFacts:
     has_dropped: bool = False
     is_truncated: bool = False
     rejects: bool = False
+    tuning: LoadTuning = DEFAULT_TUNING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,12 +144,13 @@ def _decide_table(parts: TableParts, facts: IndexPlanFacts) -> tuple[bool, str]:
     """Return whether anything may be dropped, and why or why not."""
     table, size = parts.table, facts.size_bytes
     of_partitions = sum(len(each.indexes) + len(each.foreign_keys) for each in parts.partitions)
-    is_small = size is not None and size < SMALL_BYTES + of_partitions * SMALL_PART_BYTES
+    least = facts.tuning.least_dropping_bytes + of_partitions * facts.tuning.least_part_bytes
+    is_small = size is not None and size < least
     # All are dropped in one transaction, which holds all their locks.
     needed = len(parts.tables) + _LOCKS_PER_PART * (len(parts.all_indexes) + len(parts.all_foreign_keys))
     why_not = _first(
         (facts.indexes == "keep", "--indexes keep"),
-        (facts.job.traits.replaces, "the new table gets them after it is loaded"),
+        (facts.job.landing.where == "replacement", "the new table gets them after it is loaded"),
         (table.kind not in ("r", "p"), "it is not a table"),
         (not table.is_owner, f'only owner "{table.owner}" may drop them'),
         (

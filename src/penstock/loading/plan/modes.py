@@ -5,36 +5,39 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.errors import TargetError, UsageError
+from penstock.model.load.mode import LANDINGS
 from penstock.model.source.dialect import Notice
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from penstock.model.load.job import TargetJob
-    from penstock.model.load.plan import Landing, TargetPlan
+    from penstock.model.load.mode import Landing
+    from penstock.model.load.plan import TargetPlan
     from penstock.model.server.table import TableFacts
 
 
 def check_mode(job: TargetJob, facts: TableFacts | None) -> None:
     """Raise UsageError or TargetError if the mode cannot be used with the other options, or with the table."""
-    if job.traits.is_keyed and not job.key:
-        raise UsageError(f"--mode {job.mode} needs --key", hint="Name the columns of a unique index: --key a,b.")
-    if not job.traits.is_keyed and job.key:
-        raise UsageError(f"--key cannot be used with --mode {job.mode}", hint="It is for upsert and insert-new.")
-    if job.keep != "error" and not job.traits.updates:
-        raise UsageError(
-            f"--keep cannot be used with --mode {job.mode}",
-            hint="It is for --mode upsert; insert-new keeps the first record.",
-        )
-    if job.transform is not None and not job.traits.adds:
+    landing = job.landing
+    if job.transform is not None and not LANDINGS[job.mode].adds:
         raise UsageError(
             f"--transform cannot be used with --mode {job.mode}",
             hint="Let the statement do it: INSERT ... ON CONFLICT, or MERGE.",
         )
-    if facts is None and (job.traits.is_keyed or job.transform is not None):
+    if landing.is_keyed and not job.key:
+        raise UsageError(f"--mode {job.mode} needs --key", hint="Name the columns of a unique index: --key a,b.")
+    if not landing.is_keyed and job.key:
+        raise UsageError(f"--key cannot be used with --mode {job.mode}", hint="It is for upsert and insert-new.")
+    if job.keep not in ("error", job.used_keep):
+        raise UsageError(
+            f"--keep cannot be used with --mode {job.mode}",
+            hint="It is for --mode upsert; insert-new keeps the first record.",
+        )
+    if facts is None and landing.where == "staging":
         what = "--transform" if job.transform is not None else f"--mode {job.mode}"
         raise UsageError(f"--create cannot be used with {what}", hint=f'Create table "{job.into}" first.')
-    if facts is not None and job.traits.replaces and facts.row_security_applies:
+    if facts is not None and landing.where == "replacement" and facts.row_security_applies:
         raise TargetError(
             f'cannot replace table "{facts.name}": row-level security applies to the role',
             detail="Rows of the new table would not be checked against the policies.",
@@ -43,17 +46,13 @@ def check_mode(job: TargetJob, facts: TableFacts | None) -> None:
 
 
 def choose_landing(job: TargetJob, facts: TableFacts | None, *, is_atomic: bool) -> Landing:
-    """Return where COPY puts the records.
+    """Return how the records get into the table.
 
     COPY refuses a table whose row-level security applies to the role, so such a table needs a staging table. So does an
     atomic load that truncates: its TRUNCATE would block readers during the whole load.
     """
-    if job.traits.replaces:
-        return "replacement"
     has_policies = facts is not None and facts.row_security_applies
-    if job.traits.is_keyed or job.transform is not None or has_policies or (is_atomic and job.traits.truncates):
-        return "staging"
-    return "table"
+    return job.landing.staged() if has_policies or (is_atomic and job.landing.truncates) else job.landing
 
 
 def refuse_shared_tables(targets: Sequence[TargetPlan]) -> None:
@@ -65,7 +64,7 @@ def refuse_shared_tables(targets: Sequence[TargetPlan]) -> None:
         if other is target:
             continue
         modes = {other.job.mode, target.job.mode}
-        if len(modes) > 1 or (not target.job.traits.adds and not target.fills_table):
+        if len(modes) > 1 or (not target.landing.adds and not target.fills_table):
             raise UsageError(
                 f'table "{name}" is the target of two sets of sources',
                 detail=f"Modes: {', '.join(sorted(modes))}.",
@@ -75,7 +74,7 @@ def refuse_shared_tables(targets: Sequence[TargetPlan]) -> None:
 
 def describe_notices(job: TargetJob, facts: TableFacts) -> list[Notice]:
     """Return warnings about a mode's effects that the user may not expect."""
-    if job.traits.replaces and facts.suppressing_triggers:
+    if job.landing.where == "replacement" and facts.suppressing_triggers:
         return [
             Notice(
                 code="triggers",
@@ -84,8 +83,3 @@ def describe_notices(job: TargetJob, facts: TableFacts) -> list[Notice]:
             )
         ]
     return []
-
-
-def needs_more_than_copy(targets: Iterable[TargetPlan]) -> bool:
-    """Whether some table is not filled by COPY alone."""
-    return any(not target.fills_table or target.job.traits.truncates for target in targets)

@@ -21,10 +21,12 @@ from penstock.loading.plan.columns import (
 from penstock.loading.plan.modes import check_mode, choose_landing, describe_notices, refuse_shared_tables
 from penstock.loading.plan.notices import check_switches, estimate_records, server_notices, table_notices
 from penstock.loading.plan.pace import plan_sessions
-from penstock.model.load.plan import BatchPlan, Edge, LoadPlan, ObjectSample, TargetPlan, name_fields, stored_size
+from penstock.model.finding import refuse
+from penstock.model.load.plan import Edge, LoadPlan, ObjectSample, TargetPlan, name_fields, stored_size
+from penstock.model.load.tuning import DEFAULT_TUNING, LoadTuning
+from penstock.model.server.checks import check_table
 from penstock.model.server.table import Column, ColumnMap, TableFacts, TableName
 from penstock.model.source.dialect import Notice
-from penstock.units import GIB
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,9 +40,6 @@ if TYPE_CHECKING:
 
 # src/include/catalog/pg_type.dat
 _TEXT_OID = 25
-
-# A load that is killed loses at most this much of each session.
-_BATCH = BatchPlan(limit_bytes=GIB, duration_s=10.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,17 +66,12 @@ def plan_load(
     server: ServerFacts,
     cpu_count: int | None,
     load_id: str,
+    tuning: LoadTuning = DEFAULT_TUNING,
 ) -> LoadPlan:
     """Return the plan of a load; `cpu_count` is the server's, None if unknown.
 
     Raises UsageError, TargetError or DataError if the job cannot be done as requested.
     """
-    if server.free_connections < 1:
-        raise TargetError(
-            "no free connection for a session",
-            detail=f"{server.address} allows no more connections for role {server.user}.",
-            hint="Close connections, or raise max_connections or the role's connection limit.",
-        )
     planned = [_plan_target(gathered, job.rules, server) for gathered in inputs]
     targets = _follow_staged(_stage_together([target for target, _ in planned], is_atomic=job.rules.atomic))
     _refuse_double_creation(targets)
@@ -90,7 +84,8 @@ def plan_load(
     return LoadPlan(
         load_id=load_id,
         job=job,
-        batch=BatchPlan(limit_bytes=None, duration_s=None) if is_single else _BATCH,
+        batch=replace(tuning.batch, limit_bytes=None, duration_s=None) if is_single else tuning.batch,
+        tuning=tuning,
         is_repeatable=is_repeatable,
         targets=tuple(targets),
         sessions=plan_sessions(
@@ -171,17 +166,16 @@ def _stage_together(targets: list[TargetPlan], *, is_atomic: bool) -> list[Targe
     """Stage all targets of an atomic load if one of them is staged, so that all rows appear in the last transaction."""
     if not is_atomic or all(target.fills_table for target in targets):
         return targets
-    return [_stage(target) if target.fills_table else target for target in targets]
+    return [target.staged() for target in targets]
 
 
 def _follow_staged(targets: list[TargetPlan]) -> list[TargetPlan]:
     """Stage each target with a foreign key to a staged table, because its rows must be stored after that table's."""
     staged = {each.facts.oid: each.table for each in targets if each.is_staged and each.facts is not None}
     following = [replace(target, follows=_find_followed(target, staged)) for target in targets]
-    if not any(target.follows and target.fills_table for target in following):
-        return following
+    targets = [each.staged() if each.follows else each for each in following]
     # Other tables may refer to those just staged.
-    return _follow_staged([_stage(each) if each.follows and each.fills_table else each for each in following])
+    return targets if targets == following else _follow_staged(targets)
 
 
 def _find_followed(target: TargetPlan, staged: Mapping[int, TableName]) -> tuple[TableName, ...]:
@@ -191,19 +185,11 @@ def _find_followed(target: TargetPlan, staged: Mapping[int, TableName]) -> tuple
     return tuple(name for oid, name in staged.items() if oid in facts.references and oid != facts.oid)
 
 
-def _stage(target: TargetPlan) -> TargetPlan:
-    return replace(target, landing="staging", allows_suppressed_rows=False)
-
-
 def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -> tuple[TargetPlan, tuple[Notice, ...]]:
     job, sample, facts = gathered.job, gathered.sample, gathered.facts
     uri = sample.source.uri
     validate_options(job.dialect)
-    if facts is None and not job.create:
-        raise TargetError(
-            f'table "{job.into}" does not exist',
-            hint="Create it first, or use --create: text columns, named by the header.",
-        )
+    refuse(check_table(job.into, exists=facts is not None, creates=job.create))
     check_mode(job, facts)
     check_switches(rules, facts)
     probe = _probe(gathered, server, rejects=rules.on_error == "reject")
@@ -227,7 +213,7 @@ def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -
         objects=gathered.objects,
         sample_compression=sample.compression,
         sample_bom=sample.bom,
-        allows_suppressed_rows=landing == "table" and bool(table.suppressing_triggers),
+        allows_suppressed_rows=landing.where == "table" and bool(table.suppressing_triggers),
         landing=landing,
         text_columns=staged,
         refusal=refusal,

@@ -44,7 +44,7 @@ def estimate_needs(
         written_bytes += needed_bytes or 0
         if storage.path is not None and needed_bytes:
             needs.append(SpaceNeed(path=storage.path, what=_describe_kind(target, storage), needed_bytes=needed_bytes))
-            if target.job.traits.truncates and storage.stored_bytes:
+            if target.landing.truncates and storage.stored_bytes:
                 what = f"rows of {target.table} that are truncated"
                 needs.append(SpaceNeed(path=storage.path, what=what, needed_bytes=-storage.stored_bytes))
     if not storages or storages[0].wal_path is None or wal_bytes is None:
@@ -78,7 +78,7 @@ def _estimate_targets(
 
 def _describe_kind(target: TargetPlan, storage: TableStorage) -> str:
     indexes = f", {storage.index_count} index{'' if storage.index_count == 1 else 'es'}" if storage.index_count else ""
-    return f"table {target.table}{indexes}{', staging table' if target.landing == 'staging' else ''}"
+    return f"table {target.table}{indexes}{', staging table' if target.is_staged else ''}"
 
 
 def forecast_disks(needs: Sequence[SpaceNeed], measure: Callable[[str], tuple[str, int] | None]) -> list[DiskForecast]:

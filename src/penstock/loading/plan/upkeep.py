@@ -9,8 +9,9 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from penstock.loading.plan.notices import list_names
+from penstock.model.load.tuning import DEFAULT_TUNING, LoadTuning
 from penstock.model.load.upkeep import CheckpointDecision, VacuumPlan, VacuumStep
-from penstock.units import GIB, MIB, format_bytes
+from penstock.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -19,15 +20,11 @@ if TYPE_CHECKING:
     from penstock.model.load.upkeep import FilledTable, Relation
 
 # The server is not asked for its own block size: only orders of magnitude matter here.
-_PAGE_BYTES = 8192
+PAGE_BYTES = 8192
 
-# VACUUM of a table that is this many times larger than the load may take longer than the load. Below 64 MiB, VACUUM is
-# too short to matter.
+# VACUUM of a table that is this many times larger than the load may take longer than the load. If the table is smaller
+# than `long_vacuum_bytes`, VACUUM is too short to matter.
 _MUCH_LARGER = 10
-_SMALL_BYTES = 64 * MIB
-
-# If a load stores fewer bytes, the next checkpoint that the server makes after checkpoint_timeout has little to write.
-_CHECKPOINT_LEAST_BYTES = GIB
 
 
 def decide_vacuum(
@@ -38,6 +35,7 @@ def decide_vacuum(
     stored_bytes: float,
     major: int,
     analyzed: Collection[int] = (),
+    tuning: LoadTuning = DEFAULT_TUNING,
 ) -> VacuumPlan:
     """Return what to vacuum and to analyze after a load.
 
@@ -52,7 +50,8 @@ def decide_vacuum(
         if root_oid not in wanted:
             continue
         tree = list(group)
-        vacuums = not _is_much_larger(tree, stored_bytes)
+        size_bytes = sum(relation.pages for relation in tree) * PAGE_BYTES
+        vacuums = size_bytes <= max(tuning.long_vacuum_bytes, _MUCH_LARGER * stored_bytes)
         touched = [relation for relation in tree if relation.kind == "r" and _is_touched(relation, before)]
         forbidden += [relation for relation in touched if not relation.may_vacuum]
         root = next((relation for relation in tree if relation.oid == root_oid and relation.kind == "p"), None)
@@ -65,10 +64,6 @@ def decide_vacuum(
         steps += [] if parent is None else [parent]
     left_out = (_describe_forbidden(forbidden, major=major),) if forbidden else ()
     return VacuumPlan(steps=tuple(steps), left_out=left_out)
-
-
-def _is_much_larger(tree: Sequence[Relation], stored_bytes: float) -> bool:
-    return sum(relation.pages for relation in tree) * _PAGE_BYTES > max(_SMALL_BYTES, _MUCH_LARGER * stored_bytes)
 
 
 def _is_touched(relation: Relation, before: Mapping[int, Relation]) -> bool:
@@ -109,7 +104,13 @@ def describe_vacuum(plan: LoadPlan) -> str:
 
 
 def decide_checkpoint(
-    *, asked: bool | None, stored_bytes: float, is_leased: bool, is_aurora: bool, may_checkpoint: bool
+    *,
+    asked: bool | None,
+    stored_bytes: float,
+    is_leased: bool,
+    is_aurora: bool,
+    may_checkpoint: bool,
+    tuning: LoadTuning = DEFAULT_TUNING,
 ) -> CheckpointDecision:
     """Return whether a CHECKPOINT follows a load, and why.
 
@@ -125,8 +126,8 @@ def decide_checkpoint(
     if asked is None and not is_leased:
         reason = "the server's settings are not changed, and it has its own checkpoint schedule"
         return CheckpointDecision(is_due=False, reason=reason)
-    if asked is None and stored_bytes < _CHECKPOINT_LEAST_BYTES:
-        reason = f"less than {format_bytes(_CHECKPOINT_LEAST_BYTES)} was loaded"
+    if asked is None and stored_bytes < tuning.least_checkpoint_bytes:
+        reason = f"less than {format_bytes(tuning.least_checkpoint_bytes)} was loaded"
         return CheckpointDecision(is_due=False, reason=reason)
     if is_aurora:
         reason = "Amazon Aurora's storage has no checkpoints"

@@ -19,9 +19,8 @@ class ObjectWork:
     """An object to load; blocks within `coverage` are not sent again.
 
     `target_index` is the index of its target in the job. `landing` is the table that COPY fills, if that is not the
-    target's own or was just created; `has_positions`: that table stores the position of each record in its object.
-    `working_names` are the present names of a table that will replace the target's, and of its indexes, each with the
-    name that it will have.
+    target's own or was just created. `working_names` are the present names of a table that will replace the target's,
+    and of its indexes, each with the name that it will have.
     """
 
     target: TargetPlan
@@ -30,8 +29,17 @@ class ObjectWork:
     coverage: Coverage = field(default_factory=Coverage)
     target_index: int = 0
     landing: TableName | None = None
-    has_positions: bool = False
     working_names: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def has_positions(self) -> bool:
+        """Whether the table that COPY fills stores the position of each record in its object."""
+        return self.landing is not None and self.target.is_staged
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether the object is loaded whatever was loaded before; a pipe has no version to recognize it by."""
+        return self.target.landing.is_fresh or self.source.is_pipe
 
 
 def all_objects(targets: tuple[TargetPlan, ...]) -> list[ObjectWork]:

@@ -19,6 +19,7 @@ from penstock.errors import PenstockError
 from penstock.files import ObjectStream
 from penstock.files.listing import is_remote
 from penstock.loading.plan.work import ObjectWork
+from penstock.model.load.accounts import ReaderSeconds, Stopwatch, add_seconds
 from penstock.model.load.outcome import FileOutcome, FileProgress, LoadProgress
 from penstock.model.load.reject import RecordForm
 from penstock.model.source.block import Block, CopySpec
@@ -149,6 +150,8 @@ class BlockFeed:
         self._reader_limit = reader_limit
         self._is_in_job_order = is_in_job_order
         self._readers = 0
+        self.most_readers = 0
+        self.reader_seconds = ReaderSeconds()
         self._clock = clock
         self.lock = threading.RLock()
         self._changed = threading.Condition(self.lock)
@@ -307,6 +310,7 @@ class BlockFeed:
     def _open_another(self) -> None:
         if self._readers < self._present_limit() and (opened := self._next_object()) is not None:
             self._readers += 1
+            self.most_readers = max(self.most_readers, self._readers)
             # A daemon thread, so that the process can end while a source is silent.
             thread = threading.Thread(target=self._run_reader, args=(opened,), name="penstock-read", daemon=True)
             self._threads.add(thread)
@@ -360,11 +364,24 @@ class BlockFeed:
             self._changed.notify_all()
 
     def _read_blocks(self, opened: OpenObject) -> None:
+        watch = Stopwatch(self._clock)
         stream, blocks, encoder, form = self._open_blocks(opened.work)
+        spent = ReaderSeconds()
+        making_s = 0.0
         with stream:
             opened.stream, opened.reading = stream, Reading(encoder, form)
-            for block in blocks:
-                self._put(opened, block)
+            try:
+                for block in blocks:
+                    making_s += watch.lap()
+                    self._put(opened, block)
+                    spent.queueing_s += watch.lap()
+            finally:
+                making_s += watch.lap()
+                spent.reading_s = stream.reading_s
+                spent.decompressing_s = max(0.0, stream.text_s - stream.reading_s)
+                spent.cutting_s = max(0.0, making_s - stream.text_s)
+                with self.lock:
+                    add_seconds(self.reader_seconds, spent)
             opened.bytes_read = stream.bytes_read
 
     def _put(self, opened: OpenObject, block: Block) -> None:

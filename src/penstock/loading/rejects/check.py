@@ -38,9 +38,6 @@ if TYPE_CHECKING:
 
 _PROGRESS_INTERVAL_S = 0.1
 
-# Nobody corrects more problems than this by hand.
-_PROBLEM_LIMIT = 1000
-
 OnProblem = Callable[[Problem], None]
 
 
@@ -145,7 +142,7 @@ class _Check:
     def _report(self, problem: Problem) -> None:
         with self._feed.lock:
             self._problem_count += 1
-            if len(self._problems) < _PROBLEM_LIMIT:
+            if len(self._problems) < self._plan.tuning.most_problems:
                 self._problems.append(problem)
                 if self._on_problem is not None:
                     self._on_problem(problem)

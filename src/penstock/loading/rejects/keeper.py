@@ -27,12 +27,14 @@ class RejectKeeper:
     `settle` and `write` raise CopyFailed; `write` raises DataError if too many records are rejected.
     """
 
-    def __init__(self, session: CopySession, *, store: RejectStore, limit: RejectLimit, server_major: int) -> None:
+    def __init__(
+        self, session: CopySession, *, store: RejectStore, limit: RejectLimit, server_major: int, most_sorted: int
+    ) -> None:
         self._session = session
         self._store = store
         self._limit = limit
         self._server_major = server_major
-        self._sorter = RejectSorter(session)
+        self._sorter = RejectSorter(session, most_sorted=most_sorted)
         self._origins: dict[int, Origin] = {}
         self._forms: dict[int, str] = {}
         self._pieces: list[Piece] = []

@@ -40,7 +40,7 @@ def find_merged_target(load_id: str, job: LoadJob, connection: Connection, *, sc
     forms = [form_from_json(each.form) for each in stored.values()]
     is_one = all((form.header, form.dialect) == (forms[0].header, forms[0].dialect) for form in forms)
     has_file_name = any(FILENAME_PLACEHOLDER in value for value in target.set.values())
-    if not is_one or has_file_name or (target.traits.merge is None and target.transform is None):
+    if not is_one or has_file_name or target.landing.where != "staging":
         return None
     return replace(
         target,

@@ -30,6 +30,7 @@ from penstock.loading.rejects.reasons import (
     is_records_fault,
 )
 from penstock.model.load.reject import Reason, Reject
+from penstock.model.load.tuning import DEFAULT_TUNING
 from penstock.server.connect.errors import CopyContext, ServerReport
 from penstock.server.copy.copy import CopyFailed
 from penstock.server.copy.sorting import Hindered, Sorter
@@ -40,9 +41,6 @@ if TYPE_CHECKING:
     from penstock.model.source.block import CopySpec
     from penstock.server.copy.copy import CopySession
     from penstock.server.copy.sorting import Sorted
-
-# A limit on the reasons that the server and penstock hold in memory if all records are bad.
-_MOST_SORTED = 100_000
 
 
 @dataclass(slots=True)
@@ -65,8 +63,9 @@ class RejectSorter:
     whose records cannot be sorted out.
     """
 
-    def __init__(self, session: CopySession) -> None:
+    def __init__(self, session: CopySession, *, most_sorted: int = DEFAULT_TUNING.most_sorted) -> None:
         self._session = session
+        self._most_sorted = most_sorted
         self._sorter = Sorter(session, RECORD_CODES)
         self._result = SortedOut()
         self._checked: dict[int, Origin] = {}
@@ -127,13 +126,13 @@ class RejectSorter:
             raise CopyFailed(report, failure.context, is_disconnect=False) from failure
         checked = (replace(piece, origin=self._check(piece.origin)) for piece in pieces)
         waiting = deque(self._reject_unwritable(checked))
-        most = _MOST_SORTED
+        most = self._most_sorted
         while waiting:
             together = take_records(waiting, most)
             unread = self._stage(together, stage)
             if unread is None:
                 self._take(together, self._sorter.sort())
-                most = min(2 * most, _MOST_SORTED)
+                most = min(2 * most, self._most_sorted)
                 continue
             waiting.extendleft(reversed(together))
             # First store the records before the one that cannot be read.

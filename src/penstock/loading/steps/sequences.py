@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
-from penstock.loading.plan.modes import needs_more_than_copy
 from penstock.loading.steps.step import Step
 from penstock.server.table.sequences import advance_sequences
 
@@ -26,7 +25,7 @@ class Sequences(Step):
 
     def __init__(self, plan: LoadPlan, tools: LoadTools) -> None:
         self._tools = tools
-        self._is_merged = needs_more_than_copy(plan.targets)
+        self._is_merged = plan.needs_more_than_copy
         self._fed = [
             (target.facts, _fed_columns(target))
             for target in plan.targets

@@ -17,12 +17,8 @@ class Truncation(Step):
     def before(self, load: RunningLoad, connection: Connection) -> None:
         """Truncate all tables, and record that in the ledger, in one transaction."""
         if load.prepared.landings:
-            from penstock.loading.landing.direct import truncate_targets  # noqa: PLC0415 (20 ms, for who merges or replaces)
+            from penstock.loading.landing.context import LandingContext  # noqa: PLC0415 (20 ms, for who merges or replaces)
+            from penstock.loading.landing.direct import truncate_first  # noqa: PLC0415 (as above)
 
-            truncate_targets(
-                load.prepared.landings,
-                plan=load.plan,
-                tools=load.tools,
-                connection=connection,
-                claim=load.prepared.claim,
-            )
+            context = LandingContext(plan=load.plan, tools=load.tools, connection=connection, claim=load.prepared.claim)
+            truncate_first(context, load.prepared.landings)

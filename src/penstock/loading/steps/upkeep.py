@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
-from penstock.loading.plan.upkeep import decide_checkpoint, decide_vacuum, describe_vacuum
+from penstock.loading.plan.upkeep import PAGE_BYTES, decide_checkpoint, decide_vacuum, describe_vacuum
 from penstock.loading.steps.step import Step
 from penstock.model.load.outcome import LoadProgress
 from penstock.model.load.part import PlanPart
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 
 _LOCK_NOT_AVAILABLE = "55P03"
 _QUERY_CANCELED = "57014"
-
-# 64 MiB: the VACUUM of a smaller table ends before anybody could read a message about it.
-_PAGES_SHOWN = 8192
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +131,7 @@ def _read_partitions(plan: LoadPlan, connection: Connection) -> dict[int, Relati
     """
     oids = [target.facts.oid for target in plan.targets if target.facts is not None and target.facts.kind == "p"]
     try:
-        with limited_lock_wait(connection):
+        with limited_lock_wait(connection, plan.tuning.vacuum_lock_timeout_s):
             return {relation.oid: relation for relation in read_relations(connection, oids)}
     except PenstockError as error:
         if error.sqlstate != _LOCK_NOT_AVAILABLE:
@@ -170,10 +167,10 @@ class _Upkeep:
 
     def _measure(self, act: Callable[[Connection], None], what: str) -> float:
         """Call `act` with a session, and return the seconds it took; an error is a warning."""
-        began_s = self._tools.clock()
+        began_s, timeout_s = self._tools.clock(), self._plan.tuning.vacuum_lock_timeout_s
 
         def run() -> None:
-            with self._tools.connect.borrow() as connection, limited_lock_wait(connection):
+            with self._tools.connect.borrow() as connection, limited_lock_wait(connection, timeout_s):
                 try:
                     act(connection)
                 except PenstockError as error:
@@ -201,7 +198,7 @@ class _Upkeep:
 
     def _run_step(self, step: VacuumStep, connection: Connection) -> None:
         name, what = str(step.relation), "vacuumed" if step.vacuums else "analyzed"
-        if step.relation.pages >= _PAGES_SHOWN:
+        if step.relation.pages * PAGE_BYTES >= self._plan.tuning.long_vacuum_bytes:
             self._show(f"{'vacuuming' if step.vacuums else 'analyzing'} {name}")
         try:
             run_vacuum(connection, step)
@@ -228,6 +225,7 @@ class _Upkeep:
             filled,
             before=self._before,
             stored_bytes=self._stored_bytes(),
+            tuning=self._plan.tuning,
             major=self._tools.server_major,
             # Tables that have replaced others were analyzed before that.
             analyzed={

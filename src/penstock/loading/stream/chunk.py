@@ -40,9 +40,10 @@ class _Carried:
 
 @dataclass(slots=True)
 class Chunk:
-    """The blocks of one COPY command in the order they were sent, with the bytes of the last ones (`_KEPT_BYTES`)."""
+    """The blocks of one COPY command in the order they were sent, with the bytes of the last ones (`keeps_bytes`)."""
 
     spec: CopySpec
+    keeps_bytes: int = _KEPT_BYTES
     records: int = 0
     bytes_sent: int = 0
     _carried: list[_Carried] = field(default_factory=list)
@@ -134,7 +135,7 @@ class Chunk:
         carried.kept = (data, b"".join(payload))
         self._kept.append(carried)
         self._kept_bytes += sum(map(len, carried.kept))
-        while self._kept_bytes > _KEPT_BYTES and len(self._kept) > 1:
+        while self._kept_bytes > self.keeps_bytes and len(self._kept) > 1:
             dropped = self._kept.popleft()
             assert dropped.kept is not None
             self._kept_bytes -= sum(map(len, dropped.kept))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -17,6 +17,7 @@ from penstock.loading.rejects.explain import explain_failure, explain_miscount
 from penstock.loading.stream.batch import Batch
 from penstock.loading.stream.chunk import Chunk
 from penstock.loading.warned import WarningLog
+from penstock.model.load.accounts import SessionSeconds, Stopwatch
 from penstock.server.copy.copy import CopyFailed, CopySession, Superseded
 from penstock.server.ledger.committed import insert_ranges
 from penstock.server.ledger.ledger import taken_over
@@ -28,28 +29,13 @@ if TYPE_CHECKING:
     from penstock.loading.reading.feed import BlockFeed, OpenObject
     from penstock.loading.rejects.keeper import RejectKeeper
     from penstock.model.load.ledger import Claim
-    from penstock.model.load.plan import BatchPlan
     from penstock.model.load.reject import Reject
+    from penstock.model.load.tuning import BatchPlan
     from penstock.model.source.block import Block, CopySpec, LineEnd
     from penstock.server.copy.copy import Statement
     from penstock.server.ledger import Ledger
 
 _log = logging.getLogger(__name__)
-
-# A COPY command's two round trips should cost less than 0.5 % of its time: it lasts at least this many round trips ...
-_ROUND_TRIPS_PER_CHUNK = 400
-# ... and carries at least this much, because even a local server takes some time to start a COPY.
-_CHUNK_BYTES = 64 * 1024 * 1024
-
-# ... or only this much if its records are kept in memory because some may have to be sent again.
-_KEPT_CHUNK_BYTES = 4 * 1024 * 1024
-
-# A commit should cost less than 1 % of the time of its batch.
-_COMMITS_PER_BATCH = 100
-
-# How long a COPY command stays open without data. A source such as a pipe may be silent for hours, and meanwhile libpq
-# may have read an error of the server that polling the socket does not show.
-_PATIENCE_S = 1.0
 
 _T = TypeVar("_T")
 
@@ -66,10 +52,10 @@ class _Command:
 
 @dataclass(slots=True)
 class SessionTotals:
-    """What a session did: payload bytes, seconds not spent waiting, rows committed. The ledger says which rows stay."""
+    """What a session did: payload bytes, where its time went, rows committed. The ledger says which rows stay."""
 
     bytes_copied: int = 0
-    busy_s: float = 0.0
+    seconds: SessionSeconds = field(default_factory=SessionSeconds)
     rows_committed: int = 0
 
 
@@ -104,6 +90,7 @@ class LoadSession:
         self._batch_plan = batch_plan
         self._batch = Batch()
         self._batch_began_s = 0.0
+        self._watch = Stopwatch(clock)
         self._server_major = server_major
         self._keeper = keeper
         self._warnings = WarningLog() if warnings is None else warnings
@@ -119,15 +106,15 @@ class LoadSession:
 
     def run(self) -> None:
         """Send blocks until there are none; raises PenstockError, or Abandoned when the load failed elsewhere."""
+        self._watch.lap()
         while (taken := self._take()) is not None:
-            began_s = self._clock()
+            self.totals.seconds.waiting_s += self._watch.lap()
             self._send(*taken)
-            self.totals.busy_s += self._clock() - began_s
-        began_s = self._clock()
+        self.totals.seconds.waiting_s += self._watch.lap()
         self._end_chunk()
         if self._batch:
             self._guarded(lambda: self.session.seal(self._ledger_rows()))
-        self.totals.busy_s += self._clock() - began_s
+        self.totals.seconds.finishing_s += self._watch.lap()
 
     @property
     def has_sealed(self) -> bool:
@@ -137,7 +124,9 @@ class LoadSession:
     def commit(self) -> None:
         """Commit the last batch. Raises CopyFailed."""
         if self._batch:
+            self._watch.lap()
             self.session.commit()
+            self.totals.seconds.committing_s += self._watch.lap()
             self._end_batch()
 
     def _ledger_rows(self) -> Statement:
@@ -147,7 +136,9 @@ class LoadSession:
         """Commit what was sent since the last commit, with its ledger rows."""
         if self._batch:
             self._warnings.refuse()
+            self.totals.seconds.encoding_s += self._watch.lap()
             self._guarded(lambda: self.session.commit(self._ledger_rows()))
+            self.totals.seconds.committing_s += self._watch.lap()
             _log.info("session %d: committed a batch of %d bytes", self.number, self._batch.bytes_sent)
             self._end_batch()
 
@@ -161,7 +152,7 @@ class LoadSession:
         if is_full or plan.duration_s is None:
             return is_full
         lasted_s = self._clock() - self._batch_began_s
-        return lasted_s >= max(plan.duration_s, _COMMITS_PER_BATCH * self.session.commit_s)
+        return lasted_s >= max(plan.duration_s, plan.commits_per_batch * self.session.commit_s)
 
     def _take(self) -> tuple[OpenObject, Block] | None:
         """Return the next block; if none is ready for a while, end the COPY command first, to get its errors.
@@ -170,8 +161,9 @@ class LoadSession:
         """
         while self._batch:
             try:
-                return self._feed.take(session=self.number, prefer=self._spec, patience_s=_PATIENCE_S)
+                return self._feed.take(session=self.number, prefer=self._spec, patience_s=self._batch_plan.silence_s)
             except NothingReady:
+                self.totals.seconds.waiting_s += self._watch.lap()
                 self._end_chunk()
                 if self._is_batch_due():
                     self._commit_batch()
@@ -196,8 +188,10 @@ class LoadSession:
             command = self._begin_chunk(encoder.spec, line_end)
         parts = self._encode(command.chunk, opened, block)
         self._batch.add(opened.work.number, block, header=form.header)
+        self.totals.seconds.encoding_s += self._watch.lap()
         if parts:
             self._guarded(lambda: self.session.send(parts))
+        self.totals.seconds.sending_s += self._watch.lap()
         self.totals.bytes_copied += sum(map(len, parts))
         self._feed.note_sent(opened, block.records)
         is_due = self._is_batch_due()
@@ -239,16 +233,18 @@ class LoadSession:
         return opened is self._current or not opened.target.allows_suppressed_rows
 
     def _is_long_enough(self, command: _Command) -> bool:
+        plan = self._batch_plan
         if self._keeper is not None:
-            return command.chunk.bytes_sent >= min(_CHUNK_BYTES, _KEPT_CHUNK_BYTES)
+            return command.chunk.bytes_sent >= min(plan.chunk_bytes, plan.kept_chunk_bytes)
         lasted_s = self._clock() - command.began_s
-        is_long = lasted_s >= _ROUND_TRIPS_PER_CHUNK * self.session.round_trip_s
-        return is_long and command.chunk.bytes_sent >= _CHUNK_BYTES
+        is_long = lasted_s >= plan.round_trips_per_chunk * self.session.round_trip_s
+        return is_long and command.chunk.bytes_sent >= plan.chunk_bytes
 
     def _begin_chunk(self, spec: CopySpec, line_end: LineEnd) -> _Command:
         self._spec = spec
         self._command = _Command(Chunk(spec), spec, line_end, began_s=self._clock())
         self._guarded(lambda: self.session.start_copy(spec))
+        self.totals.seconds.sending_s += self._watch.lap()
         return self._command
 
     def _end_chunk(self) -> None:
@@ -261,6 +257,7 @@ class LoadSession:
             reported = self._guarded(self.session.finish_copy)
             self._command = None
             self._account(command.chunk, current, reported)
+        self.totals.seconds.finishing_s += self._watch.lap()
 
     def _settle(self, keeper: RejectKeeper) -> None:
         """End the COPY command, and count each record as stored, suppressed by a trigger, or rejected."""

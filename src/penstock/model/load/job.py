@@ -7,7 +7,7 @@ from dataclasses import MISSING, dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from penstock.errors import UsageError
-from penstock.model.load.mode import TRAITS, Mode, ModeTraits
+from penstock.model.load.mode import LANDINGS, TRANSFORM, Landing, Mode
 from penstock.model.load.shape import Indexes
 from penstock.model.options import (
     COUNT,
@@ -99,7 +99,7 @@ class TargetJob:
     )
     mode: Mode = _what(
         "append",
-        words(Mode),
+        words(LANDINGS),
         "append adds rows. truncate empties the table first. replace loads a new table, which then takes the old "
         "one's place. upsert inserts, or updates the row with the key; insert-new skips records whose key has a "
         "row: both need --key. With append and truncate readers see rows as they are committed, unless --atomic "
@@ -147,9 +147,14 @@ class TargetJob:
         read_options(self)
 
     @property
-    def traits(self) -> ModeTraits:
-        """Return what the mode does to the table."""
-        return TRAITS[self.mode]
+    def landing(self) -> Landing:
+        """Return how records get into the table."""
+        return LANDINGS[self.mode] if self.transform is None else TRANSFORM
+
+    @property
+    def used_keep(self) -> Keep | None:
+        """Return which of several records with the same key an update uses; None if no rows are updated."""
+        return self.keep if self.landing.updates else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -368,8 +373,18 @@ class Housekeeping:
         "loaded by penstock retry.",
     )
 
+    record: Path | None = _server(
+        None,
+        path("FILE"),
+        "Write samples of the server to this new file, for penstock diagnose. By default a load that takes longer than "
+        "half a second writes them to a file of your own, and the last 20 of these are kept.",
+    )
+    no_record: bool = _server(False, SWITCH, "Do not sample the server while the load runs.")
+
     def __post_init__(self) -> None:
         read_options(self)
+        if self.record is not None and self.no_record:
+            raise UsageError("--record and --no-record exclude each other")
         if self.shared_group and self.settings == "none":
             raise UsageError("--shared-group needs --settings", hint="Without it no setting is changed.")
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
+    from penstock.model.diagnosis import Diagnosis
+    from penstock.model.load.accounts import LoadAccounts
     from penstock.model.load.ledger import LeftRejects
     from penstock.model.load.part import StepPart
     from penstock.model.source.dialect import Notice
@@ -104,7 +106,8 @@ class LoadOutcome:
     are records of skipped objects that earlier loads rejected and that have been neither loaded nor discarded.
 
     `steps` has what the steps before and after the rows did, by the name of the step. `seconds` does not include the
-    steps that followed the load's end, such as VACUUM.
+    steps that followed the load's end, such as VACUUM. `accounts` says where the time of sessions and readers went, and
+    `diagnoses` what limited the load, the largest share of its time first.
     """
 
     load_id: str | None
@@ -131,6 +134,8 @@ class LoadOutcome:
     database: str = ""
     rejects_left: tuple[LeftRejects, ...] = ()
     warnings: tuple[Notice, ...] = ()
+    accounts: LoadAccounts | None = None
+    diagnoses: tuple[Diagnosis, ...] = ()
 
     def with_part(self, step: str, part: StepPart) -> LoadOutcome:
         """Return the outcome with what one step did added."""

@@ -6,13 +6,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from penstock.model.load.shape import IndexPlan
-from penstock.units import MIB
+from penstock.model.load.tuning import DEFAULT_TUNING, BatchPlan, LoadTuning
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from penstock.errors import PenstockError
     from penstock.model.load.job import LoadJob, TargetJob
+    from penstock.model.load.mode import Landing
     from penstock.model.load.part import PlanPart
     from penstock.model.server.table import ColumnMap, TableFacts, TableName
     from penstock.model.source.dialect import Dialect, Notice
@@ -26,10 +27,6 @@ _Part = TypeVar("_Part")
 # row names into it.
 Edge = Literal["empty", "row names"]
 ROW_NAME = "row"
-
-# Where COPY writes a target's records: into its table, into a staging table from which one statement fills the table,
-# or into a new table that replaces it.
-Landing = Literal["table", "staging", "replacement"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +72,7 @@ class TargetPlan:
     objects: tuple[SourceObject, ...]
     sample_compression: Compression
     allows_suppressed_rows: bool
-    landing: Landing = "table"
+    landing: Landing
     text_columns: tuple[str, ...] | None = None
     indexes: IndexPlan = field(default_factory=IndexPlan)
     estimated_records: int | None = None
@@ -87,17 +84,33 @@ class TargetPlan:
     @property
     def fills_table(self) -> bool:
         """Whether COPY fills the table itself, so that rows are committed to it before the load ends."""
-        return self.landing == "table"
+        return self.landing.where == "table"
+
+    @property
+    def is_truncated_first(self) -> bool:
+        """Whether the table is truncated before its first row; with a staging table, it is truncated at the end."""
+        return self.fills_table and self.landing.truncates
+
+    @property
+    def needs_more_than_copy(self) -> bool:
+        """Whether more than COPY is needed to fill the table."""
+        return self.landing.truncates or not self.fills_table
 
     @property
     def is_staged(self) -> bool:
         """Whether a statement fills the table from a staging table when the load ends."""
-        return self.landing == "staging"
+        return self.landing.where == "staging"
 
     @property
     def is_replaced(self) -> bool:
         """Whether a new table replaces the old one when the load ends."""
-        return self.landing == "replacement"
+        return self.landing.where == "replacement"
+
+    def staged(self) -> TargetPlan:
+        """Return the plan with the records staged, if COPY filled the table."""
+        if not self.fills_table:
+            return self
+        return replace(self, landing=self.landing.staged(), allows_suppressed_rows=False)
 
 
 def name_fields(header: Sequence[str] | None, edge: Edge | None) -> tuple[str, ...] | None:
@@ -131,20 +144,6 @@ class SessionPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BatchPlan:
-    """How records are divided among transactions and statements.
-
-    A session commits after `limit_bytes` or `duration_s`; if both are None, when the load ends. A merge that rejects
-    records merges `merge_portion_bytes` of them by each statement, because it keeps the position of each record in the
-    server's memory.
-    """
-
-    limit_bytes: int | None
-    duration_s: float | None
-    merge_portion_bytes: int = 32 * MIB
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LoadPlan:
     """The plan of the whole load: a pure function makes it, --plan prints it, and the load runs it unchanged.
 
@@ -165,6 +164,7 @@ class LoadPlan:
     is_in_job_order: bool = False
     ranks: tuple[int, ...] = ()
     defers_keys: bool = False
+    tuning: LoadTuning = DEFAULT_TUNING
     steps: dict[str, PlanPart] = field(default_factory=dict)
 
     def with_part(self, step: str, part: PlanPart) -> LoadPlan:
@@ -178,6 +178,16 @@ class LoadPlan:
     def load_order(self, number: int) -> int:
         """Return the turn of a target, given its number in the job; both count from 0."""
         return self.ranks[number] if self.ranks else number
+
+    @property
+    def fills_tables(self) -> bool:
+        """Whether the load stores rows in a target table before the load's end."""
+        return any(target.fills_table for target in self.targets)
+
+    @property
+    def needs_more_than_copy(self) -> bool:
+        """Whether more than COPY is needed to fill some table."""
+        return any(target.needs_more_than_copy for target in self.targets)
 
     @property
     def changes_shape(self) -> bool:

@@ -36,6 +36,26 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class VolumeLimits:
+    """The limits of the storage of a data directory, in I/Os of at most `io_bytes` and bytes per second; None: unknown.
+
+    `iops` is the sustained rate. A volume with a burst bucket of `burst_ios` I/Os does `burst_iops` while the bucket
+    lasts, and the bucket fills at `iops`. `balance_ios` is the bucket's content when the recording began. The limits
+    between the instance and its volumes are `instance_iops` and `instance_bytes_per_s`.
+    """
+
+    iops: int | None = None
+    bytes_per_s: int | None = None
+    burst_iops: int | None = None
+    burst_ios: int | None = None
+    balance_ios: float | None = None
+    instance_iops: int | None = None
+    instance_bytes_per_s: int | None = None
+    # A larger I/O counts as several (EBS User Guide, I/O characteristics).
+    io_bytes: int = 262_144
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceCounters:
     """A device's counters at time `at_s` of the monotonic clock; `queue_s` sums the time of all queued requests."""
 

@@ -8,8 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from penstock.model.server.server import LedgerRights
+
 if TYPE_CHECKING:
-    from penstock.model.server.server import ServerFacts
+    from penstock.model.finding import Finding
+    from penstock.model.server.server import PoolerFacts, ServerFacts
     from penstock.model.server.table import TableFacts, TableName
 
 FlavourKind = Literal[
@@ -171,20 +174,12 @@ class Tablespace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LedgerState:
-    """Whether loads can be recorded in a schema.
-
-    `owner` is the schema's owner, None if the schema does not exist. `may_write` is whether the role may use all tables
-    of the ledger. `distrust` says why the ledger would be refused.
-    """
+class LedgerState(LedgerRights):
+    """Whether loads can be recorded in a schema. `distrust` says why the ledger would be refused."""
 
     schema: str
-    owner: str | None
     exists: bool
-    may_create: bool
-    may_write: bool
-    distrust: str | None = None
-    remedy: str | None = None
+    distrust: Finding | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,14 +188,6 @@ class Clock:
 
     ahead_s: float
     error_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolerFacts:
-    """The evidence of a pooler: the backend pid that libpq received, and the pid of the backend that answered."""
-
-    told_pid: int
-    backend_pid: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,15 +235,14 @@ class TableCosts:
 class TableInspection:
     """A table to load into: its facts, or None if it does not exist, and what affects a load into it.
 
-    `refusal` is why COPY cannot load the table, None if it can; `remedy` says how to correct that.
+    `refusal` is why COPY cannot load the table, None if it can.
     """
 
     asked: TableName
     facts: TableFacts | None = None
     costs: TableCosts | None = None
     publications: tuple[str, ...] = ()
-    refusal: str | None = None
-    remedy: str | None = None
+    refusal: Finding | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""A PostgreSQL server as SQL describes it."""
+"""A PostgreSQL server as SQL describes it: what every load reads."""
 
 from __future__ import annotations
 
@@ -39,3 +39,25 @@ class ServerFacts:
     def name(self) -> str:
         """Return the server's name in results, such as "embedded PostgreSQL 18"."""
         return f"embedded PostgreSQL {self.major}" if self.is_embedded else f"PostgreSQL {self.major} at {self.host}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerRights:
+    """The row of inspect_ledger.sql: what the current role may do in the ledger's schema.
+
+    `owner` is the schema's owner, None if the schema does not exist. `may_write` is whether the role may use all tables
+    of the ledger.
+    """
+
+    role: str
+    owner: str | None
+    may_create: bool
+    may_write: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolerFacts:
+    """The evidence of a pooler: the backend pid that libpq received, and the pid of the backend that answered."""
+
+    told_pid: int
+    backend_pid: int

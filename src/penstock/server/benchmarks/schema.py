@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from penstock.errors import ServerError, TargetError
+from penstock.model.finding import refuse
+from penstock.model.server.checks import check_standby
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.facts.facts import read_server_facts
 
@@ -33,8 +35,7 @@ def own_schema(factory: ConnectionFactory, *, purpose: str, setup: str) -> Itera
     """
     with factory.connect(label="bench") as control:
         factory.refuse_unwritable(purpose)
-        if read_server_facts(control).is_in_recovery:
-            raise ServerError(f"cannot {purpose} on a standby", hint="Name the primary in --to.")
+        refuse(check_standby(read_server_facts(control).is_in_recovery, purpose), ServerError)
         _create(control, setup)
         try:
             yield control

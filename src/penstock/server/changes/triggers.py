@@ -14,13 +14,14 @@ from penstock.server.sql.queries import fetch_rows
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from penstock.model.load.mode import TriggerEvent
     from penstock.model.load.shape import Change
     from penstock.server.changes.kind import TableRequest
     from penstock.server.changes.look import State
     from penstock.server.connect.connection import Connection
 
 # Bits of pg_trigger.tgtype.
-_ON_INSERT, _ON_DELETE, _ON_UPDATE = 4, 8, 16
+_EVENT_BITS: dict[TriggerEvent, int] = {"INSERT": 4, "DELETE": 8, "UPDATE": 16}
 
 _DISABLED = "D"
 _ENABLE = {"O": sql.SQL("ENABLE"), "R": sql.SQL("ENABLE REPLICA"), "A": sql.SQL("ENABLE ALWAYS")}
@@ -41,19 +42,16 @@ class TriggerRow:
         return {"state": self.state, "type": self.type, "function_oid": self.function_oid}
 
 
-def _find_events(request: TableRequest) -> int:
-    if request.job.transform is not None:
-        # The SQL of a transform can insert, update and delete.
-        return _ON_INSERT | _ON_UPDATE | _ON_DELETE
-    return _ON_INSERT | _ON_UPDATE if request.job.traits.updates else _ON_INSERT
-
-
 def _find(connection: Connection, request: TableRequest) -> Sequence[Change]:
     if request.rules.triggers != "disable":
         return []
     with translate_errors(f"looking up the triggers of {request.table.name}"):
         rows = fetch_rows(
-            connection, "changes_triggers", TriggerRow, oid=request.table.oid, events=_find_events(request)
+            connection,
+            "changes_triggers",
+            TriggerRow,
+            oid=request.table.oid,
+            events=sum(_EVENT_BITS[event] for event in request.job.landing.events),
         )
     return [
         request.change("trigger", row.name, row.record(), relation_oid=row.relation_oid)
@@ -63,7 +61,7 @@ def _find(connection: Connection, request: TableRequest) -> Sequence[Change]:
 
 
 def _look(connection: Connection, change: Change) -> State:
-    every = _ON_INSERT | _ON_DELETE | _ON_UPDATE
+    every = sum(_EVENT_BITS.values())
     rows = fetch_rows(connection, "changes_triggers", TriggerRow, oid=change.relation_oid, events=every)
     at = (change.relation_oid, change.name)
     found = next((row for row in rows if (row.relation_oid, row.name) == at), None)

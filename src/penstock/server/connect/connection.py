@@ -21,9 +21,12 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from penstock.errors import PenstockError, ServerError, TargetError, UsageError
+from penstock.errors import ServerError, UsageError
+from penstock.model.finding import refuse
+from penstock.model.server.checks import check_pooler, check_read_only
 from penstock.model.server.endpoints import is_rds_endpoint
 from penstock.model.server.iam import explain_refusal
+from penstock.model.server.server import PoolerFacts
 from penstock.server.connect.conninfo import (
     check_database_name,
     describe_target,
@@ -34,7 +37,7 @@ from penstock.server.connect.conninfo import (
     parse_conninfo,
 )
 from penstock.server.connect.errors import describe_report, is_passing, read_report
-from penstock.server.connect.pooler import Pooler, compose_is_direct
+from penstock.server.connect.pooler import compose_is_direct
 from penstock.server.connect.roots import find_roots
 from penstock.server.connect.route import is_loopback, named_routes, resolve_tunnel, tunnel_route
 from penstock.server.connect.search_path import OWN_PATH, TO_OWN_PATH
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
 
     from psycopg.errors import Diagnostic
 
+    from penstock.model.finding import Finding
     from penstock.server.connect.route import Route, TokenMaker, Tunnel
 
 __all__ = [
@@ -149,7 +153,7 @@ class ConnectionFactory:
         self._is_read_only = False
         self._roots: str | None = None
         self._input_settings: _InputSettings | None = None
-        self._pooler: Pooler | None = None
+        self._pooler: PoolerFacts | None = None
         self._kept: Connection | None = None
         # Whether a session was connected to the same server before `in_database` created this factory.
         self._knows_server = False
@@ -171,35 +175,25 @@ class ConnectionFactory:
         return {} if self._input_settings is None else self._input_settings._asdict()
 
     @property
-    def pooler(self) -> Pooler | None:
+    def pooler(self) -> PoolerFacts | None:
         """Return the connection pooler in front of the server, or None without one or before connecting."""
         return self._pooler
 
     def refuse_pooler(self, what: str) -> None:
         """Raise ServerError if there is a pooler; `what` completes "cannot ... through a pooler"."""
-        if self._pooler is not None:
-            raise self._pooler.refuse(what)
+        refuse(check_pooler(self._pooler, what), ServerError)
 
-    def find_refusal(self, what: str) -> PenstockError | None:
-        """Return the error if this connection cannot write; return None if it can, or before the first connection.
+    def find_refusal(self, what: str) -> Finding | None:
+        """Return the finding that this connection cannot write; return None if it can, or before the first connection.
 
         `what` is the refused action; it completes the message "cannot ...".
         """
-        if self._pooler is not None:
-            return self._pooler.refuse(what)
-        if self._is_read_only and not self._read_write:
-            return TargetError(
-                f"cannot {what} in read-only transactions",
-                detail="default_transaction_read_only is on for this database, role or session.",
-                hint="If writing there is meant, use --read-write.",
-                sqlstate="25006",
-            )
-        return None
+        return check_pooler(self._pooler, what) or check_read_only(self._is_read_only and not self._read_write, what)
 
     def refuse_unwritable(self, what: str) -> None:
-        """Raise the error that `find_refusal` returns, if any."""
-        if (refusal := self.find_refusal(what)) is not None:
-            raise refusal
+        """Raise what `find_refusal` returns, if anything: ServerError for a pooler, else TargetError."""
+        self.refuse_pooler(what)
+        refuse(self.find_refusal(what), sqlstate="25006")
 
     def in_database(self, name: str) -> ConnectionFactory:
         """Return a factory for another database of the same server, with its own sessions. The caller closes it."""
@@ -503,7 +497,7 @@ def _preparation_error(error: psycopg.Error, target: str, *, role: str | None) -
 
 def _make_first_settings(
     connection: Connection, *, version_num: int, read_write: bool
-) -> tuple[_InputSettings, Pooler | None, bool]:
+) -> tuple[_InputSettings, PoolerFacts | None, bool]:
     """Read the user's own settings and set penstock's, in one round trip.
 
     The same query detects a pooler, and reads whether transactions are read-only by default.
@@ -520,7 +514,7 @@ def _make_first_settings(
     makes = [sql.SQL("CASE WHEN {} THEN {} END").format(is_direct, call) for call in _calls(settings)]
     row = _read_first(connection.execute(sql.SQL("SELECT {}").format(sql.SQL(", ").join([head, *reads, *makes]))))
     backend_pid, has_own_session, is_read_only, *values = row
-    pooler = None if has_own_session else Pooler(told_pid=connection.info.backend_pid, backend_pid=backend_pid)
+    pooler = None if has_own_session else PoolerFacts(told_pid=connection.info.backend_pid, backend_pid=backend_pid)
     return _InputSettings(*values), pooler, is_read_only
 
 

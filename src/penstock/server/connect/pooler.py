@@ -1,4 +1,4 @@
-"""Detects a connection pooler between penstock and the server, and refuses what is impossible through a pooler.
+"""Detects a connection pooler between penstock and the server.
 
 A pooler may give each transaction to another backend. Settings, roles, locks and temporary tables then end up in
 sessions of other clients, and a load's transactions do not share a session.
@@ -10,33 +10,12 @@ mode. Pgpool-II gives a client one backend and forwards its pid, so Pgpool-II is
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from psycopg import sql
 
-from penstock.errors import ServerError
-
 if TYPE_CHECKING:
     from psycopg import pq
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pooler:
-    """The evidence of a pooler: the backend pid that libpq received, and the pid of the backend that answered."""
-
-    told_pid: int
-    backend_pid: int
-
-    def refuse(self, what: str) -> ServerError:
-        """Return the error for an action that is impossible through a pooler; `what` completes "cannot ... through"."""
-        return ServerError(
-            f"cannot {what} through a connection pooler",
-            detail=f"libpq was told of backend {self.told_pid}, and backend {self.backend_pid} answered: a pooler such "
-            "as PgBouncer may give every transaction to another session.",
-            hint="Connect to the server directly: give its own host and port in --to. For managed services, use the "
-            "endpoint that is not the pooler's or the proxy's.",
-        )
 
 
 def compose_is_direct(connected: pq.abc.PGconn) -> sql.Composed:

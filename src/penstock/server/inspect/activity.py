@@ -34,9 +34,24 @@ _VIEWS: Final = {
     "pg_stat_wal_receiver": "true",
 }
 
+# The views of commands that report their progress, which are read with the table's name.
+_PROGRESS: Final = ("pg_stat_progress_copy", "pg_stat_progress_create_index", "pg_stat_progress_vacuum")
+
 STATEMENTS: Final = "pg_stat_statements"
 
 TEMP_FILES: Final = "temp_files"
+
+INDEX_READS: Final = "pg_statio_user_indexes"
+
+# The blocks that were read of each index, with the rows of its table that have changed.
+_INDEX_READS: Final = (
+    "SELECT pg_catalog.jsonb_build_object('schemaname', i.schemaname, 'relname', i.relname, 'indexrelname',"
+    " i.indexrelname, 'idx_blks_read', i.idx_blks_read, 'idx_blks_hit', i.idx_blks_hit, 'idx_scan',"
+    " pg_catalog.pg_stat_get_numscans(i.indexrelid), 'n_tup_changed',"
+    " t.n_tup_ins + t.n_tup_upd + t.n_tup_del)"
+    " FROM pg_catalog.pg_statio_user_indexes AS i JOIN pg_catalog.pg_stat_user_tables AS t USING (relid)"
+    " WHERE t.n_tup_ins + t.n_tup_upd + t.n_tup_del > 0"
+)
 
 # Temporary files by tablespace and backend; a file's name contains the backend's pid. Files of parallel sorts and
 # hashes are in folders, which the function does not list. Source: fd.c, OpenTemporaryFileInTablespace.
@@ -54,7 +69,7 @@ _AURORA_COMMITS: Final = (
     " pg_catalog.aurora_stat_get_db_commit_latency(d.oid)) FROM pg_catalog.pg_database AS d WHERE d.datallowconn"
 )
 
-# The settings that decide what a commit waits for, and what the figures of statements mean.
+# The settings that decide what a commit waits for, when checkpoints begin, and what the figures of statements mean.
 _SETTINGS: Final = (
     "synchronous_commit",
     "synchronous_standby_names",
@@ -62,6 +77,14 @@ _SETTINGS: Final = (
     "fsync",
     "full_page_writes",
     "commit_delay",
+    "max_wal_size",
+    "checkpoint_timeout",
+    "checkpoint_completion_target",
+    "shared_buffers",
+    "wal_buffers",
+    "wal_compression",
+    "max_parallel_maintenance_workers",
+    "autovacuum",
     "compute_query_id",
     "track_activity_query_size",
 )
@@ -121,7 +144,9 @@ class ActivityReader:
         return dict(rows)
 
     def read_directories(self) -> dict[str, str]:
-        """Return the directories of tablespaces by name; pg_default has the data directory. Raises ServerError.
+        """Return the directories of tablespaces and pg_wal by name; pg_default has the data directory.
+
+        Raises ServerError.
 
         Needs pg_read_all_settings for the data directory.
         """
@@ -132,7 +157,8 @@ class ActivityReader:
                 " THEN pg_catalog.current_setting('data_directory') END)"
                 " FROM pg_catalog.pg_tablespace AS t WHERE t.spcname <> 'pg_global' ORDER BY t.spcname"
             ).fetchall()
-        return {name: directory for name, directory in rows if directory is not None}
+        found = {name: directory for name, directory in rows if directory is not None}
+        return found | ({"pg_wal": f"{found['pg_default']}/pg_wal"} if "pg_default" in found else {})
 
     def close(self) -> None:
         """Close the session."""
@@ -157,7 +183,16 @@ def open_reader(connection: Connection, *, is_aurora: bool) -> tuple[ActivityRea
         for name, condition in _VIEWS.items()
         if _is_there(connection, name)
     }
+    queries |= {
+        name: sql.SQL(
+            "SELECT pg_catalog.to_jsonb(v) || pg_catalog.jsonb_build_object('relname',"
+            " (SELECT c.relname FROM pg_catalog.pg_class AS c WHERE c.oid = v.relid"
+            " AND v.datname = pg_catalog.current_database())) FROM pg_catalog.{} AS v"
+        ).format(sql.Identifier(name))
+        for name in _PROGRESS
+    }
     queries[TEMP_FILES] = sql.SQL(_TEMP_FILES)
+    queries[INDEX_READS] = sql.SQL(_INDEX_READS)
     if is_aurora:
         queries["aurora_commits"] = sql.SQL(_AURORA_COMMITS)
     if rights.statements_schema is None:

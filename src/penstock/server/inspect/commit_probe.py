@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.errors import ServerError
+from penstock.model.finding import refuse
+from penstock.model.server.checks import check_standby
 from penstock.server.connect.errors import translate_errors
 
 if TYPE_CHECKING:
@@ -55,8 +57,7 @@ def probe_commits(
 
     with factory.connect(label="probe") as connection, translate_errors("measuring commits"):
         row = connection.execute("SELECT pg_catalog.pg_is_in_recovery()").fetchone()
-        if row is None or row[0]:
-            raise ServerError("cannot measure commits on a standby", hint="Name the primary in --to.")
+        refuse(check_standby(row is None or row[0], "measure commits"), ServerError)
         commits_s: list[float] = []
         # A commit that waits for missing standbys waits for ever: statement_timeout does not end it.
         has_given_up = threading.Event()

@@ -7,12 +7,13 @@ replication's), the queries are run one by one, and the one that fails is report
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 
 from penstock.errors import PenstockError, TargetError
+from penstock.model.finding import refusal_of
 from penstock.model.server.inspection import (
     Archiver,
     Clock,
@@ -21,7 +22,6 @@ from penstock.model.server.inspection import (
     Inspection,
     LedgerState,
     Mark,
-    PoolerFacts,
     Publication,
     Receiver,
     Rights,
@@ -33,6 +33,7 @@ from penstock.model.server.inspection import (
     Tablespace,
     Unread,
 )
+from penstock.model.server.server import LedgerRights
 from penstock.server.changes.missing import refuse_missing
 from penstock.server.connect.errors import in_transaction, is_passing, read_report, to_penstock_error, translate_errors
 from penstock.server.connect.route import is_loopback
@@ -41,17 +42,15 @@ from penstock.server.ddl.definition import PublicationRow
 from penstock.server.facts.facts import ask_server_facts
 from penstock.server.facts.recognise import recognise_flavour, recognise_managers
 from penstock.server.ledger.schema import has_ledger, look_for_ledger
-from penstock.server.ledger.trust import LedgerRightsRow
 from penstock.server.sql.queries import fetch_rows, send_query
 from penstock.server.table.catalog import check_loadable, find_foreign_partitions, find_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.model.server.server import ServerFacts
+    from penstock.model.server.server import PoolerFacts, ServerFacts
     from penstock.model.server.table import TableName
     from penstock.server.connect.connection import Connection
-    from penstock.server.connect.pooler import Pooler
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +85,7 @@ _CLUSTER_QUERY = """
 def inspect_server(
     connection: Connection,
     *,
-    pooler: Pooler | None,
+    pooler: PoolerFacts | None,
     ledger_schema: str = "penstock",
     clock: Callable[[], float] = time.time,
 ) -> Inspection:
@@ -110,7 +109,7 @@ def inspect_server(
         server=server,
         flavour=recognise_flavour(marks, is_multi_az_cluster=_is_multi_az_cluster(connection, marks)),
         managers=recognise_managers(marks, cluster_name=cluster_name),
-        pooler=None if pooler is None else PoolerFacts(told_pid=pooler.told_pid, backend_pid=pooler.backend_pid),
+        pooler=pooler,
         rights=rights,
         settings=tuple(settings),
         connections=_first(answers, "inspect_connections"),
@@ -147,23 +146,15 @@ def _ask_basics(connection: Connection, schema: str) -> tuple[ServerFacts, Ledge
     """Return the facts that every server shows, and the state of its ledger."""
     with translate_errors("reading server and ledger"), connection.pipeline():
         facts = ask_server_facts(connection)
-        rights = send_query(connection, "inspect_ledger", LedgerRightsRow, schema=schema)
+        rights = send_query(connection, "inspect_ledger", LedgerRights, schema=schema)
         find_ledger = look_for_ledger(connection, schema)
     (row,) = rights()
-    exists, distrust, remedy = False, None, None
+    exists, distrust = False, None
     try:
         exists = find_ledger()
     except TargetError as error:
-        distrust, remedy = error.message, error.hint
-    return facts(), LedgerState(
-        schema=schema,
-        owner=row.owner,
-        exists=exists,
-        may_create=row.may_create,
-        may_write=row.may_write,
-        distrust=distrust,
-        remedy=remedy,
-    )
+        distrust = refusal_of(error, "ledger")
+    return facts(), LedgerState(schema=schema, exists=exists, distrust=distrust, **asdict(row))
 
 
 def _ask_all(connection: Connection) -> tuple[dict[str, list[Any]], list[Unread]]:
@@ -243,19 +234,17 @@ def inspect_table(
     with translate_errors(f"inspecting table {facts.name}"), connection.pipeline():
         costs = send_query(connection, "inspect_table", TableCosts, oid=facts.oid)
         publications = send_query(connection, "ddl_publications", PublicationRow, oid=facts.oid)
-    refusal, remedy = None, None
+    refusal = None
     try:
         check_loadable(facts, user=user, foreign_partitions=find_foreign_partitions(connection, facts))
         if ledger_schema is not None and has_ledger(connection, ledger_schema):
             refuse_missing(connection, ledger_schema, [facts.oid])
     except TargetError as error:
-        refusal = error.message if error.detail is None else f"{error.message}. {error.detail}"
-        remedy = error.hint
+        refusal = refusal_of(error, "table")
     return TableInspection(
         asked=name,
         facts=facts,
         costs=next(iter(costs()), None),
         publications=tuple(row.name for row in publications()),
         refusal=refusal,
-        remedy=remedy,
     )

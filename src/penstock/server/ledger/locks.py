@@ -52,12 +52,6 @@ def try_lock_here(connection: Connection, identity: str) -> bool:
         return connection.execute(query, [_lock_key(identity)]).fetchone() == (True,)
 
 
-def unlock(connection: Connection, identity: str) -> None:
-    """Release the lock of `try_lock`. Raises ServerError."""
-    with translate_errors("unlocking"):
-        connection.execute("SELECT pg_catalog.pg_advisory_unlock(%s)", [_lock_key(identity)])
-
-
 def find_lock_holder(connection: Connection, identity: str) -> int | None:
     """Return the backend that has the lock on a load, or None if no backend has it."""
     key = _lock_key(identity) & (2**64 - 1)

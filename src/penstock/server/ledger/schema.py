@@ -6,15 +6,18 @@ The comment on table loads has the schema's version, so that the version is know
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import psycopg
 from psycopg import sql
 
 from penstock.errors import TargetError
-from penstock.model.server.names import init_command
+from penstock.model.finding import refuse
+from penstock.model.server.checks import check_ledger_creation, check_publications, check_staging_right
+from penstock.model.server.server import LedgerRights
 from penstock.server.connect.errors import in_transaction, translate_errors
-from penstock.server.ledger.trust import LedgerRelation, LedgerRightsRow, PublicationRow, refuse_foreign
+from penstock.server.ledger.trust import LedgerRelation, PublicationRow, refuse_foreign
 from penstock.server.sql.queries import fetch_rows, send_query
 
 if TYPE_CHECKING:
@@ -217,29 +220,26 @@ def create_ledger(connection: Connection, schema: str, *, is_publishing_allowed:
             _run_statements(connection, schema)
     except TargetError as error:
         if isinstance(error.__cause__, psycopg.errors.InsufficientPrivilege):
-            raise _no_right(connection, schema, error) from error
+            refuse(check_ledger_creation(_read_rights(connection, schema), schema), sqlstate=error.sqlstate)
         raise
 
 
 def check_creation(connection: Connection, schema: str, *, is_publishing_allowed: bool) -> None:
     """Raise the errors that `create_ledger` would raise; changes nothing."""
-    what = f'looking at rights in schema "{schema}"'
-    with translate_errors(what):
-        if not is_publishing_allowed:
-            refuse_publication(connection, schema)
-        (rights,) = fetch_rows(connection, "inspect_ledger", LedgerRightsRow, schema=schema)
-    if not rights.may_create:
-        where = "database" if rights.owner is None else "schema"
-        denied = TargetError(f"permission denied for {where}", sqlstate="42501")
-        raise _no_right(connection, schema, denied)
+    if not is_publishing_allowed:
+        refuse_publication(connection, schema)
+    refuse(check_ledger_creation(_read_rights(connection, schema), schema), sqlstate="42501")
 
 
 def check_staging(connection: Connection, schema: str) -> None:
     """Raise TargetError if the role may not create a staging table in the ledger's schema."""
+    refuse(check_staging_right(_read_rights(connection, schema), schema), sqlstate="42501")
+
+
+def _read_rights(connection: Connection, schema: str) -> LedgerRights:
     with translate_errors(f'looking at rights in schema "{schema}"'):
-        (rights,) = fetch_rows(connection, "inspect_ledger", LedgerRightsRow, schema=schema)
-    if not rights.may_create:
-        raise TargetError(f"permission denied for schema {schema}", hint=staging_hint(schema), sqlstate="42501")
+        (rights,) = fetch_rows(connection, "inspect_ledger", LedgerRights, schema=schema)
+    return rights
 
 
 def staging_hint(schema: str) -> str:
@@ -339,31 +339,11 @@ def find_publications(connection: Connection) -> tuple[str, ...]:
 
 def refuse_publication(connection: Connection, schema: str) -> None:
     """Raise TargetError if there is a publication FOR ALL TABLES: its subscribers would stop for lack of the tables."""
-    publications = find_publications(connection)
-    if not publications:
-        return
-    names = ", ".join(f'"{name}"' for name in publications)
-    raise TargetError(
-        "creating the ledger would stop the subscribers of a publication for all tables",
-        detail=f"Publication {names} would publish the ledger's tables, which the subscribers lack. "
-        f"They need: {describe_tables(schema)}",
-        hint="Create these tables on every subscriber, then use --publish-ledger once.",
-    )
+    if (finding := check_publications(find_publications(connection))) is not None:
+        refuse(replace(finding, detail=f"{finding.detail} They need: {describe_tables(schema)}"))
 
 
 def describe_tables(schema: str) -> str:
     """Return the statements that create the ledger's tables, for psql."""
     statements = [" ".join(each.as_string(None).split()) for each in compose_ledger(schema, has_schema=False)[:-1]]
     return " ".join(f"{statement};" for statement in statements)
-
-
-def _no_right(connection: Connection, schema: str, error: TargetError) -> TargetError:
-    row = connection.execute("SELECT CURRENT_USER").fetchone()
-    assert row is not None
-    return TargetError(
-        f"cannot create the ledger: {error.message}",
-        detail="The ledger records loads, so that they can be resumed and nothing is loaded twice.",
-        hint=f"Have the database's owner run {init_command(schema, row[0])}, or name a schema of your own with "
-        "--ledger-schema.",
-        sqlstate=error.sqlstate,
-    )

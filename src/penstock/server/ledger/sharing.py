@@ -13,9 +13,10 @@ from psycopg import sql
 
 from penstock.errors import TargetError
 from penstock.model.server.names import init_command
+from penstock.model.server.server import LedgerRights
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.ledger.schema import TABLES, compose_ledger, is_ledger, refuse_publication
-from penstock.server.ledger.trust import LedgerRelation, LedgerRightsRow
+from penstock.server.ledger.trust import LedgerRelation
 from penstock.server.sql.queries import fetch_rows
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def share_ledger(
     tables are created there. Raises TargetError, ServerError.
     """
     with translate_errors("looking for the ledger's owner"):
-        (rights,) = fetch_rows(connection, "inspect_ledger", LedgerRightsRow, schema=schema)
+        (rights,) = fetch_rows(connection, "inspect_ledger", LedgerRights, schema=schema)
         relations = fetch_rows(connection, "ledger_state", LedgerRelation, schema=schema, tables=sorted(TABLES))
         row = connection.execute(_OWNER).fetchone()
     assert row is not None

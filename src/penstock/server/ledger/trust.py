@@ -29,15 +29,6 @@ class LedgerRelation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LedgerRightsRow:
-    """The row of inspect_ledger.sql; `owner` is None if the schema does not exist."""
-
-    owner: str | None
-    may_create: bool
-    may_write: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PublicationRow:
     """The row of ledger_publications.sql."""
 

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from penstock.model.load.job import Keep
-    from penstock.model.load.mode import MergeMode
     from penstock.model.server.table import TableFacts, TableName
     from penstock.server.connect.connection import Connection
     from penstock.server.merge.merge_key import Key
@@ -96,17 +95,20 @@ class PlanCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeParts:
-    """The parts of a merge. If `key` and `mode` are None, all records are inserted.
+    """The parts of a merge. If `key` is None, all records are inserted.
 
-    With `is_sorted_out`, records that the table refuses are rejected, and the merge goes on.
+    If `updates` is true, a record whose key has a row updates the row; if not, the record is left out. With
+    `refuses_duplicates`, two records with the same key are an error. With `is_sorted_out`, records that the table
+    refuses are rejected, and the merge goes on.
     """
 
     staging: TableName
     target: TableFacts
     columns: tuple[str, ...]
-    mode: MergeMode | None = None
     key: Key | None = None
+    updates: bool = False
     keeps_last: bool = False
+    refuses_duplicates: bool = False
     is_sorted_out: bool = False
 
     def compose_order(self) -> tuple[sql.Composable, sql.Composed]:
@@ -159,7 +161,7 @@ class MergeParts:
     def _updated(self) -> list[str]:
         """Return the columns that an update sets: the file's columns except the key's."""
         assert self.key is not None
-        return [name for name in self.columns if name not in self.key.names] if self.mode == "upsert" else []
+        return [name for name in self.columns if name not in self.key.names] if self.updates else []
 
     def _compose_conflict(self) -> sql.Composed:
         assert self.key is not None
@@ -180,37 +182,33 @@ def find_parts(
     staging: TableName,
     target: TableFacts,
     columns: Sequence[str],
-    mode: MergeMode | None,
     key: Sequence[str] = (),
+    updates: bool = False,
     keep: Keep = "error",
 ) -> MergeParts:
-    """Return the parts of a merge. Raises TargetError if there is no index for the key, and ServerError."""
+    """Return the parts of a merge; without a key, all records are inserted.
+
+    `keep` decides, by file order, which of several records with the same key updates the row. If the merge does not
+    update rows, the first of them is inserted. Raises TargetError if there is no index for the key, and ServerError.
+    """
     return MergeParts(
         staging=staging,
         target=target,
         columns=tuple(columns),
-        mode=mode,
-        key=None if mode is None else find_key(connection, target, key),
-        keeps_last=mode == "upsert" and keep == "last",
+        key=find_key(connection, target, key) if key else None,
+        updates=updates,
+        keeps_last=updates and keep == "last",
+        refuses_duplicates=updates and keep == "error",
     )
 
 
-def check_merge(
-    connection: Connection,
-    *,
-    staging: TableName,
-    target: TableFacts,
-    columns: Sequence[str],
-    mode: MergeMode | None,
-    key: Sequence[str] = (),
-) -> None:
+def check_merge(connection: Connection, parts: MergeParts) -> None:
     """Make the server plan a merge without running it, before anything is staged.
 
-    If `mode` is None, the merge inserts all records. The server then refuses what it would refuse at the load's end,
-    such as a missing privilege or a rule. Raises TargetError, ServerError.
+    The server then refuses what it would refuse at the load's end, such as a missing privilege or a rule. Raises
+    TargetError, ServerError.
     """
-    parts = find_parts(connection, staging=staging, target=target, columns=columns, mode=mode, key=key)
-    with translate_errors(f"planning the merge into {target.name}"), users_path(connection):
+    with translate_errors(f"planning the merge into {parts.target.name}"), users_path(connection):
         connection.execute(sql.SQL("EXPLAIN ") + parts.compose())
 
 

@@ -19,7 +19,6 @@ from penstock.server.sql.queries import fetch_rows
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from penstock.model.load.mode import MergeMode
     from penstock.model.server.table import TableFacts
     from penstock.server.connect.connection import Connection
 
@@ -82,17 +81,17 @@ class Key:
 
 
 def check_key(
-    connection: Connection, target: TableFacts, key: Sequence[str], *, columns: Sequence[str], mode: MergeMode
+    connection: Connection, target: TableFacts, key: Sequence[str], *, columns: Sequence[str], updates: bool
 ) -> None:
     """Raise TargetError if ON CONFLICT cannot merge records of `columns` by `key`.
 
     The key must be columns of the file. A valid unique index must exist on exactly these columns, not partial, not
-    deferrable, and without expressions. The role needs SELECT on the key and, to upsert, UPDATE on the other columns.
-    Raises UsageError, ServerError.
+    deferrable, and without expressions. The role needs SELECT on the key and, if the merge updates
+    rows, UPDATE on the other columns. Raises UsageError, ServerError.
     """
     _check_names(target, key, columns)
     find_key(connection, target, key)
-    updated = [name for name in columns if name not in key] if mode == "upsert" else []
+    updated = [name for name in columns if name not in key] if updates else []
     _check_identities(target, updated)
     with translate_errors(f"looking up privileges on {target.name}"):
         privileges = fetch_rows(connection, "merge_privileges", ColumnPrivileges, oid=target.oid)

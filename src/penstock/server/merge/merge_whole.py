@@ -1,4 +1,4 @@
-"""Merges a whole staging table by one statement: upsert, insert new, insert all. Any bad record makes the merge fail.
+"""Merges a whole staging table by one statement. Any bad record makes the merge fail.
 
 If a record makes the statement fail, the merge runs again with the sorter (merge_sorting.py), until the sorter finds a
 record that fails with the same SQLSTATE. The error names this record. The second run is rolled back.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 
@@ -16,17 +16,15 @@ from penstock.errors import PenstockError
 from penstock.server.connect.errors import rolled_back
 from penstock.server.connect.search_path import users_path
 from penstock.server.copy.sorting import find_hindrance
-from penstock.server.merge.merge import COUNTING, MergeCounts, MergeParts, count_staged, find_parts, read_plan
+from penstock.server.merge.merge import COUNTING, MergeCounts, MergeParts, count_staged, read_plan
 from penstock.server.merge.merge_errors import explain_merge, name_by_number, refuse_duplicates
 from penstock.server.merge.merge_key import table_identifier
 from penstock.server.merge.merge_locate import RecordPosition
 from penstock.server.merge.merge_sorting import MergeSorter, settle
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from psycopg import sql
 
-    from penstock.model.load.job import Keep
-    from penstock.model.server.table import TableFacts, TableName
     from penstock.server.connect.connection import Connection
     from penstock.server.merge.merge_errors import NameRecord
 
@@ -37,92 +35,43 @@ _log = logging.getLogger(__name__)
 _PORTION_BYTES = 1024 * 1024
 
 
-def merge_upsert(
-    connection: Connection,
-    *,
-    staging: TableName,
-    target: TableFacts,
-    columns: Sequence[str],
-    key: Sequence[str],
-    keep: Keep,
-    name_record: NameRecord = name_by_number,
-) -> MergeCounts:
-    """Insert each staged record, or update the row with its key, in the file's columns except the key.
+def merge_whole(connection: Connection, parts: MergeParts, *, name_record: NameRecord = name_by_number) -> MergeCounts:
+    """Store all staged records in the table; without a key, in file order.
 
-    `keep` decides, by file order, which of several records with the same key is used; with "error", such records raise
-    DuplicateKey. A key with a null equals no other key, unless the index is NULLS NOT DISTINCT. `name_record` describes
-    a record's position in errors. Raises DataError, TargetError, ServerError. Needs the rights that check_key checks.
+    Unlike COPY, the statement works with row-level security; its policies apply. A key with a null equals no other key,
+    unless the index is NULLS NOT DISTINCT. `name_record` describes a record's position in errors. Raises DuplicateKey,
+    DataError, TargetError, ServerError. Needs the rights that check_key checks; without a key, only INSERT on the
+    columns.
     """
-    parts = find_parts(connection, staging=staging, target=target, columns=columns, mode="upsert", key=key, keep=keep)
-    assert parts.key is not None
-    if keep == "error":
-        refuse_duplicates(connection, staging, parts.key, name_record=name_record)
-    return _run(connection, parts, name_record=name_record)
-
-
-def merge_insert_new(
-    connection: Connection,
-    *,
-    staging: TableName,
-    target: TableFacts,
-    columns: Sequence[str],
-    key: Sequence[str],
-    name_record: NameRecord = name_by_number,
-) -> MergeCounts:
-    """Insert the staged records whose key no row has; of several with the same key, the first in file order.
-
-    Raises DataError, TargetError, ServerError. Needs the rights that check_key checks.
-    """
-    parts = find_parts(connection, staging=staging, target=target, columns=columns, mode="insert-new", key=key)
-    return _run(connection, parts, name_record=name_record)
-
-
-def insert_all(
-    connection: Connection,
-    *,
-    staging: TableName,
-    target: TableFacts,
-    columns: Sequence[str],
-    name_record: NameRecord = name_by_number,
-) -> MergeCounts:
-    """Insert all staged records in file order. Unlike COPY, INSERT works with row-level security; its policies apply.
-
-    Raises DataError, TargetError, ServerError. Needs only INSERT on the columns.
-    """
-    parts = MergeParts(staging=staging, target=target, columns=tuple(columns))
-    with (
-        explain_merge(
-            connection,
-            columns,
-            what=f"inserting into {target.name}",
-            name_record=name_record,
-            find_refused=lambda sqlstate: _find_refused(connection, parts, sqlstate),
-            has_key=False,
-        ),
-        users_path(connection),
-    ):
-        # Other merges count with RETURNING. It is not used here, because it would need SELECT privileges and policies.
-        inserted = connection.execute(parts.compose()).rowcount
-    staged = count_staged(connection, staging) if target.suppressing_triggers else inserted
-    return MergeCounts(staged=staged, inserted=inserted, suppressed=staged - inserted)
-
-
-def _run(connection: Connection, parts: MergeParts, *, name_record: NameRecord) -> MergeCounts:
-    with (
-        explain_merge(
-            connection,
-            parts.columns,
-            what=f"merging into {parts.target.name}",
-            name_record=name_record,
-            find_refused=lambda sqlstate: _find_refused(connection, parts, sqlstate),
-        ),
-        users_path(connection),
-    ):
-        row = connection.execute(COUNTING + parts.compose()).fetchone()
+    if parts.key is None:
+        # Do not count with RETURNING as for other merges, because it would need SELECT privileges and policies.
+        inserted = _run(connection, parts, parts.compose(), name_record=name_record).rowcount
+        staged = count_staged(connection, parts.staging) if parts.target.suppressing_triggers else inserted
+        return MergeCounts(staged=staged, inserted=inserted, suppressed=staged - inserted)
+    if parts.refuses_duplicates:
+        refuse_duplicates(connection, parts.staging, parts.key, name_record=name_record)
+    row = _run(connection, parts, COUNTING + parts.compose(), name_record=name_record).fetchone()
     assert row is not None
     plan = row[0][0]["Plan"]
     _log.debug("merged by plan %s", plan)
     return parts.count(read_plan(plan))
+
+
+def _run(
+    connection: Connection, parts: MergeParts, statement: sql.Composed, *, name_record: NameRecord
+) -> psycopg.Cursor[Any]:
+    with (
+        explain_merge(
+            connection,
+            parts.columns,
+            what=f"{'merging' if parts.key else 'inserting'} into {parts.target.name}",
+            name_record=name_record,
+            find_refused=lambda sqlstate: _find_refused(connection, parts, sqlstate),
+            has_key=parts.key is not None,
+        ),
+        users_path(connection),
+    ):
+        return connection.execute(statement)
 
 
 def _find_refused(connection: Connection, parts: MergeParts, sqlstate: str) -> RecordPosition | None:

@@ -1,9 +1,10 @@
 -- inspect_ledger.sql: whether the current role could use or create a ledger in a schema
--- returns ledger.trust.LedgerRightsRow; needs no privilege; PostgreSQL 14+
+-- returns model.server.server.LedgerRights; needs no privilege; PostgreSQL 14+
 -- psql -v schema=penstock -f inspect_ledger.sql
 --
 -- A load reads, inserts, updates and deletes rows of the ledger's tables.
-SELECT pg_catalog.pg_get_userbyid(n.nspowner)::text AS owner,
+SELECT CURRENT_USER::text AS role,
+       pg_catalog.pg_get_userbyid(n.nspowner)::text AS owner,
        CASE
            WHEN n.oid IS NULL
            THEN pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE')

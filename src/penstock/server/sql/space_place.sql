@@ -1,5 +1,5 @@
 -- space_place.sql: where a table and the WAL are stored, its size and indexes; oid 0 is a table to be created
--- returns model.load.space.TablePlace; needs no privilege, pg_read_all_settings for paths; PostgreSQL 14+
+-- returns model.load.space.TableStorage; needs no privilege, pg_read_all_settings for paths; PostgreSQL 14+
 -- psql -v oid=1259 -f space_place.sql
 --
 -- The page count is that of the last VACUUM or ANALYZE: pg_table_size would wait if another session has locked the

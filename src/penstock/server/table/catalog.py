@@ -164,7 +164,6 @@ def check_loadable(
     facts: TableFacts,
     *,
     user: str,
-    is_in_recovery: bool = False,
     foreign_partitions: Sequence[TableName] = (),
 ) -> None:
     """Raise TargetError if COPY into a relation would be refused, or would write to another server.
@@ -172,11 +171,6 @@ def check_loadable(
     COPY is also refused with row-level security. That is not checked here: records then go through a staging table.
     `user` is the role that loads. Source: BeginCopyFrom, DoCopy in src/backend/commands/copy*.c
     """
-    if is_in_recovery:
-        raise TargetError(
-            f'cannot load into "{facts.name}": the server is a standby',
-            hint="Connect to the primary: list all hosts, with target_session_attrs=read-write.",
-        )
     _check_kind(facts, foreign_partitions)
     if not facts.can_insert:
         raise TargetError(

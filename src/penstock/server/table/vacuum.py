@@ -24,10 +24,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# Longer than deadlock_timeout (1 s by default), after which an autovacuum worker that blocks us is cancelled. A load
-# that is complete should not wait much longer for other sessions.
-LOCK_TIMEOUT_S = 5.0
-
 
 def find_filled(connection: Connection, schema: str, load_id: str) -> list[FilledTable]:
     """Return the tables to which a complete load has added rows; `schema` is the ledger's. Raises ServerError."""
@@ -76,9 +72,9 @@ def read_relations(connection: Connection, oids: Sequence[int]) -> list[Relation
 
 
 @contextmanager
-def limited_lock_wait(connection: Connection) -> Iterator[None]:
-    """Limit the session's lock_timeout to LOCK_TIMEOUT_S, or to less if the user has set less."""
-    limit_ms = round(LOCK_TIMEOUT_S * 1000)
+def limited_lock_wait(connection: Connection, timeout_s: float) -> Iterator[None]:
+    """Limit the session's lock_timeout to `timeout_s`, or to less if the user has set less."""
+    limit_ms = round(timeout_s * 1000)
     query = """
         SELECT pg_catalog.set_config('lock_timeout', %(limit)s::int::text, false)
           FROM pg_catalog.pg_settings AS s

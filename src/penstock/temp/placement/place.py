@@ -18,7 +18,9 @@ from penstock.changes.journal import record, restore
 from penstock.changes.kinds.temp_place import TempPlace, make_change, read_placement
 from penstock.changes.store.table import SERVER_DATABASE, TableStore
 from penstock.errors import PenstockError, TargetError, UsageError
+from penstock.model.finding import refuse
 from penstock.model.load.shape import SERVER, Hold, lock_of
+from penstock.model.server.checks import check_standby
 from penstock.model.temp.placement import TABLESPACE, Placement, PlaceReport
 from penstock.server.facts.facts import read_server_facts
 from penstock.server.facts.settings import read_facts
@@ -81,11 +83,10 @@ class PlaceKeeper:
 
     def read(self) -> Placement | None:
         """Return the placement that the ledger records, or None if it records none."""
-        found = self._find()
-        if found is None:
-            return None
-        change, hold = found
-        return read_placement(self._control, change, is_placed=hold.stands)
+        return self._read(self._find())
+
+    def _read(self, found: tuple[Change, Hold] | None) -> Placement | None:
+        return None if found is None else read_placement(self._control, found[0], is_placed=found[1].stands)
 
     def _find(self) -> tuple[Change, Hold] | None:
         """Return the ledger's record of the placement with its hold, or None without a record.
@@ -104,7 +105,7 @@ class PlaceKeeper:
 
     def plan(self, request: PlaceRequest) -> PlaceReport:
         """Return the statements that `place` would run. Nothing is changed."""
-        placement = self._decide(request)
+        placement = self._decide(request, self.read())
         return PlaceReport(placement=placement, statements=tuple(self._kind.plan(self._control, placement)))
 
     def place(self, request: PlaceRequest) -> PlaceReport:
@@ -114,8 +115,8 @@ class PlaceKeeper:
         until the placement is removed.
         """
         with self._context.lock(SERVER):
-            placement = self._decide(request)
             found = self._find()
+            placement = self._decide(request, self._read(found))
             hold = found[1] if found is not None else _make_hold(str(uuid.uuid4()))
             if not placement.is_placed:
                 self._context.store.ensure()
@@ -135,8 +136,8 @@ class PlaceKeeper:
         assert is_locked, "no other session has the server's lock"
         record(self._context, replace(hold, stands=False), changes)
 
-    def _decide(self, request: PlaceRequest) -> Placement:
-        """Return the ledger's placement, or a new one for the request. Raises TargetError, UsageError."""
+    def _decide(self, request: PlaceRequest, known: Placement | None) -> Placement:
+        """Return `known`, the ledger's placement, or a new one for the request. Raises TargetError, UsageError."""
         # normpath keeps two slashes at the start of a path; PostgreSQL replaces them by one.
         path = PurePosixPath(os.path.normpath(request.directory).replace("//", "/"))
         if not path.is_absolute():
@@ -154,7 +155,7 @@ class PlaceKeeper:
             granted=request.granted or role,
             prior=read_setting(self._control, request.scope),
         )
-        known, found = self.read(), find_tablespace(self._control)
+        found = find_tablespace(self._control)
         if known is not None and not known.is_same_as(placement):
             raise TargetError(
                 f"temporary work of {known.scope} is placed in {known.location} already",
@@ -210,15 +211,15 @@ class PlaceKeeper:
         Raises TargetError if a permanent object is in the tablespace; then nothing has been changed. Also raises
         TargetError if sessions use the tablespace; then the setting has been restored, so that they stop using it.
         """
-        if read_facts(self._control).is_in_recovery:
-            raise TargetError("cannot remove a placement on a standby", hint="Run it on the primary.")
+        refuse(check_standby(read_facts(self._control).is_in_recovery, "remove a placement"))
         with self._context.lock(SERVER):
             found = self._find()
             if found is None:
                 raise TargetError("no temporary work is placed", hint="penstock temp place DIR does it.")
-            self._kind.refuse_permanent(self._context)
-            self._take(found[1], ())
-            return self._undo(found[1])
+            change, hold = found
+            self._kind.refuse_permanent(self._context, change)
+            self._take(hold, ())
+            return self._undo(hold)
 
     def _undo(self, hold: Hold) -> PlaceReport:
         done = restore(replace(self._context, leaving=[hold.holder_id]), [SERVER])

@@ -17,13 +17,13 @@ from penstock.cli.views.commits_view import describe_commits
 from penstock.diagnose.batches import BATCHES, report_commits
 from penstock.errors import PenstockError, UsageError
 from penstock.model.options import parse_duration
-from penstock.observe import read_recording
+from penstock.observe.recordings import read_recording
 from penstock.units import format_duration
 
 if TYPE_CHECKING:
     from penstock.diagnose.batches import CommitReport
     from penstock.model.recording import Sample
-    from penstock.observe import Sampler
+    from penstock.observe.sampler import Sampler
     from penstock.server.inspect.commit_probe import ProbeResult
 
 app = typer.Typer(add_completion=False)

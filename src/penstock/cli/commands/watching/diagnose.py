@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import textwrap
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from datetime import datetime, time, timedelta
 from pathlib import Path  # noqa: TC003 (typer reads annotations)
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +14,7 @@ import typer
 from penstock.cli.options.shared import Json  # noqa: TC001 (typer reads annotations)
 from penstock.cli.terminal.columns import line_up
 from penstock.cli.terminal.output import write_result
+from penstock.errors import UsageError
 from penstock.units import format_count, format_duration
 
 if TYPE_CHECKING:
@@ -32,18 +35,52 @@ _SHOWN = 3
 
 @app.command()
 def diagnose(
-    recording: Annotated[Path, typer.Argument(metavar="RECORDING", help="Read this file of penstock watch --record.")],
+    recording: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[RECORDING]",
+            show_default=False,
+            help="Read this file of penstock watch --record or penstock load, or this folder of --history (default: "
+            "the newest recording of your loads).",
+        ),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--from", metavar="TIME", help="Look at samples from this time on, such as 03:00 or 2026-11-24T03:00."
+        ),
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--to", metavar="TIME", help="Look at samples up to this time (default: the last).")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Show what limits the workload of a recording, with the numbers and what to do.
 
+    Times are those of this host's clock; a time without a date is the last such time.
+
     Exit codes: 0 read, whatever was found, 4 the file is not a recording, or has a newer format.
     """
     from penstock.diagnose import examine
-    from penstock.observe import read_recording
+    from penstock.diagnose.load import LoadCase, judge_load
+    from penstock.observe.history import read_history
+    from penstock.observe.kept import list_recordings, newest_recording, recordings_folder
+    from penstock.observe.recordings import read_recording
 
-    read = read_recording(recording)
+    path = newest_recording(recordings_folder(os.environ)) if recording is None else recording
+    if since is None and until is None and not path.is_dir():
+        read = read_recording(path)
+    else:
+        now = datetime.now().astimezone()
+        since_s = 0.0 if since is None else parse_moment(since, now, option="--from")
+        until_s = now.timestamp() if until is None else parse_moment(until, now, option="--to")
+        if since_s > until_s:
+            raise UsageError("--from is later than --to")
+        read = read_history(list_recordings(path) if path.is_dir() else [path], since_s, until_s)
     found = examine(read)
+    if read.load is not None:
+        case = LoadCase(counts=read.load, findings=found, cpu_count=read.header.cpu_count)
+        found = replace(found, diagnoses=judge_load(case))
     if as_json:
         write_result(
             {
@@ -55,6 +92,28 @@ def diagnose(
         )
     else:
         write_result(describe_findings(read, found))
+
+
+def parse_moment(text: str, now: datetime, *, option: str) -> float:
+    """Return a time of day, or a date and time, as seconds since 1970. Raises UsageError.
+
+    >>> noon = datetime.fromisoformat("2026-11-24T12:00:00+00:00")
+    >>> noon.timestamp() - parse_moment("11:30", noon, option="--from")
+    1800.0
+    >>> noon.timestamp() - parse_moment("13:00", noon, option="--from")
+    82800.0
+    """
+    try:
+        if ":" in text and "-" not in text and "T" not in text:
+            of_day = time.fromisoformat(text)
+            moment = datetime.combine(now.date(), of_day, tzinfo=now.tzinfo)
+            return (moment if moment <= now else moment - timedelta(days=1)).timestamp()
+        moment = datetime.fromisoformat(text)
+    except ValueError as exc:
+        raise UsageError(
+            f'{option} is "{text}", which is not a time', hint="Write 03:00, or 2026-11-24T03:00."
+        ) from exc
+    return (moment if moment.tzinfo else moment.replace(tzinfo=now.tzinfo)).timestamp()
 
 
 def describe_findings(recording: Recording, found: Findings) -> list[str]:

@@ -20,11 +20,14 @@ from penstock.cli.terminal.output import write_drawn, write_message, write_resul
 from penstock.cli.views.watch_view import View, as_object, describe_line
 from penstock.errors import UsageError
 from penstock.model.options import parse_duration
-from penstock.observe import Recorder
+from penstock.observe.history import History
+from penstock.observe.recordings import Recorder
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from penstock.model.recording import Sample
-    from penstock.observe import Sampler
+    from penstock.observe.sampler import Sampler
 
 app = typer.Typer(add_completion=False)
 
@@ -55,6 +58,14 @@ def watch(
         Path | None,
         typer.Option("--record", metavar="FILE", help="Also write every sample to a new file, for penstock diagnose."),
     ] = None,
+    history: Annotated[
+        Path | None,
+        typer.Option("--history", metavar="DIR", help="Also write every sample to this folder, an hour to a file."),
+    ] = None,
+    keep: Annotated[
+        str,
+        typer.Option("--keep", metavar="TIME", help="Remove files of --history that are older than this."),
+    ] = "24h",
     with_query_text: QueryText = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a sample.")] = False,
     **options: Any,
@@ -71,13 +82,18 @@ def watch(
 
     interval_s = parse_interval(interval)
     for_s = None if for_time is None else parse_duration(for_time, option="--for")
+    keep_s = parse_duration(keep, option="--keep")
     factory = open_target(options, allows_standby=True)
     with ExitStack() as stack:
         sampler = open_sampler(factory, to=options.get("to"), interval_s=interval_s, with_query_text=with_query_text)
         stack.callback(sampler.close)
-        recorder = None if record is None else stack.enter_context(Recorder(record, sampler.header))
+        writers: list[Recorder | History] = []
+        if record is not None:
+            writers.append(stack.enter_context(Recorder(record, sampler.header)))
+        if history is not None:
+            writers.append(stack.enter_context(History(history, sampler.header, keep_s=keep_s)))
         watched = Watched(interval_s=interval_s)
-        _show_while_sampling(sampler, recorder, watched, for_s=for_s, as_json=as_json)
+        _show_while_sampling(sampler, writers, watched, for_s=for_s, as_json=as_json)
     if record is not None:
         write_message(f"recorded {watched.count} samples; to read them: penstock diagnose {record}")
 
@@ -93,13 +109,13 @@ def parse_interval(text: str) -> float:
 
 
 def _show_while_sampling(
-    sampler: Sampler, recorder: Recorder | None, watched: Watched, *, for_s: float | None, as_json: bool
+    sampler: Sampler, writers: Sequence[Recorder | History], watched: Watched, *, for_s: float | None, as_json: bool
 ) -> None:
     report_unread(sampler.header)
 
     def keep(sample: Sample) -> None:
-        if recorder is not None:
-            recorder.write(sample)
+        for writer in writers:
+            writer.write(sample)
         watched.add(sample)
 
     def show() -> None:

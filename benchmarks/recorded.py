@@ -1,0 +1,81 @@
+"""Reads the results of `penstock bench ... --json` from records: the runs, from which all other figures follow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.bench.commits.plan import Size, SizeResult
+from penstock.bench.commits.run import Check, CommitsResult
+from penstock.bench.commits.run import TargetResult as CommitsTarget
+from penstock.bench.optimized_reads.plan import DeviceUse, Experiment, QueryRuns, Scaled, Step
+from penstock.bench.optimized_reads.run import ReadsResult
+from penstock.bench.optimized_reads.run import TargetResult as ReadsTarget
+from penstock.host import Machine
+from penstock.model.server.device import Device
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def read_commits(fields: Mapping[str, Any]) -> CommitsResult:
+    """Return the result from which an object was made; only its runs are read."""
+    return CommitsResult(
+        rows=fields["rows"],
+        machine=Machine(**fields["machine"]),
+        targets=tuple(
+            CommitsTarget(
+                name=target["name"],
+                postgresql=target["postgresql"],
+                check=Check(**target["check"]),
+                sizes=tuple(map(_read_size, target["sizes"])),
+            )
+            for target in fields["targets"]
+        ),
+    )
+
+
+def _read_size(fields: Mapping[str, Any]) -> SizeResult:
+    return SizeResult(
+        size=Size(**{name: fields[name] for name in ("rows_per_commit", "rows", "total_rows")}),
+        runs_s=tuple(fields["runs_s"]),
+        bare_s=fields["bare_s"],
+        waits=tuple(fields["samples"].items()),
+    )
+
+
+def read_optimized_reads(fields: Mapping[str, Any]) -> ReadsResult:
+    """Return the result from which an object was made; only its runs are read."""
+    experiment, scaled = fields["experiment"], fields["scaled"]
+    return ReadsResult(
+        experiment=Experiment(
+            rows=experiment["rows"], sessions=tuple(experiment["sessions"]), rounds=experiment["rounds"]
+        ),
+        machine=Machine(**fields["machine"]),
+        scaled=None if scaled is None else Scaled(**scaled),
+        targets=tuple(map(_read_side, fields["targets"])),
+    )
+
+
+def _read_side(fields: Mapping[str, Any]) -> ReadsTarget:
+    devices = ({**device, "disks": tuple(device["disks"])} for device in fields["local_devices"])
+    return ReadsTarget(
+        name=fields["name"],
+        postgresql=fields["postgresql"],
+        steps=tuple(
+            Step(sessions=step["sessions"], runs=tuple(map(_read_runs, step["queries"]))) for step in fields["steps"]
+        ),
+        local_devices=tuple(Device(**device) for device in devices),
+    )
+
+
+def _read_runs(fields: Mapping[str, Any]) -> QueryRuns:
+    uses = {name: fields[name] for name in ("volume", "local", "below")}
+    return QueryRuns(
+        query=fields["query"],
+        volume_s=tuple(fields["volume_s"]),
+        local_s=tuple(fields["local_s"]),
+        temp_bytes=fields["temp_bytes"],
+        workers_planned=fields["workers_planned"],
+        workers_launched=fields["workers_launched"],
+        **{name: None if use is None else DeviceUse(**use) for name, use in uses.items()},
+    )

@@ -1,0 +1,152 @@
+"""Rules for what other processes do to a workload: autovacuum on its tables, and standbys that fall behind."""
+
+from __future__ import annotations
+
+import re
+from statistics import median_low
+from typing import TYPE_CHECKING
+
+from penstock.diagnose.activity import CPU, Tally, Ticks, is_active, moment_of, weight_of
+from penstock.diagnose.case import number
+from penstock.diagnose.commits import STANDBY_NAMES, parse_standby_names
+from penstock.units import MB, MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.diagnose.activity import Moment
+    from penstock.diagnose.case import Case
+    from penstock.model.diagnosis import Diagnosis
+    from penstock.model.recording import CounterRow, RecordingHeader, Sample
+
+# With a smaller share, the workload would not become a tenth faster.
+_LEAST_SHARE = 0.1
+
+# From this share of busy processors, or of client sessions that wait for I/O, on, autovacuum takes what clients need.
+_BUSY = 0.8
+_LEAST_WAITING = 0.3
+
+_WORKER = "autovacuum worker"
+_ASLEEP = "timeout:vacuumdelay"
+# pg_stat_activity has "autovacuum: VACUUM ANALYZE public.orders (to prevent wraparound)", with names unquoted.
+_VACUUMED = re.compile(r"autovacuum: (?:VACUUM|ANALYZE|VACUUM ANALYZE) (\S+\.(\S+))")
+
+# A standby that is further behind than a segment of WAL does not keep up with what is written. One that is nearer
+# acknowledges each commit after a round trip.
+_FAR_BYTES = 16 * MIB
+
+
+class Autovacuum:
+    """The rule for autovacuum at work on a table that client sessions use, while processors or I/O are short."""
+
+    def __init__(self) -> None:
+        self._workers: dict[str, Tally] = {}
+        self._used: set[str] = set()
+        self._clients, self._waiting = Ticks(), Ticks()
+        self._running = Ticks()
+        self._tick = -1
+
+    def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
+        """Take a sample; its sessions include the workers of autovacuum, whatever the workload is."""
+        self._tick += 1
+        names = {}
+        for session in sample.sessions:
+            found = _VACUUMED.match(session.query or "") if session.backend_type == _WORKER else None
+            if found is not None and is_active(session):
+                moment = moment_of(session, self._tick, weight_of(sample))
+                if moment.wait != _ASLEEP:
+                    names[found[1]] = found[2]
+                    self._workers.setdefault(found[1], Tally()).add(moment)
+                    self._count(moment)
+        clients = [moment for moment in moments if moment.session.backend_type != _WORKER]
+        for moment in clients:
+            self._clients.add(moment)
+            self._count(moment)
+            if moment.wait.startswith("io:"):
+                self._waiting.add(moment)
+        for table, name in names.items():
+            word = re.compile(rf"\b{re.escape(name)}\b", re.IGNORECASE)
+            if any(word.search(moment.session.query or "") for moment in clients):
+                self._used.add(table)
+
+    def _count(self, moment: Moment) -> None:
+        if moment.wait == CPU.lower():
+            self._running.add(moment)
+
+    def conclude(self, case: Case) -> list[Diagnosis]:
+        """Return a diagnosis for the table on which autovacuum works longest, if statements of clients name it."""
+        if not self._used:
+            return []
+        table = max(self._used, key=lambda name: self._workers[name].seconds)
+        part, among = self._workers[table], Ticks()
+        among.join(self._clients)
+        for workers in self._workers.values():
+            among.join(workers)
+        cpus, running = case.header.cpu_count, case.sessions(self._running)
+        waiting = self._waiting.seconds / self._clients.seconds
+        is_short = waiting >= _LEAST_WAITING or (cpus is not None and running >= _BUSY * cpus)
+        if part.seconds < _LEAST_SHARE * among.seconds or not is_short:
+            return []
+        evidence = [
+            number("workers of autovacuum on the table, on average", case.sessions(part)),
+            number("active sessions without a wait, on average", running),
+            number("of the clients' time waits for I/O", 100 * waiting, "%"),
+        ]
+        return [case.conclude("autovacuum", part, evidence, among=among, table=table)]
+
+
+class StandbysBehind:
+    """The rule for commits that wait for synchronous standbys which do not keep up with the WAL."""
+
+    def __init__(self, header: RecordingHeader) -> None:
+        self._needed, names = parse_standby_names(header.settings.get(STANDBY_NAMES, ""))
+        self._has_names = bool(names)
+        self._part = Tally()
+        self._behind: list[float] = []
+        self._name = ""
+        self._now: float | None = None
+
+    def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
+        """Take a sample; the distance of standbys is from the last reading of pg_stat_replication."""
+        rows, wal_bytes = sample.counters.get("pg_stat_replication"), sample.progress.wal_bytes
+        if rows is not None and wal_bytes is not None and self._has_names:
+            self._measure(rows, wal_bytes)
+        waiting = [moment for moment in moments if moment.wait == "ipc:syncrep"]
+        for moment in waiting:
+            self._part.add(moment)
+        if waiting and rows is not None and self._now is not None:
+            self._behind.append(self._now)
+
+    def _measure(self, rows: Sequence[CounterRow], wal_bytes: int) -> None:
+        """Keep how far the last of the standbys is behind that a commit needs; None if too few stream."""
+        distances = sorted(
+            (wal_bytes - flushed, str(row.get("application_name")))
+            for row in rows
+            if row.get("state") == "streaming" and row.get("sync_state") in {"sync", "quorum"}
+            if (flushed := _position(row.get("flush_lsn"))) is not None
+        )
+        self._now = None
+        if len(distances) >= self._needed:
+            self._now, self._name = distances[self._needed - 1]
+
+    def conclude(self, case: Case) -> list[Diagnosis]:
+        """Return a diagnosis if commits wait while a standby that they need is far behind."""
+        if case.share(self._part) < _LEAST_SHARE or not self._behind or median_low(self._behind) < _FAR_BYTES:
+            return []
+        evidence = [
+            number("WAL that the standby has not flushed, median", median_low(self._behind) / MB, "MB"),
+            number("WAL that the standby has not flushed, at most", max(self._behind) / MB, "MB"),
+        ]
+        if (rate := case.rates.wal_bytes_per_s) is not None:
+            evidence.append(number("WAL", rate / MB, "MB/s"))
+        return [case.conclude("standby-behind", self._part, evidence, name=self._name)]
+
+
+def _position(value: object) -> int | None:
+    """Return a WAL position as a number of bytes.
+
+    >>> _position("1/10"), _position(None)
+    (4294967312, None)
+    """
+    found = re.fullmatch(r"([0-9A-F]+)/([0-9A-F]+)", str(value))
+    return None if found is None else (int(found[1], 16) << 32) + int(found[2], 16)

@@ -1,0 +1,179 @@
+"""Decides whether a device is at its limit: at a known limit of its volume or instance, or at a steady rate."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.diagnose.devices import are_counters, read_device
+from penstock.model.server.device import rates
+from penstock.units import KIB, MB, format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.model.recording import Sample
+    from penstock.model.server.device import DeviceCounters, DeviceRates, VolumeLimits
+
+# Readings that follow sooner belong to the same tick: a device with several tablespaces is read for each of them.
+_LEAST_INTERVAL_S = 0.5
+
+# A device whose rate is this near to a known limit is at the limit.
+_AT_LIMIT = 0.9
+
+# Without a known limit, a device is taken to be at its limit if it is rarely idle, holds more than one request, and its
+# rate is steady: in most seconds the rate is near the median, and in few seconds above that. A queue alone proves
+# nothing: a device that serves many requests at once has one too.
+_BUSY = 0.8
+_LEAST_QUEUE = 1.0
+_STEADY_WITHIN = 0.2
+_MOSTLY = 0.6
+_RARELY = 0.2
+_FEWEST_SECONDS = 3
+
+# PostgreSQL's requests are 8 KiB unless the kernel joins them. From this mean size on, a volume without a known limit
+# is taken to be at its throughput.
+_LARGE_REQUEST = 64 * KIB
+
+# What is spent of a burst balance is measured over the last intervals, because the demand may have changed.
+_LAST_INTERVALS = 30
+_SPENDING = 1.05
+
+
+class Interval(NamedTuple):
+    """A device's rates between two readings. `waited_s` is how long sessions waited for I/O meanwhile, in total."""
+
+    rates: DeviceRates
+    waited_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ceiling:
+    """The limit that a device has reached. `limit` is in I/Os or bytes per second, None if it is not known."""
+
+    code: str
+    limit: float | None
+    reached: str
+    intervals: tuple[Interval, ...]
+
+
+class DeviceIntervals:
+    """Reads samples one by one; keeps the rates of each device between two readings."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, DeviceCounters] = {}
+        self._waited_s: dict[str, float] = {}
+        self.by_device: dict[str, list[Interval]] = {}
+        self.device_of: dict[str, str] = {}
+
+    def see(self, sample: Sample, waited_s: float) -> None:
+        """Add a sample; `waited_s` is how long sessions have waited for I/O since the recording's start, in total."""
+        for row in sample.counters.get("host_devices", ()):
+            if not are_counters(row):
+                continue
+            device, now = str(row.get("device")), read_device(row)
+            self.device_of[str(row.get("tablespace"))] = device
+            before = self._last.setdefault(device, now)
+            if now.at_s - before.at_s >= _LEAST_INTERVAL_S:
+                waited = waited_s - self._waited_s.get(device, 0.0)
+                self.by_device.setdefault(device, []).append(Interval(rates(before, now), waited))
+                self._last[device], self._waited_s[device] = now, waited_s
+
+
+def count_ios(each: DeviceRates, io_bytes: int) -> float:
+    """Return the I/Os per second as a volume counts them: a request of more than `io_bytes` is several I/Os."""
+    return max(each.read_iops + each.write_iops, count_bytes(each) / io_bytes)
+
+
+def count_bytes(each: DeviceRates) -> float:
+    """Return the bytes per second that were read and written."""
+    return each.read_bytes_per_s + each.write_bytes_per_s
+
+
+def find_ceiling(intervals: Sequence[Interval], limits: VolumeLimits | None) -> Ceiling | None:
+    """Return the limit at which a device was while sessions waited for it, or None."""
+    waited = [each for each in intervals if each.waited_s > 0]
+    if not waited:
+        return None
+    return _find_steady(waited) if limits is None else _find_known(waited, limits)
+
+
+def _find_known(waited: Sequence[Interval], limits: VolumeLimits) -> Ceiling | None:
+    """Return the known limit at which the device was for most of the time that sessions waited for it, or None."""
+
+    def ios(each: Interval) -> float:
+        return count_ios(each.rates, limits.io_bytes)
+
+    def moved(each: Interval) -> float:
+        return count_bytes(each.rates)
+
+    known = [
+        ("volume-iops", limits.burst_iops, ios, "its volume's burst of {:,.0f} IOPS"),
+        ("volume-iops", limits.iops, ios, "its volume's {:,.0f} IOPS"),
+        ("volume-throughput", limits.bytes_per_s, moved, "its volume's {:,.0f} MB/s"),
+        ("instance-limit", limits.instance_iops, ios, "its instance's {:,.0f} IOPS"),
+        ("instance-limit", limits.instance_bytes_per_s, moved, "its instance's {:,.0f} MB/s"),
+    ]
+    found: list[tuple[float, float, Ceiling]] = []
+    for code, limit, measure, reached in known:
+        if limit is None:
+            continue
+        # A burst goes above the sustained rate, which then is no limit.
+        most = limit / _AT_LIMIT if limit == limits.iops and limits.burst_iops is not None else math.inf
+        there = tuple(each for each in waited if _AT_LIMIT * limit <= measure(each) <= most)
+        there_s = sum(each.waited_s for each in there)
+        if len(there) >= _FEWEST_SECONDS and there_s >= _MOSTLY * sum(each.waited_s for each in waited):
+            text = reached.format(limit / MB if measure is moved else limit)
+            ceiling = Ceiling(code=code, limit=limit, reached=text, intervals=there)
+            found.append((there_s, median(measure(each) for each in there) / limit, ceiling))
+    # Of two limits that are near each other, the lower one is the limit.
+    return max(found, key=lambda each: each[:2])[2] if found else None
+
+
+def _find_steady(waited: Sequence[Interval]) -> Ceiling | None:
+    """Return the steady rate of a device that was busy for most of the time that sessions waited for it, or None."""
+    busy = tuple(each for each in waited if each.rates.busy >= _BUSY and each.rates.queue >= _LEAST_QUEUE)
+    busy_s = sum(each.waited_s for each in busy)
+    if len(busy) < _FEWEST_SECONDS or busy_s < _MOSTLY * sum(each.waited_s for each in waited):
+        return None
+    is_large = median(each.rates.request_bytes or 0.0 for each in busy) >= _LARGE_REQUEST
+    values = [count_bytes(each.rates) if is_large else each.rates.read_iops + each.rates.write_iops for each in busy]
+    if not is_steady(values):
+        return None
+    code = "volume-throughput" if is_large else "volume-iops"
+    return Ceiling(code=code, limit=None, reached="a steady rate, probably its limit", intervals=busy)
+
+
+def is_steady(values: Sequence[float]) -> bool:
+    """Return whether most values are near their median, and few are above that.
+
+    >>> is_steady([750, 748, 760, 300]), is_steady([100, 700, 300, 900]), is_steady([300, 300, 300, 900, 900])
+    (True, False, False)
+    """
+    middle = median(values)
+    near = sum(abs(value - middle) <= _STEADY_WITHIN * middle for value in values)
+    above = sum(value > (1 + _STEADY_WITHIN) * middle for value in values)
+    return near >= _MOSTLY * len(values) and above <= _RARELY * len(values)
+
+
+def forecast_balance(intervals: Sequence[Interval], limits: VolumeLimits | None) -> tuple[float, str] | None:
+    """Return in how many seconds a burst balance is spent at the present rate, and when in words.
+
+    If the balance at the start is not known, it was full at most, so the time is the longest possible. None: the volume
+    has no burst balance, or does not spend it.
+    """
+    if limits is None or limits.iops is None or not limits.burst_ios or (limits.burst_iops or 0) <= limits.iops:
+        return None
+    now = intervals[-_LAST_INTERVALS:]
+    elapsed_s = sum(each.rates.elapsed_s for each in now)
+    done = sum(count_ios(each.rates, limits.io_bytes) * each.rates.elapsed_s for each in now)
+    if len(now) < _FEWEST_SECONDS or done < _SPENDING * limits.iops * elapsed_s:
+        return None
+    balance: float = limits.burst_ios if limits.balance_ios is None else limits.balance_ios
+    for each in intervals:
+        spent = (count_ios(each.rates, limits.io_bytes) - limits.iops) * each.rates.elapsed_s
+        balance = min(limits.burst_ios, max(0.0, balance - spent))
+    left_s = balance / (done / elapsed_s - limits.iops)
+    return left_s, f"in {format_duration(left_s)}{' at the latest' if limits.balance_ios is None else ''}"

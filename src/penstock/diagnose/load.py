@@ -1,0 +1,253 @@
+"""Concludes what limited a load from the seconds that the loader counted, and from samples of the server if there are.
+
+The counts say on which side a load waits: for its source, its own work, the server, or the network. Samples say what
+the server does meanwhile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import astuple, dataclass
+from typing import TYPE_CHECKING
+
+from penstock.diagnose.activity import CPU
+from penstock.diagnose.case import FEWEST_SAMPLES, number
+from penstock.diagnose.load_advice import LOAD_ADVICE
+from penstock.model.diagnosis import Diagnosis
+from penstock.model.load.accounts import LoadSetting
+from penstock.units import MB
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from penstock.diagnose.rules import Findings
+    from penstock.model.diagnosis import Evidence
+    from penstock.model.load.accounts import LoadAccounts, LoadCounts
+    from penstock.model.load.plan import LoadPlan
+
+# A smaller share of a load's time is not worth a diagnosis.
+_LEAST_SHARE = 0.1
+
+# The server waits for the load if its sessions wait for their client at least this share of their active time.
+_LEAST_STARVED = 0.5
+
+# More sessions would help if the sessions compute, and leave at least this part of the processors idle.
+_IDLE_CPUS = 0.2
+
+# Sessions compute if they are without a wait in this share of their active time. What a busy processor delays shows as
+# waits too, so it is rarely more than two thirds.
+_LEAST_COMPUTING = 0.4
+
+_NAMES_SHOWN = 3
+
+# Diagnoses from samples that the counts explain better, because they know the client too.
+_EXPLAINED_BY_COUNTS = frozenset({"client-bound", "cpu-bound", "waits-disagree-with-cpu"})
+
+
+# Diagnoses that say why a load waits for its server.
+_SAYS_WHY = frozenset({"load-server-cpu", "load-few-sessions", "load-network", "load-foreign-keys", "load-triggers"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadCase:
+    """A load's counts, and its samples if there are enough. `cpu_count` is the server's number of CPUs, if known."""
+
+    counts: LoadCounts
+    findings: Findings | None
+    cpu_count: int | None
+
+    @property
+    def accounts(self) -> LoadAccounts:
+        """Return what the loader counted."""
+        return self.counts.accounts
+
+    @property
+    def setting(self) -> LoadSetting:
+        """Return what stayed in effect."""
+        return self.counts.setting
+
+    @property
+    def rows_share(self) -> float:
+        """Return the part of the load's time in which rows are sent, 0 to 1."""
+        return self.accounts.rows_s / self.accounts.elapsed_s if self.accounts.elapsed_s else 0.0
+
+    def session_share(self, seconds: float) -> float:
+        """Return the share of the load's time that its sessions spent on something, 0 to 1."""
+        total_s = sum(astuple(self.accounts.sessions))
+        return self.rows_share * seconds / total_s if total_s else 0.0
+
+    def reader_share(self, seconds: float) -> float:
+        """Return the share of the readers' time that they did not wait for sessions, 0 to 1."""
+        readers = self.accounts.readers
+        working_s = sum(astuple(readers)) - readers.queueing_s
+        return seconds / working_s if working_s else 0.0
+
+    @property
+    def server_s(self) -> float:
+        """Return the seconds that sessions waited for the server to take rows and to store them."""
+        return self.accounts.sessions.sending_s + self.accounts.sessions.finishing_s
+
+    def wait_share(self, wait: str) -> float:
+        """Return the share of the sessions' active time in a wait event, 0 if there are too few samples."""
+        if self.findings is None or self.findings.activity.samples < FEWEST_SAMPLES:
+            return 0.0
+        waits = self.findings.activity.waits
+        return sum(part.share for part in waits if part.name.lower() == wait)
+
+    def conclude(self, code: str, share: float, evidence: list[Evidence], **words: str) -> Diagnosis:
+        """Return a diagnosis that rests on counts alone."""
+        advice = LOAD_ADVICE[code]
+        return Diagnosis(
+            code=code,
+            claim=f"{100 * share:.0f} % of {advice.claim.format(**words)}",
+            share=share,
+            evidence=tuple(evidence),
+            samples=0,
+            confidence="high",
+            remedy=advice.remedy.format(**words),
+            proof=advice.proof,
+            source=advice.source,
+        )
+
+
+def find_setting(plan: LoadPlan) -> LoadSetting:
+    """Return what a planned load leaves in effect that costs time for each row."""
+    kept = [part for target in plan.targets for part in target.indexes.kept]
+    facts = [target.facts for target in plan.targets if target.facts is not None]
+    disables = plan.job.rules.triggers == "disable"
+    return LoadSetting(
+        indexes=tuple(part.name for part in kept if part.kind != "foreign key"),
+        foreign_keys=tuple(part.name for part in kept if part.kind == "foreign key"),
+        triggers=() if disables else tuple(name for each in facts for name in each.row_triggers),
+        sessions_why=plan.sessions.reason,
+    )
+
+
+def judge_load(case: LoadCase) -> tuple[Diagnosis, ...]:
+    """Return what limited a load, the largest share first; nothing if it was too short to have a limit."""
+    found = [diagnosis for rule in _RULES for diagnosis in rule(case) if diagnosis.share >= _LEAST_SHARE]
+    sampled = [] if case.findings is None else list(case.findings.diagnoses)
+    sampled = [diagnosis for diagnosis in sampled if diagnosis.code not in _EXPLAINED_BY_COUNTS]
+    is_known = any(each.confidence != "too few samples" for each in sampled)
+    if is_known or any(each.code in _SAYS_WHY for each in found):
+        found = [diagnosis for diagnosis in found if diagnosis.code != "load-server"]
+    found += sampled
+    found.sort(key=lambda each: (each.confidence == "too few samples", -each.share))
+    return tuple(found)
+
+
+def _source(case: LoadCase) -> Iterator[Diagnosis]:
+    """Sessions wait for blocks: the source, decompression, or finding the ends of records is the limit."""
+    accounts, readers = case.accounts, case.accounts.readers
+    share = case.session_share(accounts.sessions.waiting_s)
+    rate = number("read from the source", accounts.bytes_read / (accounts.rows_s or 1.0) / MB, "MB/s")
+    sessions = number("sessions that wait for records, of each second", share)
+    count = number("readers", accounts.reader_count)
+    spent = {
+        "load-source": readers.reading_s,
+        "load-decompression": readers.decompressing_s,
+        "load-cutting": readers.cutting_s,
+    }
+    code = max(spent, key=lambda name: spent[name])
+    part = number("of the readers' time", 100 * case.reader_share(spent[code]), "%")
+    yield case.conclude(code, share, [rate, part, count, sessions])
+
+
+def _encoding(case: LoadCase) -> Iterator[Diagnosis]:
+    accounts = case.accounts
+    share = case.session_share(accounts.sessions.encoding_s)
+    used = number("processors of the client in use", accounts.client_cpu_s / (accounts.elapsed_s or 1.0))
+    yield case.conclude("load-encoding", share, [used, number("processors of the client", accounts.client_cpus)])
+
+
+def _committing(case: LoadCase) -> Iterator[Diagnosis]:
+    share = case.session_share(case.accounts.sessions.committing_s)
+    yield case.conclude("load-commit", share, [number("in COMMIT", case.accounts.sessions.committing_s, "s")])
+
+
+def _network(case: LoadCase) -> Iterator[Diagnosis]:
+    """Sessions send all the time, but the server waits for what they send."""
+    starved = case.wait_share("client:clientread")
+    if starved >= _LEAST_STARVED:
+        share = case.session_share(case.accounts.sessions.sending_s)
+        evidence = [
+            number("of the server's sessions' time in Client:ClientRead", 100 * starved, "%"),
+            number("sent", case.accounts.bytes_copied / (case.accounts.rows_s or 1.0) / MB, "MB/s"),
+        ]
+        yield case.conclude("load-network", share * starved, evidence)
+
+
+def _deferred_checks(case: LoadCase) -> Iterator[Diagnosis]:
+    """Foreign keys and AFTER triggers run when COPY ends, so the wait for its end is their time."""
+    share = case.session_share(case.accounts.sessions.finishing_s)
+    evidence = [number("waiting for the end of COPY commands", case.accounts.sessions.finishing_s, "s")]
+    if case.setting.foreign_keys:
+        yield case.conclude("load-foreign-keys", share, evidence, names=_name(case.setting.foreign_keys))
+    elif case.setting.triggers:
+        yield case.conclude("load-triggers", share, evidence, names=_name(case.setting.triggers))
+
+
+def _server_processors(case: LoadCase) -> Iterator[Diagnosis]:
+    """Sessions compute on the server: its processors are the limit, or the sessions are too few to use them all."""
+    computing, cpus = case.wait_share(CPU.lower()), case.cpu_count
+    if cpus is None or computing < _LEAST_COMPUTING:
+        return
+    share = case.session_share(case.server_s) * computing
+    evidence = [
+        number("sessions", case.accounts.session_count),
+        number("processors of the server", cpus),
+        number("of the sessions' active time without a wait", 100 * computing, "%"),
+    ]
+    why = case.setting.sessions_why
+    if case.accounts.session_count <= (1 - _IDLE_CPUS) * cpus:
+        yield case.conclude("load-few-sessions", share, evidence, why=f" ({why})" if why else "")
+    else:
+        yield case.conclude("load-server-cpu", share, evidence, remedy=_lighten(case.setting))
+
+
+def _lighten(setting: LoadSetting) -> str:
+    """Return what makes the server compute less for each row."""
+    if setting.triggers:
+        return (
+            f"Disable triggers during the load, if the rows do not need them ({_name(setting.triggers)}): "
+            "--triggers disable."
+        )
+    if setting.indexes:
+        return f"Create the indexes after the rows ({_name(setting.indexes)}): --indexes rebuild."
+    return "Nothing else to gain here: parsing and storing rows takes all processors. More processors load faster."
+
+
+def _name(names: Sequence[str]) -> str:
+    """Return the first names, and how many more there are.
+
+    >>> _name(["a", "b", "c", "d", "e"])
+    'a, b, c and 2 more'
+    """
+    more = len(names) - _NAMES_SHOWN
+    return ", ".join(names[:_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def _server(case: LoadCase) -> Iterator[Diagnosis]:
+    """Sessions wait for the server; samples may say why, and replace this diagnosis."""
+    accounts = case.accounts
+    evidence = [number("sent", accounts.bytes_copied / (accounts.rows_s or 1.0) / MB, "MB/s")]
+    kept = [number("indexes kept", len(case.setting.indexes))] if case.setting.indexes else []
+    yield case.conclude("load-server", case.session_share(case.server_s), evidence + kept)
+
+
+def _steps(case: LoadCase) -> Iterator[Diagnosis]:
+    """A step before or after the rows takes most of the load's time."""
+    for name, seconds in case.accounts.steps_s.items():
+        if (code := f"load-{name}") in LOAD_ADVICE:
+            yield case.conclude(code, seconds / (case.accounts.elapsed_s or 1.0), [number("this step", seconds, "s")])
+
+
+_RULES: tuple[Callable[[LoadCase], Iterator[Diagnosis]], ...] = (
+    _source,
+    _encoding,
+    _committing,
+    _network,
+    _deferred_checks,
+    _server_processors,
+    _server,
+    _steps,
+)

@@ -1,0 +1,232 @@
+"""Rules for sessions that wait for the volume with the data: its limits, forced checkpoints, and reads of indexes."""
+
+from __future__ import annotations
+
+import re
+from statistics import median
+from typing import TYPE_CHECKING, TypeVar
+
+from penstock.diagnose.activity import Tally
+from penstock.diagnose.case import number
+from penstock.diagnose.counted import Increase
+from penstock.diagnose.devices import DATA, WAL
+from penstock.diagnose.limits import DeviceIntervals, count_bytes, find_ceiling, forecast_balance
+from penstock.diagnose.wal import is_long_wal_wait
+from penstock.units import KIB, MB
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from penstock.diagnose.activity import Moment
+    from penstock.diagnose.case import Case
+    from penstock.diagnose.limits import Interval
+    from penstock.model.diagnosis import Diagnosis, Evidence
+    from penstock.model.recording import Sample
+
+# With a smaller share of waits, even a faster volume does not make a workload a tenth faster.
+_LEAST_SHARE = 0.1
+
+_MOST_OF_THE_TIME = 0.5
+
+# A burst balance that lasts longer is not reported.
+_SOON_S = 4 * 3600.0
+
+# Checkpoints that are requested at least this often are forced by WAL, not by a person.
+_OFTEN_S = 30.0
+_FEWEST_CHECKPOINTS = 3
+
+# Without full-page images, fewer checkpoints would not make the WAL smaller. And if much less WAL than max_wal_size
+# allows is written between two checkpoints, something else requests them.
+_LEAST_IMAGES = 0.2
+_LEAST_DISTANCE = 0.5
+_UNITS = {"MB": 2**20, "GB": 2**30, "TB": 2**40}
+
+_BLOCK_BYTES = 8192
+
+# An index costs random reads if at least this many of its blocks are read for each row.
+_LEAST_READS = 0.2
+
+# If fewer of the blocks that all databases read are of indexes, sessions wait for the reads of tables. And if an index
+# is searched more often than rows change, searches read its blocks.
+_MOST_READS = 0.5
+
+# IPC:BufferIO is to wait for a block that another session reads.
+_READ = frozenset(("io:datafileread", "io:aioiocompletion", "io:datafileprefetch", "ipc:bufferio"))
+
+_Key = TypeVar("_Key")
+
+
+def is_data_wait(wait: str) -> bool:
+    """Return whether a wait is for I/O of tables and indexes."""
+    return wait.startswith(("io:datafile", "io:aio", "io:slru")) or wait == "ipc:bufferio"
+
+
+class DataVolume:
+    """The rule for sessions that wait for a volume that serves as many requests, or bytes, as it can.
+
+    Waits for WAL count if pg_wal is on the same device, or if its device is not known.
+    """
+
+    def __init__(self) -> None:
+        self._data, self._wal = Tally(), Tally()
+        self._devices = DeviceIntervals()
+
+    def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
+        """Take a sample."""
+        for moment in moments:
+            if is_data_wait(moment.wait):
+                self._data.add(moment)
+            elif is_long_wal_wait(moment):
+                self._wal.add(moment)
+        self._devices.see(sample, self._data.seconds + self._wal.seconds)
+
+    def conclude(self, case: Case) -> list[Diagnosis]:
+        """Return a diagnosis if sessions wait for a volume at its limit, and if its burst balance is being spent."""
+        device = self._devices.device_of.get(DATA)
+        intervals = self._devices.by_device.get(device or "", [])
+        part = Tally()
+        part.join(self._data)
+        if self._devices.device_of.get(WAL, device) == device:
+            part.join(self._wal)
+        if device is None or not part.count:
+            return []
+        limits, found = case.header.volume, []
+        ceiling = find_ceiling(intervals, limits)
+        # A steady rate proves a limit only if sessions wait for it most of the time.
+        least = _LEAST_SHARE if limits is not None else _MOST_OF_THE_TIME
+        if ceiling is not None and case.share(part) >= least:
+            evidence = _describe(ceiling.intervals)
+            found.append(case.conclude(ceiling.code, part, evidence, device=device, reached=ceiling.reached))
+        if (left := forecast_balance(intervals, limits)) is not None and limits is not None and left[0] < _SOON_S:
+            evidence = [number("sustained IOPS of the volume", limits.iops or 0.0), *_describe(intervals)]
+            iops = f"{limits.iops:,}"
+            found.append(case.conclude("volume-balance", part, evidence, device=device, when=left[1], iops=iops))
+        return found
+
+
+def _describe(intervals: Sequence[Interval]) -> list[Evidence]:
+    """Return the medians of what a device did in these intervals."""
+    seen = [each.rates for each in intervals]
+    figures: list[tuple[str, str, list[float]]] = [
+        ("reads per second", "", [each.read_iops for each in seen]),
+        ("writes per second", "", [each.write_iops for each in seen]),
+        ("read and written", "MB/s", [count_bytes(each) / MB for each in seen]),
+        ("size of a request", "KiB", [each.request_bytes / KIB for each in seen if each.request_bytes]),
+        ("requests in the queue", "", [each.queue for each in seen]),
+        ("read latency", "ms", [1000 * each.read_latency_s for each in seen if each.read_latency_s]),
+        ("write latency", "ms", [1000 * each.write_latency_s for each in seen if each.write_latency_s]),
+    ]
+    return [number(name, median(values), unit) for name, unit, values in figures if values]
+
+
+class ForcedCheckpoints:
+    """The rule for checkpoints that begin because max_wal_size is reached, not because checkpoint_timeout is over."""
+
+    def __init__(self) -> None:
+        self._part = Tally()
+        self._requested, self._timed = Increase(), Increase()
+        self._images, self._wal_bytes = Increase(), Increase()
+
+    def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
+        """Take a sample."""
+        counters = sample.counters
+        for row in counters.get("pg_stat_checkpointer", ()):
+            self._requested.see(row.get("num_requested"))
+            self._timed.see(row.get("num_timed"))
+        for row in counters.get("pg_stat_bgwriter", ()):
+            # Before PostgreSQL 17 the counters are here.
+            self._requested.see(row.get("checkpoints_req"))
+            self._timed.see(row.get("checkpoints_timed"))
+        for row in counters.get("pg_stat_wal", ()):
+            self._images.see(row.get("wal_fpi"))
+            self._wal_bytes.see(row.get("wal_bytes"))
+        for moment in moments:
+            if is_data_wait(moment.wait) or is_long_wal_wait(moment):
+                self._part.add(moment)
+
+    def conclude(self, case: Case) -> list[Diagnosis]:
+        """Return a diagnosis if checkpoints are requested often while sessions wait for I/O."""
+        count = self._requested.total
+        often = max(_FEWEST_CHECKPOINTS, case.elapsed_s / _OFTEN_S)
+        if count < often or count <= self._timed.total or case.share(self._part) < _LEAST_SHARE:
+            return []
+        wal_bytes = self._wal_bytes.total
+        images = min(1.0, self._images.total * _BLOCK_BYTES / wal_bytes) if wal_bytes else 0.0
+        if images < _LEAST_IMAGES or wal_bytes < _LEAST_DISTANCE * count * _distance(case.header.settings):
+            return []
+        evidence = [
+            number("checkpoints requested", count),
+            number("between two of them", case.elapsed_s / count, "s"),
+            number("of the WAL are full-page images, at most", 100 * images, "%"),
+            number("WAL", wal_bytes / case.elapsed_s / MB, "MB/s"),
+        ]
+        setting = case.header.settings.get("max_wal_size", "its present value")
+        return [case.conclude("checkpoints-forced", self._part, evidence, setting=setting)]
+
+
+def _distance(settings: Mapping[str, str]) -> float:
+    """Return the bytes of WAL after which max_wal_size requests a checkpoint, 0 if the settings are not known.
+
+    Source: CalculateCheckpointSegments in xlog.c.
+
+    >>> round(_distance({"max_wal_size": "1GB", "checkpoint_completion_target": "0.9"}) / 2**20)
+    539
+    """
+    size = re.fullmatch(r"(\d+)(MB|GB|TB)", settings.get("max_wal_size", ""))
+    if size is None:
+        return 0.0
+    return int(size[1]) * _UNITS[size[2]] / (1 + float(settings.get("checkpoint_completion_target", "0.9")))
+
+
+class IndexReads:
+    """The rule for sessions that wait for reads of index blocks, because the indexes do not fit into memory."""
+
+    def __init__(self) -> None:
+        self._part = Tally()
+        self._reads: dict[tuple[str, str], Increase] = {}
+        self._scans: dict[tuple[str, str], Increase] = {}
+        self._rows: dict[str, Increase] = {}
+        self._all_reads = Increase()
+        self._is_read = False
+
+    def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
+        """Take a sample."""
+        rows = sample.counters.get("pg_statio_user_indexes")
+        for row in rows or ():
+            table = f"{row.get('schemaname')}.{row.get('relname')}"
+            key = (table, str(row.get("indexrelname")))
+            self._count(self._reads, key, row.get("idx_blks_read"))
+            self._count(self._scans, key, row.get("idx_scan"))
+            self._count(self._rows, table, row.get("n_tup_changed"))
+        self._is_read = self._is_read or rows is not None
+        if (databases := sample.counters.get("pg_stat_database")) is not None:
+            self._all_reads.see(sum(each for row in databases if isinstance(each := row.get("blks_read"), int)))
+        for moment in moments:
+            if moment.wait in _READ:
+                self._part.add(moment)
+
+    def _count(self, counters: dict[_Key, Increase], key: _Key, value: object) -> None:
+        if key not in counters:
+            counters[key] = Increase()
+            # Tables without changed rows are left out, so the counters of an index that appears later were 0.
+            if self._is_read:
+                counters[key].see(0)
+        counters[key].see(value)
+
+    def conclude(self, case: Case) -> list[Diagnosis]:
+        """Return a diagnosis that names the index with the most reads, if rows need them."""
+        if not self._reads or case.share(self._part) < _LEAST_SHARE:
+            return []
+        (table, index), reads = max(self._reads.items(), key=lambda item: item[1].total)
+        rows, scans = self._rows[table].total, self._scans[table, index].total
+        of_indexes = sum(each.total for each in self._reads.values())
+        is_most = of_indexes >= _MOST_READS * self._all_reads.total
+        if not rows or reads.total / rows < _LEAST_READS or scans > rows or not is_most:
+            return []
+        evidence = [
+            number("blocks of it read for each row", reads.total / rows),
+            number("rows inserted, updated or deleted", rows),
+        ]
+        if self._all_reads.total:
+            evidence.append(number("of all blocks read are of indexes", 100 * of_indexes / self._all_reads.total, "%"))
+        return [case.conclude("index-reads", self._part, evidence, index=index, table=table)]

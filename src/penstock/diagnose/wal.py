@@ -1,0 +1,92 @@
+"""Rules for sessions that wait for WAL before they commit, and for locks inside the server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.diagnose.activity import Tally, name_wait
+from penstock.diagnose.case import number
+from penstock.units import MB
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.diagnose.activity import Moment
+    from penstock.diagnose.case import Case
+    from penstock.model.diagnosis import Diagnosis
+    from penstock.model.recording import Sample
+
+# With a smaller share of waits, a remedy does not make a workload a tenth faster.
+_LEAST_SHARE = 0.1
+
+# Waits of shorter transactions are those of their commits, which another rule looks at.
+_LEAST_TRANSACTION_S = 1.0
+
+# Waits while WAL is written, flushed or given a new segment, and for another session that does this
+# (PostgreSQL's wait_event_names.txt).
+_WAL = frozenset(
+    (
+        *("io:walwrite", "io:walsync", "io:walinitwrite", "io:walinitsync", "io:walsyncmethodassign"),
+        *("lwlock:walwrite", "lwlock:walinsert", "lwlock:walbufmapping"),
+    )
+)
+
+# Waits that belong to other rules.
+_EXPLAINED = frozenset(("lwlock:buffiledescriptor",))
+
+
+def is_long_wal_wait(moment: Moment) -> bool:
+    """Return whether a session waits for the writing or flushing of WAL, in a transaction that is no short one."""
+    return moment.wait in _WAL and (moment.session.transaction_s or 0.0) >= _LEAST_TRANSACTION_S
+
+
+class WalWrites:
+    """The rule for long transactions that wait until their WAL is written, as bulk loads do."""
+
+    def __init__(self) -> None:
+        self._part = Tally()
+
+    def see(self, sample: Sample, moments: Sequence[Moment]) -> None:  # noqa: ARG002 (a rule's signature)
+        """Take a sample."""
+        for moment in moments:
+            if is_long_wal_wait(moment):
+                self._part.add(moment)
+
+    def conclude(self, case: Case) -> list[Diagnosis]:
+        """Return a diagnosis if long transactions wait for WAL."""
+        if case.share(self._part) < _LEAST_SHARE:
+            return []
+        rate = case.rates.wal_bytes_per_s
+        evidence = [number("sessions that wait for WAL, on average", case.sessions(self._part))]
+        evidence += [] if rate is None else [number("WAL", rate / MB, "MB/s")]
+        return [case.conclude("wal-write", self._part, evidence)]
+
+
+class InternalLocks:
+    """The rule for sessions that wait for one of the server's internal locks, such as LWLock:BufferMapping."""
+
+    def __init__(self) -> None:
+        self._parts: dict[str, tuple[str, Tally]] = {}
+        self._extending = Tally()
+
+    def see(self, sample: Sample, moments: Sequence[Moment]) -> None:  # noqa: ARG002 (a rule's signature)
+        """Take a sample."""
+        for moment in moments:
+            if moment.wait == "lock:extend":
+                self._extending.add(moment)
+            elif moment.wait.startswith("lwlock:") and moment.wait not in _WAL | _EXPLAINED:
+                _, part = self._parts.setdefault(moment.wait, (name_wait(moment.session), Tally()))
+                part.add(moment)
+
+    def conclude(self, case: Case) -> list[Diagnosis]:
+        """Return a diagnosis for the lock that is waited for most, and for the growth of tables."""
+        found = []
+        if case.share(self._extending) >= _LEAST_SHARE:
+            evidence = [number("sessions that wait to extend a table, on average", case.sessions(self._extending))]
+            found.append(case.conclude("relation-extension", self._extending, evidence))
+        if self._parts:
+            name, part = max(self._parts.values(), key=lambda each: each[1].seconds)
+            if case.share(part) >= _LEAST_SHARE:
+                evidence = [number("sessions that wait for it, on average", case.sessions(part))]
+                found.append(case.conclude("lwlock-contention", part, evidence, name=name))
+        return found

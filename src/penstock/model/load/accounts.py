@@ -1,0 +1,111 @@
+"""Where the time of a load's sessions and readers went, counted by the loader itself, not sampled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping  # noqa: TC003 (read at run time, to check recordings)
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_Seconds = TypeVar("_Seconds", "SessionSeconds", "ReaderSeconds")
+
+
+class Stopwatch:
+    """Returns the seconds since it was asked last, so that each second is counted once."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._last_s = clock()
+
+    def lap(self) -> float:
+        """Return the seconds since the last lap."""
+        before_s, self._last_s = self._last_s, self._clock()
+        return self._last_s - before_s
+
+
+def add_seconds(sums: _Seconds, seconds: _Seconds) -> None:
+    """Add each field of `seconds` to the same field of `sums`."""
+    for each in fields(sums):
+        setattr(sums, each.name, getattr(sums, each.name) + getattr(seconds, each.name))
+
+
+@dataclass(slots=True, kw_only=True)
+class SessionSeconds:
+    """Seconds of sessions that send rows: each second of a session is in one field.
+
+    `waiting_s` is waiting for a block to send, `encoding_s` making COPY data, `sending_s` passing it to the server,
+    which includes waiting until the server takes it, `finishing_s` waiting for the answers at the end of COPY commands,
+    `committing_s` waiting for COMMIT.
+    """
+
+    waiting_s: float = 0.0
+    encoding_s: float = 0.0
+    sending_s: float = 0.0
+    finishing_s: float = 0.0
+    committing_s: float = 0.0
+
+    @property
+    def busy_s(self) -> float:
+        """Return the seconds that were not spent waiting for blocks."""
+        return self.encoding_s + self.sending_s + self.finishing_s + self.committing_s
+
+
+@dataclass(slots=True, kw_only=True)
+class ReaderSeconds:
+    """Seconds of readers: each second of a reader is in one field.
+
+    `reading_s` is waiting for the source's bytes, `decompressing_s` decompressing them, `cutting_s` finding the ends of
+    records, `queueing_s` waiting for room in the queue to the sessions.
+    """
+
+    reading_s: float = 0.0
+    decompressing_s: float = 0.0
+    cutting_s: float = 0.0
+    queueing_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadAccounts:
+    """The counted times of one load.
+
+    `elapsed_s` is the whole load's time, `rows_s` the time from the first session's begin to the last batch's commit.
+    `sessions` and `readers` are sums over `session_count` sessions and `reader_count` readers. `steps_s` is the time of
+    each step before and after the rows, by the step's name. `client_cpu_s` is the CPU time of this process, which has
+    `client_cpus` processors. `bytes_read` counts stored (compressed) bytes, `bytes_copied` bytes of COPY data.
+    """
+
+    elapsed_s: float
+    rows_s: float
+    sessions: SessionSeconds
+    session_count: int
+    readers: ReaderSeconds
+    reader_count: int
+    client_cpu_s: float
+    client_cpus: int
+    bytes_read: int
+    bytes_copied: int
+    rows: int
+    steps_s: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadSetting:
+    """What stays in effect while rows are loaded, and costs time for each row; names are as SQL writes them.
+
+    `sessions_why` is why the load has so many sessions.
+    """
+
+    indexes: tuple[str, ...] = ()
+    triggers: tuple[str, ...] = ()
+    foreign_keys: tuple[str, ...] = ()
+    sessions_why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadCounts:
+    """The accounts of a load, and what stayed in effect meanwhile."""
+
+    accounts: LoadAccounts
+    setting: LoadSetting

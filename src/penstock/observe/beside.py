@@ -1,0 +1,144 @@
+"""Samples a server while a load runs in this process, and keeps the recording; the load never depends on it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from penstock.errors import PenstockError, SourceError
+from penstock.observe.kept import make_room
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from penstock.model.load.accounts import LoadCounts
+    from penstock.model.recording import RecordingHeader, Sample
+    from penstock.observe.recordings import Recorder
+    from penstock.observe.sampler import Sampler
+
+_log = logging.getLogger(__name__)
+
+# A load that ends sooner is not sampled, so that sampling does not delay short loads.
+_AFTER_S = 0.5
+
+# Ten samples a second for the first ten seconds, then fewer, and one a second from 100 s on.
+SHORTEST_S, _LONGEST_S, _SAMPLES_BEFORE_THINNING = 0.1, 1.0, 100
+
+# How long the end of a load waits for the last sample, for example if the server no longer answers.
+_PATIENCE_S = 2.0
+
+
+class Beside:
+    """A thread that samples a server, writes the samples to a new file, and passes them on.
+
+    `see` is called in that thread with the header and each sample. If the file cannot be written, `on_notice` gets the
+    reason, and sampling goes on without it. No error reaches the load. Needs a free connection, and pg_read_all_stats
+    to see other roles' sessions.
+    """
+
+    def __init__(
+        self,
+        open_sampler: Callable[[], Sampler],
+        *,
+        path: Path | None,
+        folder: Path,
+        see: Callable[[RecordingHeader, Sample], None],
+        on_notice: Callable[[str], None],
+        after_s: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._open_sampler = open_sampler
+        self._path = path
+        self._folder = folder
+        self._see = see
+        self._notice = on_notice
+        # If the caller asks for a recording, short loads have one too.
+        self._after_s = after_s if after_s is not None else _AFTER_S if path is None else 0.0
+        self._clock = clock
+        self._counts: LoadCounts | None = None
+        self._stop = threading.Event()
+        # A daemon thread, so that the process can exit while the server does not answer.
+        self._thread = threading.Thread(target=self._run, name="recording", daemon=True)
+        self._thread.start()
+
+    def stop(self, counts: LoadCounts | None = None) -> bool:
+        """End the sampling, and add what the loader counted to the recording.
+
+        Returns false if the sampling has not ended, because the server does not answer.
+        """
+        self._counts = counts
+        self._stop.set()
+        self._thread.join(_PATIENCE_S)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        if self._stop.wait(self._after_s):
+            return
+        try:
+            self._sample()
+        except PenstockError as error:
+            _log.info("the load is not sampled: %s", error)
+
+    def _sample(self) -> None:
+        from penstock.observe.sampler import sample_on_clock  # noqa: PLC0415 (in this thread, not at a load's start)
+
+        sampler = self._open_sampler()
+        try:
+            with self._recording(sampler.header) as write:
+                began_s = self._clock()
+
+                def interval() -> float:
+                    return thin(self._clock() - began_s)
+
+                for sample in sample_on_clock(sampler, interval=interval, stop=self._stop, clock=self._clock):
+                    self._see(sampler.header, sample)
+                    write(sample)
+        finally:
+            sampler.close()
+
+    @contextmanager
+    def _recording(self, header: RecordingHeader) -> Iterator[Callable[[Sample], None]]:
+        """Provide a function that writes samples to the file; after an error of the file it does nothing."""
+        from penstock.observe.recordings import Recorder  # noqa: PLC0415 (in this thread, not at a load's start)
+
+        recorder: Recorder | None = None
+
+        def attempt(act: Callable[[], Recorder | None]) -> None:
+            nonlocal recorder
+            try:
+                recorder = act()
+            except SourceError as error:
+                recorder = None
+                self._notice(f"{error.message}: the load goes on without a recording")
+
+        def open_file() -> Recorder:
+            return Recorder(self._path or make_room(self._folder, datetime.now(UTC)), header)
+
+        def write(sample: Sample) -> Recorder | None:
+            if recorder is not None:
+                recorder.write(sample)
+            return recorder
+
+        def close() -> None:
+            if recorder is not None:
+                if self._counts is not None:
+                    recorder.write_load(self._counts)
+                recorder.__exit__(None, None, None)
+
+        attempt(open_file)
+        yield lambda sample: attempt(lambda: write(sample))
+        attempt(close)
+
+
+def thin(elapsed_s: float) -> float:
+    """Return the seconds until the next sample.
+
+    >>> thin(3), thin(50), thin(3600)
+    (0.1, 0.5, 1.0)
+    """
+    return min(_LONGEST_S, max(SHORTEST_S, elapsed_s / _SAMPLES_BEFORE_THINNING))

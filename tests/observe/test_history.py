@@ -1,0 +1,94 @@
+"""A history: hourly recordings in a folder, the old ones removed, and a part of it read as one recording."""
+
+from __future__ import annotations
+
+import os
+import random
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.errors import SourceError
+from penstock.observe.history import History, read_history
+from penstock.observe.kept import list_recordings
+from support import made_samples
+from support.small_disk import small_disk
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from penstock.model.recording import Sample
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small disk")
+
+HOUR_S = 3600.0
+NOON_S = datetime(2026, 11, 24, 12, tzinfo=UTC).timestamp()
+
+
+class Clock:
+    """A clock that the test moves."""
+
+    def __init__(self) -> None:
+        self.now_s = NOON_S
+
+    def __call__(self) -> float:
+        """Return the time that the test has set."""
+        return self.now_s
+
+
+def write_hours(folder: Path, hours: int, *, keep_s: float, every_s: float = 600) -> None:
+    """Write a history of some hours, a sample each ten minutes."""
+    clock = Clock()
+    with History(folder, made_samples.HEADER, keep_s=keep_s, clock=clock) as history:
+        for number in range(int(hours * HOUR_S / every_s)):
+            clock.now_s = NOON_S + number * every_s
+            history.write(made_samples.sample(number * every_s))
+
+
+def test_each_hour_has_a_recording_and_old_ones_are_removed(tmp_path: Path) -> None:
+    """Of ten hours with three to keep, what began up to four hours before the last hour is left."""
+    write_hours(tmp_path, 10, keep_s=3 * HOUR_S)
+    names = [path.name[:11] for path in list_recordings(tmp_path)]
+    assert names == ["20261124T17", "20261124T18", "20261124T19", "20261124T20", "20261124T21"]
+
+
+def test_a_part_is_read_across_recordings(tmp_path: Path) -> None:
+    """Samples from 13:50 to 14:20 come from two files, in order, on one scale of time."""
+    write_hours(tmp_path, 4, keep_s=24 * HOUR_S)
+    since_s = NOON_S + 2 * HOUR_S - 600
+    found = read_history(list_recordings(tmp_path), since_s, since_s + 1800)
+    samples = list(found.samples)
+    began_s = datetime.fromisoformat(found.header.started_at).timestamp()
+    assert [began_s + sample.at_s - since_s for sample in samples] == pytest.approx([0, 600, 1200, 1800])
+
+
+def test_times_without_samples_are_an_error(tmp_path: Path) -> None:
+    """Before the first recording there is nothing to read."""
+    write_hours(tmp_path, 1, keep_s=24 * HOUR_S)
+    with pytest.raises(SourceError):
+        read_history(list_recordings(tmp_path), NOON_S - 600, NOON_S - 300)
+
+
+@needs_root
+def test_full_disk_drops_the_oldest_recording(tmp_path: Path) -> None:
+    """On a small disk the history goes on: the oldest recordings go, and what is left can be read."""
+    with small_disk(2 * 1024 * 1024) as disk:
+        clock = Clock()
+        with History(disk.path / "h", made_samples.HEADER, keep_s=1000 * HOUR_S, clock=clock) as history:
+            first = list_recordings(disk.path / "h")[0]
+            for number in range(1200):
+                clock.now_s += 60
+                history.write(noisy_sample(number))
+        pieces = list_recordings(disk.path / "h")
+        assert first not in pieces
+        last = read_history(pieces[-1:], 0, clock.now_s)
+        assert list(last.samples)
+
+
+def noisy_sample(number: int) -> Sample:
+    """Return a sample that compresses badly, of about 8 kB."""
+    rng = random.Random(number)
+    rows = tuple({"datname": f"{rng.getrandbits(4000):x}"} for _ in range(16))
+    return replace(made_samples.sample(number * 60.0), counters={"pg_stat_database": rows})

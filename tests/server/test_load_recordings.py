@@ -1,0 +1,99 @@
+"""Samples taken beside a load: what a recording has, and that no fault of it reaches the load."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from penstock.errors import SourceError
+from penstock.observe.kept import list_recordings, make_room, newest_recording
+from penstock.observe.recordings import read_recording
+from support.loads import Loads, target, write_csv
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# Slow enough to be seen: each row sleeps for 2 ms.
+SETUP = """
+CREATE TABLE t (a int, b text);
+CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.002); RETURN NEW; END $$;
+CREATE TRIGGER slow BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION slow();
+"""
+
+
+def slow_file(folder: Path, rows: int = 500) -> Path:
+    """Return a file that takes about a second to load."""
+    return write_csv(folder / "slow.csv", [f"{number},x" for number in range(rows)])
+
+
+def test_recording_has_samples_and_what_the_loader_counted(database18: str, tmp_path: Path) -> None:
+    """And the load's outcome says what limited it: the server."""
+    loads = Loads(database18, setup=SETUP, record=tmp_path / "r")
+    outcome = loads.run(target(slow_file(tmp_path)))
+    recording = read_recording(tmp_path / "r")
+    samples = list(recording.samples)
+    assert recording.is_whole
+    assert any("penstock session" in (each.application or "") for sample in samples for each in sample.sessions)
+    assert recording.load is not None
+    assert recording.load.accounts == outcome.accounts
+    assert outcome.diagnoses
+    seconds = recording.load.accounts.sessions
+    assert seconds.sending_s + seconds.finishing_s > seconds.waiting_s + seconds.encoding_s + seconds.committing_s
+
+
+def test_lost_connection_of_the_recording_leaves_the_load_alone(database18: str, tmp_path: Path) -> None:
+    """Its session is terminated whenever it is seen; all rows are stored, and the recording can be read."""
+    loads = Loads(database18, setup=SETUP, record=tmp_path / "r")
+    ended: list[int] = []
+
+    def terminate(_: object) -> None:
+        with psycopg.connect(database18, autocommit=True) as admin:
+            found = admin.execute(
+                "SELECT pid FROM pg_stat_activity"
+                " WHERE application_name = 'penstock observe' AND datname = current_database()"
+            ).fetchall()
+            for (pid,) in found:
+                admin.execute("SELECT pg_terminate_backend(%s)", [pid])
+                ended.append(pid)
+
+    outcome = loads.run(target(slow_file(tmp_path)), on_progress=terminate)
+    assert outcome.rows == loads.count() == 500
+    assert ended
+    assert list(read_recording(tmp_path / "r").samples)
+
+
+def test_folder_that_cannot_be_written_is_a_notice(
+    database18: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The load goes on without a recording."""
+    (tmp_path / "home").write_text("a file, not a folder")
+    monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path / "home"))
+    loads = Loads(database18, setup=SETUP, samples=True)
+    assert loads.run(target(slow_file(tmp_path))).rows == 500
+    assert any("without a recording" in notice for notice in loads.notices)
+
+
+def test_file_that_exists_is_refused_before_the_load(database18: str, tmp_path: Path) -> None:
+    """--record never replaces a file."""
+    (tmp_path / "r").write_text("mine")
+    loads = Loads(database18, setup=SETUP, record=tmp_path / "r")
+    with pytest.raises(SourceError):
+        loads.run(target(slow_file(tmp_path, 1)))
+    assert (tmp_path / "r").read_text() == "mine"
+    assert loads.count() == 0
+
+
+def test_last_twenty_recordings_are_kept(tmp_path: Path) -> None:
+    """The oldest go, other files stay."""
+    (tmp_path / "notes.txt").write_text("mine")
+    made = []
+    for minute in range(25):
+        path = make_room(tmp_path, datetime.fromisoformat(f"2026-11-24T03:{minute:02}:00+00:00"))
+        path.write_bytes(b"")
+        made.append(path)
+    assert list_recordings(tmp_path) == made[5:]
+    assert newest_recording(tmp_path) == made[-1]
+    assert (tmp_path / "notes.txt").exists()

@@ -1,0 +1,243 @@
+"""Rules for I/O: volumes at their limit, checkpoints forced by WAL, reads of indexes, internal locks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from penstock.diagnose import diagnose
+from penstock.model.server.device import VolumeLimits
+from penstock.units import format_duration
+from support.made_samples import recording_of, sample, session
+
+if TYPE_CHECKING:
+    from penstock.model.recording import Sample
+
+
+def device(at_s: float, *, iops: float, size: int = 8192, busy: float = 1.0, queue: float = 6.0) -> dict[str, Any]:
+    """Return a reading of the data's device, whose rates have been the same since time 0."""
+    return {
+        "tablespace": "pg_default",
+        "device": "sdb",
+        "kind": "ssd",
+        "at_s": at_s,
+        "reads": 0,
+        "read_bytes": 0,
+        "read_s": 0.0,
+        "writes": int(iops * at_s),
+        "write_bytes": int(iops * at_s) * size,
+        "write_s": queue * at_s,
+        "busy_s": busy * at_s,
+        "queue_s": queue * at_s,
+        "free_bytes": 10**9,
+        "size_bytes": 10**10,
+    }
+
+
+def waiting_for(wait: str, rows: dict[str, Any], **counters: Any) -> list[Sample]:
+    """Return a minute in which two sessions wait; `rows` are the arguments of each second's device."""
+    return [
+        sample(
+            float(t),
+            *(session(wait, transaction_s=60.0 + t), session(wait, transaction_s=60.0 + t)),
+            counters={"host_devices": (device(float(t), **rows),)}
+            | {name: (row(t),) for name, row in counters.items()},
+        )
+        for t in range(60)
+    ]
+
+
+def codes(samples: list[Sample]) -> list[str]:
+    """Return the codes of the diagnoses, the largest share first."""
+    return [each.code for each in diagnose(recording_of(samples))]
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ({"iops": 750}, ["volume-iops"]),
+        ({"iops": 1000, "size": 128 * 1024}, ["volume-throughput"]),
+        ({"iops": 750, "busy": 0.5}, []),
+        ({"iops": 750, "queue": 0.4}, []),
+    ],
+)
+def test_volume_is_named_only_if_it_is_busy_with_a_queue_at_a_steady_rate(
+    rows: dict[str, Any], expected: list[str]
+) -> None:
+    """Small requests are limited by IOPS, large ones by throughput; a device that is idle at times is no limit."""
+    assert codes(waiting_for("IO:DataFileExtend", rows)) == expected
+
+
+def test_unsteady_rates_prove_no_limit() -> None:
+    """A device that served 300 and then 3,000 requests per second was not at its limit, busy or not."""
+    readings = [
+        device(float(t), iops=750) | {"writes": t * t * 50, "write_bytes": t * t * 50 * 8192} for t in range(60)
+    ]
+    wait = session("IO:DataFileRead", transaction_s=100.0)
+    assert codes([sample(float(t), wait, counters={"host_devices": (row,)}) for t, row in enumerate(readings)]) == []
+
+
+@pytest.mark.parametrize("view", ["pg_stat_checkpointer", "pg_stat_bgwriter"])
+def test_checkpoints_requested_often_are_forced_by_wal(view: str) -> None:
+    """One each five seconds, while none is timed; the evidence has their number and the share of full-page images."""
+    names = (
+        ("num_requested", "num_timed") if view == "pg_stat_checkpointer" else ("checkpoints_req", "checkpoints_timed")
+    )
+    samples = waiting_for(
+        "IO:DataFileExtend",
+        {"iops": 100, "busy": 0.5},
+        **{view: lambda t: {names[0]: 7 + t // 5, names[1]: 3}},
+        pg_stat_wal=lambda t: {"wal_fpi": 1000 * t, "wal_bytes": 16_384_000 * t},
+    )
+    found = diagnose(recording_of(samples))
+    assert [each.code for each in found] == ["checkpoints-forced"]
+    evidence = {each.name: each.value for each in found[0].evidence}
+    assert evidence["checkpoints requested"] == 11
+    assert evidence["of the WAL are full-page images, at most"] == pytest.approx(50.0)
+
+
+def test_one_checkpoint_by_hand_is_not_forced() -> None:
+    """A load's own CHECKPOINT at its end is not WAL's."""
+    samples = waiting_for(
+        "IO:DataFileExtend",
+        {"iops": 100, "busy": 0.5},
+        pg_stat_checkpointer=lambda t: {"num_requested": t // 50, "num_timed": 0},
+    )
+    assert codes(samples) == []
+
+
+def test_index_with_the_most_reads_is_named() -> None:
+    """One block for each row; the other index is in memory."""
+
+    def reads(index: str, blocks: int) -> dict[str, Any]:
+        return {
+            "schemaname": "public",
+            "relname": "t",
+            "indexrelname": index,
+            "idx_blks_hit": 0,
+            "idx_blks_read": blocks,
+            "n_tup_changed": blocks and 1000,
+        }
+
+    wait = session("IO:DataFileRead", transaction_s=100.0)
+    first = {"pg_statio_user_indexes": (reads("t_pkey", 0) | {"n_tup_changed": 0}, reads("t_key", 0))}
+    last = {
+        "pg_statio_user_indexes": (
+            reads("t_pkey", 10) | {"n_tup_changed": 1000},
+            reads("t_key", 1000) | {"n_tup_changed": 1000},
+        )
+    }
+    samples = [sample(float(t), wait, counters=first if t == 0 else last if t == 59 else {}) for t in range(60)]
+    (found,) = diagnose(recording_of(samples))
+    assert found.code == "index-reads"
+    assert "t_key of public.t" in found.claim
+    assert found.evidence[0].value == pytest.approx(1.0)
+
+
+def test_internal_lock_is_named() -> None:
+    """The lock that most of the time is waited for."""
+    waits = [session("LWLock:BufferMapping"), session("LWLock:BufferMapping"), session("LWLock:BufferContent")]
+    (found,) = diagnose(recording_of([sample(float(t), *waits) for t in range(60)]))
+    assert (found.code, round(found.share, 2)) == ("lwlock-contention", 0.67)
+    assert "LWLock:BufferMapping" in found.claim
+
+
+def burst(**more: Any) -> VolumeLimits:
+    """Return a gp2 volume of 250 GiB."""
+    return VolumeLimits(iops=750, bytes_per_s=250 * 2**20, burst_iops=3000, burst_ios=5_400_000, **more)
+
+
+@pytest.mark.parametrize(
+    ("rows", "limits", "expected"),
+    [
+        ({"iops": 750}, VolumeLimits(iops=750, bytes_per_s=250 * 2**20), ["volume-iops"]),
+        ({"iops": 400}, VolumeLimits(iops=750, bytes_per_s=250 * 2**20), []),
+        # 150 requests of 1 MiB are 600 I/Os of 256 KiB.
+        ({"iops": 150, "size": 2**20}, VolumeLimits(iops=600, bytes_per_s=250 * 2**20), ["volume-iops"]),
+        ({"iops": 500, "size": 64 * 1024}, VolumeLimits(iops=3000, bytes_per_s=500 * 65_536), ["volume-throughput"]),
+        ({"iops": 2990}, VolumeLimits(iops=3000, instance_iops=3200), ["volume-iops"]),
+        ({"iops": 2850}, VolumeLimits(iops=3000, instance_iops=2800), ["instance-limit"]),
+        ({"iops": 750}, burst(), ["volume-iops"]),
+        ({"iops": 3000}, burst(), ["volume-iops", "volume-balance"]),
+        ({"iops": 1500}, burst(), ["volume-balance"]),
+    ],
+)
+def test_known_limits_decide_what_a_volume_is_limited_by(
+    rows: dict[str, Any], limits: VolumeLimits, expected: list[str]
+) -> None:
+    """By I/Os of 256 KiB at most; the lower of two limits; a queue and a steady rate below the limit prove nothing."""
+    samples = waiting_for("IO:DataFileExtend", rows)
+    assert [each.code for each in diagnose(recording_of(samples, volume=limits))] == expected
+
+
+@pytest.mark.parametrize(("balance", "when"), [(5_400_000, 2341.0), (2_700_000, 1141.0), (None, 2341.0)])
+def test_the_end_of_a_burst_balance_is_foretold(balance: float | None, when: float) -> None:
+    """A full bucket of 5.4 million I/Os lasts 2,400 s at 3,000 IOPS, of which 59 s are over; it was full at most."""
+    samples = waiting_for("IO:DataFileRead", {"iops": 3000})
+    found = {each.code: each for each in diagnose(recording_of(samples, volume=burst(balance_ios=balance)))}
+    latest = " at the latest" if balance is None else ""
+    assert f"is spent in {format_duration(when)}{latest};" in found["volume-balance"].claim
+
+
+def test_readings_of_one_tick_are_one_reading() -> None:
+    """The device of data and WAL is read twice in a tick, some microseconds apart."""
+    readings = [(device(float(t), iops=750), device(t + 1e-5, iops=750) | {"tablespace": "pg_wal"}) for t in range(60)]
+    wait = session("IO:DataFileRead", transaction_s=100.0)
+    samples = [sample(float(t), wait, counters={"host_devices": rows}) for t, rows in enumerate(readings)]
+    assert codes(samples) == ["volume-iops"]
+
+
+@pytest.mark.parametrize(("wal_device", "expected"), [("sdb", ["volume-iops", "wal-write"]), ("sdc", ["wal-write"])])
+def test_waits_for_wal_are_the_data_volumes_only_if_wal_is_there(wal_device: str, expected: list[str]) -> None:
+    """The data's volume is busy at a steady rate, and sessions wait for WAL alone."""
+    readings = [
+        (device(float(t), iops=750), device(float(t), iops=300) | {"tablespace": "pg_wal", "device": wal_device})
+        for t in range(60)
+    ]
+    wait = session("IO:WalSync", transaction_s=100.0)
+    samples = [sample(float(t), wait, wait, counters={"host_devices": rows}) for t, rows in enumerate(readings)]
+    assert [code for code in codes(samples) if code != "commit-local-flush"] == expected
+
+
+@pytest.mark.parametrize(
+    ("images", "wal", "settings", "expected"),
+    [
+        (1000, 16_384_000, {"max_wal_size": "64MB"}, ["checkpoints-forced"]),
+        # Rows are appended, so few pages are written whole.
+        (100, 16_384_000, {"max_wal_size": "64MB"}, []),
+        # Somebody runs CHECKPOINT each five seconds.
+        (1000, 16_384_000, {"max_wal_size": "1GB"}, []),
+    ],
+)
+def test_only_wal_with_full_page_images_forces_checkpoints(
+    images: int, wal: int, settings: dict[str, str], expected: list[str]
+) -> None:
+    """80 MB of WAL between two checkpoints are not the 540 MB that 1 GB allows."""
+    samples = waiting_for(
+        "IO:DataFileExtend",
+        {"iops": 100, "busy": 0.5},
+        pg_stat_checkpointer=lambda t: {"num_requested": t // 5, "num_timed": 0},
+        pg_stat_wal=lambda t: {"wal_fpi": images * t, "wal_bytes": wal * t},
+    )
+    assert [each.code for each in diagnose(recording_of(samples, settings=settings))] == expected
+
+
+@pytest.mark.parametrize(
+    ("scans", "all_reads", "expected"),
+    [(1000, 1100, ["index-reads", "volume-iops"]), (5000, 1100, ["volume-iops"]), (0, 9000, ["volume-iops"])],
+)
+def test_index_is_named_before_the_volume_that_its_reads_fill(scans: int, all_reads: int, expected: list[str]) -> None:
+    """If it was searched more often than rows changed, or most blocks are of tables, nothing is said of it."""
+
+    def counters(t: int) -> dict[str, Any]:
+        index = {"schemaname": "public", "relname": "t", "indexrelname": "t_key", "idx_blks_read": 1000 * t // 59}
+        changed = {"n_tup_changed": 1000 * t // 59, "idx_scan": scans * t // 59}
+        return {
+            "host_devices": (device(float(t), iops=750),),
+            "pg_statio_user_indexes": (index | changed,),
+            "pg_stat_database": ({"datname": "shop", "blks_read": all_reads * t // 59},),
+        }
+
+    wait = session("IO:DataFileRead", transaction_s=100.0)
+    assert codes([sample(float(t), wait, counters=counters(t)) for t in range(60)]) == expected

@@ -1,0 +1,99 @@
+"""What limited a load, by what the loader counted and by samples of the server."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from penstock.diagnose.load import LoadCase, judge_load
+from penstock.diagnose.rules import examine
+from penstock.model.load.accounts import LoadAccounts, LoadCounts, LoadSetting, ReaderSeconds, SessionSeconds
+from support import made_samples
+
+IDLE = LoadAccounts(
+    elapsed_s=10.0,
+    rows_s=10.0,
+    sessions=SessionSeconds(),
+    session_count=2,
+    readers=ReaderSeconds(reading_s=1.0, queueing_s=9.0),
+    reader_count=1,
+    client_cpu_s=1.0,
+    client_cpus=2,
+    bytes_read=10**8,
+    bytes_copied=10**8,
+    rows=10**6,
+)
+SENDING = SessionSeconds(sending_s=18.0, encoding_s=2.0)
+
+
+def judge(
+    accounts: LoadAccounts, *, setting: LoadSetting | None = None, wait: str | None = "none", cpus: int = 2
+) -> list[str]:
+    """Return the codes, first the largest; `wait` is what two sessions wait for in all samples, "none" no samples."""
+    findings = None
+    if wait != "none":
+        samples = [made_samples.sample(float(n), *[made_samples.session(wait)] * 2) for n in range(60)]
+        findings = examine(made_samples.recording_of(samples))
+    counts = LoadCounts(accounts=accounts, setting=setting or LoadSetting())
+    return [each.code for each in judge_load(LoadCase(counts=counts, findings=findings, cpu_count=cpus))]
+
+
+@pytest.mark.parametrize(
+    ("readers", "code"),
+    [
+        (ReaderSeconds(reading_s=9.0, cutting_s=1.0), "load-source"),
+        (ReaderSeconds(reading_s=1.0, decompressing_s=9.0), "load-decompression"),
+        (ReaderSeconds(reading_s=1.0, cutting_s=9.0), "load-cutting"),
+    ],
+)
+def test_sessions_that_wait_for_blocks_point_to_what_readers_do(readers: ReaderSeconds, code: str) -> None:
+    """The reader's longest part is named."""
+    waiting = SessionSeconds(waiting_s=16.0, sending_s=4.0)
+    assert judge(replace(IDLE, sessions=waiting, readers=readers))[0] == code
+
+
+def test_sessions_that_encode_point_to_the_client() -> None:
+    """Not to the server, which takes what it gets."""
+    assert judge(replace(IDLE, sessions=SessionSeconds(encoding_s=15.0, sending_s=5.0)))[0] == "load-encoding"
+
+
+def test_sessions_in_commit_point_to_commits() -> None:
+    """COMMIT is counted, not sampled."""
+    assert judge(replace(IDLE, sessions=SessionSeconds(committing_s=15.0, sending_s=5.0)))[0] == "load-commit"
+
+
+def test_without_samples_the_server_is_named_without_a_reason() -> None:
+    """The counts alone say that the sessions wait for the server, not why."""
+    assert judge(replace(IDLE, sessions=SENDING)) == ["load-server", "load-encoding"]
+
+
+def test_sessions_that_compute_on_all_processors_point_to_server_cpu() -> None:
+    """Two sessions on two processors; with eight, more sessions would help."""
+    assert judge(replace(IDLE, sessions=SENDING), wait=None)[0] == "load-server-cpu"
+    assert judge(replace(IDLE, sessions=SENDING), wait=None, cpus=8)[0] == "load-few-sessions"
+
+
+def test_server_that_waits_for_its_clients_points_to_the_network() -> None:
+    """Sessions send all the time, and the server reads all the time."""
+    assert judge(replace(IDLE, sessions=SENDING), wait="Client:ClientRead")[0] == "load-network"
+
+
+def test_checks_at_the_end_of_copy_point_to_foreign_keys_and_triggers() -> None:
+    """They are named, foreign keys first; without any, the end of COPY is the server's time."""
+    ending = replace(IDLE, sessions=SessionSeconds(sending_s=4.0, finishing_s=16.0))
+    keys, triggers = LoadSetting(foreign_keys=("b_a_fkey",), triggers=("log",)), LoadSetting(triggers=("log",))
+    assert judge(ending, setting=keys)[0] == "load-foreign-keys"
+    assert judge(ending, setting=triggers)[0] == "load-triggers"
+    assert judge(ending)[0] == "load-server"
+
+
+def test_step_that_takes_most_of_the_time_is_first() -> None:
+    """Of twenty seconds, twelve create indexes."""
+    accounts = replace(IDLE, elapsed_s=20.0, rows_s=7.0, sessions=SENDING, steps_s={"indexes": 12.0, "upkeep": 1.0})
+    assert judge(accounts)[0] == "load-indexes"
+
+
+def test_empty_load_has_no_verdict() -> None:
+    """Nothing was counted."""
+    assert judge(replace(IDLE, elapsed_s=0.0, rows_s=0.0)) == []
