@@ -16,7 +16,7 @@ from penstock.changes.kinds import KINDS
 from penstock.changes.kinds.indexes import IndexesAndKeys
 from penstock.changes.store.table import TableStore
 from penstock.errors import PenstockError, ServerError, TargetError
-from penstock.loading.claim.prepared import tables_made
+from penstock.loading.claim.facts import tables_made
 from penstock.loading.plan.index_plan import decide
 from penstock.server.changes.drop import make_changes
 from penstock.server.changes.holds import read_holds

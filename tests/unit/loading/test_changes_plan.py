@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.cli.views.outcome_view import describe_steps
-from penstock.loading.plan.changes import ChangesPlan, TableChanges
+from penstock.loading.steps.changes_plan import ChangesPlan, TableChanges
 from penstock.model.load.shape import IndexPlan, Part
 
 

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from penstock.errors import TargetError
-from penstock.loading.claim.decide import decide_objects, find_known
-from penstock.model.load.job import LoadRules
+from penstock.loading.claim.decide import ClaimFacts, LoadDecision, decide_load, decide_objects, find_known
+from penstock.loading.plan.work import ObjectWork
+from penstock.model.load.job import LoadRules, TargetJob
 from penstock.model.load.ledger import KnownObject, LedgerObject
-from penstock.model.server.table import TableName
+from penstock.model.load.plan import TargetPlan
+from penstock.model.server.table import ColumnMap, TableName
+from penstock.model.source.source import SourceObject
+from penstock.server.ledger.lookup import LedgerFindings
+
+if TYPE_CHECKING:
+    from penstock.model.load.job import Mode
+    from penstock.model.source.dialect import Dialect
 
 TABLE = TableName(schema="public", name="t")
 ITEM = LedgerObject(number=0, target_oid=7, target=TABLE, uri="/a", version="1", size_bytes=10)
@@ -164,3 +173,61 @@ def test_objects_are_found_among_many_without_comparing_each_with_each() -> None
     assert find_known(items, known) == [[number] for number in range(count)]
     assert decide_objects(items, known, running=None, emptied=frozenset(), rules=LoadRules())[-1].action == "skip"
     assert CountedName.comparisons < 10 * count
+
+
+def decide_for(
+    *known: KnownObject, mode: Mode = "append", refusal: TargetError | None = None, **rules: object
+) -> LoadDecision:
+    """Return what is decided for a load of /a and /b."""
+    uris = ("/a", "/b")
+    sources = tuple(SourceObject(uri=uri, location=uri, size_bytes=10, version="1") for uri in uris)
+    job = TargetJob(sources=uris, into=TABLE, mode=mode)
+    target = TargetPlan(
+        job=job,
+        landing=job.landing,
+        table=TABLE,
+        facts=None,
+        create_columns=None,
+        dialect=cast("Dialect", None),
+        header=None,
+        column_map=ColumnMap(columns=()),
+        objects=sources,
+        sample_compression="none",
+        allows_suppressed_rows=False,
+        refusal=refusal,
+    )
+    facts = ClaimFacts(
+        works=[ObjectWork(target=target, source=source, number=number) for number, source in enumerate(sources)],
+        items=[replace(ITEM, uri=uri, number=number) for number, uri in enumerate(uris)],
+        found=LedgerFindings(
+            running=None, next_number=0, is_copied=False, known=known, changed_by={}, server_holds=(), renamed={}
+        ),
+        emptied=frozenset(),
+        meaning="",
+        created=(),
+    )
+    return decide_load(facts, LoadRules(**rules))  # type: ignore[arg-type]
+
+
+def test_only_objects_that_are_not_loaded_are_added_to_a_load() -> None:
+    """They are numbered from 0, and no other load may have them."""
+    decision = decide_for(LOADED)
+    assert [(item.uri, item.number) for item in decision.new] == [("/b", 0)]
+    assert (decision.skipped, decision.is_nothing, decision.unshared) == (1, False, {0})
+    assert decide_for(LOADED, replace(LOADED, uri="/b")).is_nothing
+
+
+@pytest.mark.parametrize(("mode", "again"), [("truncate", False), ("append", True)])
+def test_objects_that_are_loaded_in_any_case_may_belong_to_other_loads(mode: Mode, *, again: bool) -> None:
+    """With --again, and with a mode that empties the table."""
+    decision = decide_for(LOADED, mode=mode, again=again)
+    assert len(decision.new) == 2
+    assert decision.unshared == frozenset()
+
+
+def test_a_refusal_of_the_plan_is_raised_if_an_object_is_loaded() -> None:
+    """If all objects are loaded already, nothing is refused."""
+    refusal = TargetError("no column")
+    assert decide_for(LOADED, replace(LOADED, uri="/b"), refusal=refusal).is_nothing
+    with pytest.raises(TargetError, match="no column"):
+        decide_for(LOADED, refusal=refusal)

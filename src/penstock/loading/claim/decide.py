@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from penstock.errors import TargetError
@@ -10,8 +10,11 @@ from penstock.errors import TargetError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from penstock.loading.plan.work import ObjectWork
     from penstock.model.load.job import LoadRules
     from penstock.model.load.ledger import KnownObject, LedgerObject
+    from penstock.server.ledger.lookup import LedgerFindings
+    from penstock.server.table.tables import CreatedTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +30,83 @@ class Decision:
     action: Literal["new", "resume", "skip"]
     number: int
     is_changed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimFacts:
+    """What is known of a load before it is claimed.
+
+    `works` are its objects in the order of the job, and `items` the same objects as the ledger records them. `found` is
+    what the ledger has recorded. `emptied` has the oids of the targets that are empty although loads have stored rows
+    in them. `meaning` is the load's meaning (see plan/identity.py). `created` are the tables created for the load.
+    """
+
+    works: Sequence[ObjectWork]
+    items: Sequence[LedgerObject]
+    found: LedgerFindings
+    emptied: frozenset[int]
+    meaning: str
+    created: tuple[CreatedTable, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadDecision:
+    """What is done with each object of a load.
+
+    `unshared` are the numbers of the new objects that no other load may have: none with --again, and no objects
+    that are loaded whatever was loaded before.
+    """
+
+    objects: Sequence[Decision]
+    unshared: frozenset[int]
+
+    @property
+    def skipped(self) -> int:
+        """Return how many objects are loaded already."""
+        return sum(each.action == "skip" for each in self.objects)
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether every object is loaded already."""
+        return self.skipped == len(self.objects)
+
+    @property
+    def new(self) -> list[LedgerObject]:
+        """Return the objects to add to the load."""
+        return [replace(each.item, number=each.number) for each in self.objects if each.action == "new"]
+
+
+def decide_load(facts: ClaimFacts, rules: LoadRules) -> LoadDecision:
+    """Return what is done with each object.
+
+    Raises the errors of `decide_objects`, and the error that the plan has found for a target whose object is loaded.
+    """
+    works, found = facts.works, facts.found
+    decisions = decide_objects(
+        facts.items,
+        found.known,
+        running=found.running,
+        next_number=found.next_number,
+        emptied=facts.emptied,
+        rules=rules,
+        landed=frozenset(work.number for work in works if not work.target.fills_table),
+        fresh=frozenset(work.number for work in works if work.is_fresh),
+    )
+    unshared = set()
+    for work, decision in zip(works, decisions, strict=True):
+        if decision.action != "skip" and work.target.refusal is not None:
+            raise work.target.refusal
+        if decision.action == "new" and not rules.again and not work.is_fresh:
+            unshared.add(decision.number)
+    return LoadDecision(objects=decisions, unshared=frozenset(unshared))
+
+
+def refuse_unknown(works: Sequence[ObjectWork], items: Sequence[LedgerObject], known: Sequence[KnownObject]) -> None:
+    """Raise the error that the plan has found for a target, if no load has completed one of the target's objects."""
+    complete = {(each.uri, each.target_oid) for each in known if each.state == "complete"}
+    for work, item in zip(works, items, strict=True):
+        if work.target.refusal is not None and (item.uri, item.target_oid) not in complete:
+            raise work.target.refusal
 
 
 def decide_objects(

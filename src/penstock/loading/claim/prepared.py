@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from penstock.loading.plan.work import ObjectWork
     from penstock.model.load.ledger import Claim, LandingRecord
-    from penstock.model.load.plan import LoadPlan, TargetPlan
+    from penstock.model.load.plan import TargetPlan
     from penstock.model.server.table import TableFacts
     from penstock.server.ddl.definition import TableDefinition
     from penstock.server.table.identity import LoadedTable
@@ -79,9 +79,3 @@ class NothingToDo:
     skipped: int
     changed_by: Mapping[int, Collection[str]] = field(default_factory=dict)
     server_holds: Sequence[str] = ()
-
-
-def tables_made(plan: LoadPlan, created: Sequence[CreatedTable]) -> dict[TableName, CreatedTable]:
-    """Return the tables that were created for a load, by their names in the job."""
-    wanted = dict.fromkeys(target.table for target in plan.targets if target.create_columns is not None)
-    return dict(zip(wanted, created, strict=True))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from penstock.loading.plan.changes import ChangesPlan, describe_changes
+from penstock.loading.steps.changes_plan import ChangesPlan, describe_changes
 from penstock.loading.steps.step import Step
 from penstock.model.load.part import Rows
 from penstock.units import format_duration

@@ -1,0 +1,169 @@
+"""Reads what decide.py needs to decide what is left of a load: the ledger, and files that have changed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from penstock.errors import TargetError
+from penstock.files.listing import is_remote, lasting_name
+from penstock.loading.claim.decide import ClaimFacts, find_known, refuse_unknown
+from penstock.loading.plan.identity import describe_changes, describe_meaning, digest, job_to_json
+from penstock.loading.plan.plan import table_after_creation
+from penstock.loading.plan.work import all_objects, ledger_object
+from penstock.loading.reading.objects import compare_committed
+from penstock.server.ledger.committed import read_ranges
+from penstock.server.ledger.listing import no_such_load
+from penstock.server.ledger.lookup import read_meaning
+from penstock.server.ledger.rights import read_rights
+from penstock.server.table.catalog import find_table
+from penstock.server.table.identity import LoadedTable
+from penstock.server.table.tables import is_empty
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.loading.claim.prepared import TargetLanding
+    from penstock.loading.context import LoadTools
+    from penstock.loading.plan.work import ObjectWork
+    from penstock.model.load.ledger import KnownObject, LedgerObject
+    from penstock.model.load.plan import LoadPlan
+    from penstock.model.server.table import TableFacts, TableName
+    from penstock.server.connect.connection import Connection
+    from penstock.server.table.tables import CreatedTable
+
+
+class FactsReader:
+    """Reads the facts of one load. If `resumes` is given, the load must be that one."""
+
+    def __init__(self, plan: LoadPlan, tools: LoadTools, connection: Connection, *, resumes: str | None) -> None:
+        self._plan = plan
+        self._tools = tools
+        self._ledger = tools.ledger
+        self._connection = connection
+        self._resumes = resumes
+        self._sources = [[lasting_name(source) for source in target.job.sources] for target in plan.targets]
+        # The lock is on names, since a table that is not created yet has no oid.
+        self.lock = digest(self._meaning([0] * len(plan.targets)))
+
+    def read(self, created: tuple[CreatedTable, ...]) -> ClaimFacts:
+        """Return the facts, given the tables created for the load. Raises PenstockError."""
+        works = all_objects(self._plan.targets)
+        items = self._items(works, created)
+        meaning = self._meaning(target_oids(self._plan, created))
+        found = self._ledger.look_up(self._connection, digest(meaning), items, lock=self.lock)
+        known, running = self._match_unchanged_files(works, items, found.known), found.running
+        refuse_unknown(works, items, known)
+        if self._resumes is not None and running != self._resumes:
+            raise self._refuse_resuming(self._resumes, meaning)
+        if running is not None and (rights := read_rights(self._connection, self._ledger.schema, running)) is not None:
+            rights.refuse_other_role("resume")
+        with_rows = {each.target_oid for each in known if each.rows} & {item.target_oid for item in items}
+        return ClaimFacts(
+            works=works,
+            items=items,
+            found=replace(found, known=known),
+            emptied=frozenset(oid for oid in with_rows if is_empty(self._connection, oid)),
+            meaning=meaning,
+            created=created,
+        )
+
+    def job_text(self) -> str | None:
+        """Return the job as the ledger records it, with lasting names; None if its sources can be read only once."""
+        if not self._plan.is_repeatable:
+            return None
+        jobs = zip(self._plan.job.targets, self._sources, strict=True)
+        targets = tuple(replace(target, sources=tuple(names)) for target, names in jobs)
+        return job_to_json(replace(self._plan.job, targets=targets))
+
+    def _meaning(self, oids: list[int]) -> str:
+        settings = self._tools.connect.input_settings
+        return describe_meaning(self._plan, oids=oids, sources=self._sources, settings=settings)
+
+    def _items(self, works: Sequence[ObjectWork], created: Sequence[CreatedTable]) -> list[LedgerObject]:
+        oids, schemas = target_oids(self._plan, created), {made.oid: made.name.schema for made in created}
+        items = []
+        for work in works:
+            oid, table = oids[work.target_index], work.target.table
+            name = table if table.schema is not None else replace(table, schema=schemas.get(oid, ""))
+            items.append(ledger_object(work.source, number=work.number, target_oid=oid, target=name))
+        return items
+
+    def _match_unchanged_files(
+        self, works: Sequence[ObjectWork], items: Sequence[LedgerObject], known: Sequence[KnownObject]
+    ) -> list[KnownObject]:
+        """Return `known`, with the present version of each file if only its inode or times have changed.
+
+        A loaded file that has the same size now is read and compared with the checksums in the ledger.
+        """
+        rules, matched = self._plan.job.rules, list(known)
+        for work, item, at in zip(works, items, find_known(items, known), strict=True):
+            is_asked = not (rules.again or rules.changed == "skip" or is_remote(work.source.location) or work.is_fresh)
+            if not is_asked or item.version is None or any(matched[each].version == item.version for each in at):
+                continue
+            for each in at:
+                former = matched[each]
+                if former.state == "complete" and former.size_bytes == item.size_bytes:
+                    committed = read_ranges(self._connection, self._ledger.schema, former.load_id, former.number)
+                    has_records = any(row.ranges for row in committed)
+                    if has_records and compare_committed(work, committed, self._tools) == "same":
+                        matched[each] = replace(former, version=item.version)
+        return matched
+
+    def _refuse_resuming(self, load_id: str, meaning: str) -> TargetError:
+        """Return the error for a load that cannot be resumed: unknown, complete, or with other sources or options."""
+        known = read_meaning(self._connection, self._ledger.schema, load_id)
+        if known is None:
+            return no_such_load(load_id)
+        if known.state == "complete":
+            return TargetError(f"load {load_id} is complete", hint="There is nothing to resume.")
+        changes = describe_changes(known.meaning, meaning)
+        return TargetError(
+            f"cannot resume load {load_id}: source or options changed since",
+            detail="\n".join(changes) or None,
+            hint="Restore it as it was when the load began, or remove the load's rows and run "
+            f"penstock loads forget {load_id} --keep-rows.",
+        )
+
+
+def target_oids(plan: LoadPlan, created: Sequence[CreatedTable]) -> list[int]:
+    """Return the oid of each target's table, including tables just created."""
+    made = tables_made(plan, created)
+    return [target.facts.oid if target.facts is not None else made[target.table].oid for target in plan.targets]
+
+
+def find_facts(plan: LoadPlan, created: Sequence[CreatedTable], connection: Connection) -> list[TableFacts]:
+    """Return the facts of all targets, including tables just created."""
+    facts = []
+    for target, oid in zip(plan.targets, target_oids(plan, created), strict=True):
+        found = target.facts
+        if found is None and target.needs_more_than_copy:
+            made = next(table.name for table in created if table.oid == oid)
+            found = find_table(connection, made)
+        facts.append(found or replace(table_after_creation(target), oid=oid))
+    return facts
+
+
+def find_tables(
+    plan: LoadPlan, facts: Sequence[TableFacts], created: Sequence[CreatedTable], landings: Sequence[TargetLanding]
+) -> dict[TableName, LoadedTable]:
+    """Return the table that each name in a COPY command stands for."""
+    made = {table.oid: table.name for table in created}
+    tables = {
+        made.get(found.oid, target.table): LoadedTable(made.get(found.oid, found.name), found.oid, found.columns)
+        for target, found in zip(plan.targets, facts, strict=True)
+    }
+    for landing in landings:
+        if landing.table is not None and landing.record.oid is not None:
+            tables[landing.table] = LoadedTable(landing.table, landing.record.oid)
+    return tables
+
+
+def created_names(plan: LoadPlan) -> list[TableName]:
+    """Return the names of the tables that --create asks for, each once."""
+    return list(dict.fromkeys(target.table for target in plan.targets if target.create_columns is not None))
+
+
+def tables_made(plan: LoadPlan, created: Sequence[CreatedTable]) -> dict[TableName, CreatedTable]:
+    """Return the tables that were created for a load, by their names in the job."""
+    return dict(zip(created_names(plan), created, strict=True))
