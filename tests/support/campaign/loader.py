@@ -100,7 +100,11 @@ def _become_loader(request: dict[str, Any]) -> None:
             os.dup2(source, descriptor)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         status = run_load(request)
+    except KeyboardInterrupt:
+        # A second interrupt arrived after the load had told how it ended.
+        status = 130
     finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         sys.stdout.flush()
         # Threads that hang on a source that says nothing must not keep the process, as in the command line's main.
         os._exit(status)
