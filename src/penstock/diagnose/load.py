@@ -42,6 +42,8 @@ _NAMES_SHOWN = 3
 # Diagnoses from samples that the counts explain better, because they know the client too.
 _EXPLAINED_BY_COUNTS = frozenset({"client-bound", "cpu-bound", "waits-disagree-with-cpu"})
 
+# Diagnoses of what runs before and after the rows, by the names under which a load counts its time.
+OF_STEPS = {"changes": "load-indexes", "upkeep": "load-upkeep", "store": "load-store"}
 
 # Diagnoses that say why a load waits for its server.
 _SAYS_WHY = frozenset({"load-server-cpu", "load-few-sessions", "load-network", "load-foreign-keys", "load-triggers"})
@@ -237,7 +239,7 @@ def _server(case: LoadCase) -> Iterator[Diagnosis]:
 def _steps(case: LoadCase) -> Iterator[Diagnosis]:
     """A step before or after the rows takes most of the load's time."""
     for name, seconds in case.accounts.steps_s.items():
-        if (code := f"load-{name}") in LOAD_ADVICE:
+        if (code := OF_STEPS.get(name)) is not None:
             yield case.conclude(code, seconds / (case.accounts.elapsed_s or 1.0), [number("this step", seconds, "s")])
 
 

@@ -7,7 +7,10 @@ from dataclasses import replace
 import pytest
 
 from penstock.diagnose.examination import examine
-from penstock.diagnose.load import LoadCase, judge_load
+from penstock.diagnose.load import OF_STEPS, LoadCase, judge_load
+from penstock.diagnose.load_advice import LOAD_ADVICE
+from penstock.loading.steps.changes import Changes
+from penstock.loading.steps.upkeep import Upkeep
 from penstock.model.load.accounts import LoadAccounts, LoadCounts, LoadSetting, ReaderSeconds, SessionSeconds
 from support import made_samples
 
@@ -90,8 +93,14 @@ def test_checks_at_the_end_of_copy_point_to_foreign_keys_and_triggers() -> None:
 
 def test_step_that_takes_most_of_the_time_is_first() -> None:
     """Of twenty seconds, twelve create indexes."""
-    accounts = replace(IDLE, elapsed_s=20.0, rows_s=7.0, sessions=SENDING, steps_s={"indexes": 12.0, "upkeep": 1.0})
+    accounts = replace(IDLE, elapsed_s=20.0, rows_s=7.0, sessions=SENDING, steps_s={"changes": 12.0, "upkeep": 1.0})
     assert judge(accounts)[0] == "load-indexes"
+
+
+def test_steps_with_a_diagnosis_are_steps_of_a_load() -> None:
+    """The statement that stores staged rows is no step, but its time is counted as one."""
+    assert set(OF_STEPS) <= {Changes.name, Upkeep.name, "store"}
+    assert set(OF_STEPS.values()) <= set(LOAD_ADVICE)
 
 
 def test_empty_load_has_no_verdict() -> None:
