@@ -8,6 +8,7 @@ import threading
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.errors import AwsError, UsageError
@@ -182,23 +183,23 @@ class LoadWatch:
         try:
             outcome = load()
         finally:
-            if not beside.stop(None if outcome is None else self._count(outcome)):
+            if not beside.stop(partial(self._count, outcome)):
                 # The thread may still add to the examination.
                 self._examination = None
         return self._judge(outcome)
 
-    def _count(self, outcome: LoadOutcome) -> LoadCounts | None:
-        from penstock.diagnose.load import find_setting  # noqa: PLC0415 (short loads need it not)
-
-        if outcome.accounts is None:
+    def _count(self, outcome: LoadOutcome | None) -> LoadCounts | None:
+        if outcome is None or outcome.accounts is None:
             return None
+        from penstock.diagnose.load import find_setting  # noqa: PLC0415 (short loads do not need it)
+
         return LoadCounts(accounts=outcome.accounts, setting=find_setting(self._plan))
 
     def _judge(self, outcome: LoadOutcome) -> LoadOutcome:
         """Return the outcome of a load with what limited it; nothing did for a short load."""
         if outcome.accounts is None or (self._examination is None and outcome.accounts.elapsed_s < _SHORT_S):
             return outcome
-        from penstock.diagnose.load import LoadCase, judge_load  # noqa: PLC0415 (short loads need it not)
+        from penstock.diagnose.load import LoadCase, judge_load  # noqa: PLC0415 (short loads do not need it)
 
         counts = self._count(outcome)
         assert counts is not None
@@ -212,7 +213,7 @@ class LoadWatch:
         return open_sampler_at(self._connect, rds_host, interval_s=SHORTEST_S, application=_APPLICATION)
 
     def _see(self, header: RecordingHeader, sample: Sample) -> None:
-        from penstock.diagnose.examination import Examination  # noqa: PLC0415 (short loads need it not)
+        from penstock.diagnose.examination import Examination  # noqa: PLC0415 (short loads do not need it)
 
         if self._examination is None:
             self._header, self._examination = header, Examination(header)

@@ -60,18 +60,18 @@ class Beside:
         # If the caller asks for a recording, short loads have one too.
         self._after_s = after_s if after_s is not None else _AFTER_S if path is None else 0.0
         self._clock = clock
-        self._counts: LoadCounts | None = None
+        self._count: Callable[[], LoadCounts | None] = lambda: None
         self._stop = threading.Event()
         # A daemon thread, so that the process can exit while the server does not answer.
         self._thread = threading.Thread(target=self._run, name="recording", daemon=True)
         self._thread.start()
 
-    def stop(self, counts: LoadCounts | None = None) -> bool:
-        """End the sampling, and add what the loader counted to the recording.
+    def stop(self, count: Callable[[], LoadCounts | None] = lambda: None) -> bool:
+        """End the sampling, and add what the loader counted, which `count` returns, to the recording, if there is one.
 
         Returns false if the sampling has not ended, because the server does not answer.
         """
-        self._counts = counts
+        self._count = count
         self._stop.set()
         self._thread.join(_PATIENCE_S)
         return not self._thread.is_alive()
@@ -126,8 +126,8 @@ class Beside:
 
         def close() -> None:
             if recorder is not None:
-                if self._counts is not None:
-                    recorder.write_load(self._counts)
+                if (counts := self._count()) is not None:
+                    recorder.write_load(counts)
                 recorder.__exit__(None, None, None)
 
         attempt(open_file)

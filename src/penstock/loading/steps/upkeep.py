@@ -121,6 +121,7 @@ def _decide_checkpoint(plan: LoadPlan, tools: LoadTools, *, stored_bytes: float,
         is_leased=is_leased,
         is_aurora=server is not None and server.is_aurora,
         may_checkpoint=server is not None and server.may_checkpoint,
+        tuning=plan.tuning,
     )
 
 

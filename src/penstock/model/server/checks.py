@@ -93,8 +93,8 @@ def check_ledger_creation(rights: LedgerRights, schema: str) -> Finding | None:
     return refusal(
         "ledger",
         f"cannot create the ledger: permission denied for {where}",
-        f"Have the database's owner run {init_command(schema, rights.role)}, or name a schema of your own with "
-        "--ledger-schema.",
+        "Name a schema of your own with --ledger-schema, or have the database's owner run "
+        f"{init_command(schema, rights.role)}",
         detail="The ledger records loads, so that they can be resumed and nothing is loaded twice.",
     )
 
