@@ -8,19 +8,21 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from penstock.bench.bulk_load import MARK, RunStarted, compare_ways
-from penstock.bench.ways import WAYS, LoadSetting, staging_tables
+from penstock.bench.bulk_load.measure import WAYS, make_tables
+from penstock.bench.bulk_load.plan import Experiment
+from penstock.bench.bulk_load.run import embedded_target, measure_bulk_load
+from penstock.bench.ways import LoadSetting, bulk_load_settings
+from penstock.changes.settings_backend import SystemSettings
 from penstock.errors import LabError, TargetError
 from penstock.lab.datasets.imdb import write_imdb
-from penstock.lab.psql_copy import copy_with_psql
-from penstock.server.benchmarks.tables import make_staging
+from penstock.lab.psql_copy import Psql
 from penstock.server.connect.connection import ConnectionFactory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from penstock.bench.ways import Way
+    from penstock.bench.bulk_load.published import Load
     from penstock.lab import EmbeddedServer
     from penstock.lab.datasets.datafiles import DataFile
 
@@ -49,59 +51,88 @@ def connection(server: EmbeddedServer) -> Iterator[psycopg.Connection]:
         yield opened
 
 
-def test_ways_are_interleaved_and_the_last_ones_tables_stay(
-    server: EmbeddedServer, connection: psycopg.Connection, files: tuple[DataFile, ...]
+@pytest.fixture
+def setting(server: EmbeddedServer, files: tuple[DataFile, ...]) -> LoadSetting:
+    """Provide what every way loads."""
+    connect = ConnectionFactory(server.conninfo())
+    return LoadSetting(
+        files=files,
+        schema=SCHEMA,
+        psql=psql_of(server),
+        connect=connect,
+        open_settings=lambda: SystemSettings(connect),
+    )
+
+
+def psql_of(server: EmbeddedServer) -> Psql:
+    """Return the server's own psql."""
+    return Psql(program=server.spec.installation.program("psql"), conninfo=server.conninfo())
+
+
+def test_steps_are_interleaved_and_the_last_ones_tables_stay(
+    server: EmbeddedServer, connection: psycopg.Connection
 ) -> None:
-    """A round after the other, the first as a warm-up that is not counted."""
-    seen: list[RunStarted] = []
-    result = compare_ways(server, files, schema=SCHEMA, rounds=1, on_run=seen.append)
-    assert [(run.round, run.way) for run in seen] == [(number, way.name) for number in (0, 1) for way in WAYS]
-    assert [len(way.runs_s) for way in result.ways] == [1, 1, 1]
-    counts = [connection.execute(f"SELECT count(*) FROM {SCHEMA}.{table}").fetchone() for table in result.tables]
-    assert counts == [(file.rows,) for file in files]
+    """Each step once in each round, with every row of its files counted."""
+    said: list[str] = []
+    result = measure_bulk_load(
+        Experiment(imdb_scale=0.00002, rounds=2),
+        open_target=lambda files: embedded_target(server, files, schema=SCHEMA),
+        say=said.append,
+    )
+    (target,) = result.targets
+    names = [each.step.name for each in target.steps]
+    assert [line.split("server, ")[1].rpartition(":")[0] for line in said[-6:]] == names * 2
+    assert [[run.rows for run in each.runs] for each in target.steps] == [[result.rows] * 2] * 3
+    assert connection.execute(f"SELECT count(*) > 0 FROM {SCHEMA}.title_principals").fetchone() == (True,)
 
 
-@pytest.mark.parametrize("way", WAYS[1:], ids=lambda way: way.name)
+@pytest.mark.parametrize("load", ["psql in parallel", "penstock", "penstock with settings"])
 def test_every_way_stores_what_the_first_stores(
-    server: EmbeddedServer, connection: psycopg.Connection, files: tuple[DataFile, ...], way: Way
+    connection: psycopg.Connection, setting: LoadSetting, load: Load
 ) -> None:
     """The ways differ in time alone: quotes, backslashes and nulls too are the same."""
-    setting = LoadSetting(files=files, schema=SCHEMA, server=server, connect=ConnectionFactory(server.conninfo()))
     sums = []
-    for one in (WAYS[0], way):
-        make_staging(connection, SCHEMA, staging_tables(files), mark=MARK)
-        one.run(setting)
+    for one in ("psql in turn", load):
+        make_tables(setting)
+        WAYS[one](setting)
         sums.append(connection.execute(CHECKSUM).fetchone())
     assert sums[0] == sums[1] != (None,)
 
 
-def test_nobody_elses_table_is_replaced(
-    server: EmbeddedServer, connection: psycopg.Connection, files: tuple[DataFile, ...]
-) -> None:
+def test_settings_of_bulk_load_hold_during_the_load_alone(connection: psycopg.Connection, setting: LoadSetting) -> None:
+    """And are restored before the next step."""
+    shown = "SELECT setting FROM pg_settings WHERE name = 'checkpoint_timeout'"
+    before = connection.execute(shown).fetchone()
+    with bulk_load_settings(setting), psycopg.connect(setting.psql.conninfo) as other:
+        assert other.execute(shown).fetchone() == ("1800",)
+    with psycopg.connect(setting.psql.conninfo) as other:
+        assert other.execute(shown).fetchone() == before != ("1800",)
+
+
+def test_nobody_elses_table_is_replaced(connection: psycopg.Connection, setting: LoadSetting) -> None:
     """The demo's names may be taken by real data."""
     connection.execute(f"CREATE SCHEMA {SCHEMA}")
     connection.execute(f"CREATE TABLE {SCHEMA}.title_ratings AS SELECT 1 AS mine")
     with pytest.raises(TargetError, match=r'"staging\.title_ratings" already exists') as caught:
-        compare_ways(server, files, schema=SCHEMA, rounds=1)
+        make_tables(setting)
     assert caught.value.hint is not None
     assert connection.execute(f"TABLE {SCHEMA}.title_ratings").fetchall() == [(1,)]
     assert connection.execute("SELECT to_regclass('staging.title_crew')").fetchone() == (None,)
 
 
-def test_other_tables_of_the_schema_are_left_alone(
-    server: EmbeddedServer, connection: psycopg.Connection, files: tuple[DataFile, ...]
-) -> None:
+def test_other_tables_of_the_schema_are_left_alone(connection: psycopg.Connection, setting: LoadSetting) -> None:
     """A schema named staging is common."""
     connection.execute(f"CREATE SCHEMA {SCHEMA}")
     connection.execute(f"CREATE TABLE {SCHEMA}.orders AS SELECT 1 AS mine")
-    compare_ways(server, files, schema=SCHEMA, rounds=1, ways=WAYS[2:])
+    for _ in range(2):
+        make_tables(setting)
     assert connection.execute(f"TABLE {SCHEMA}.orders").fetchall() == [(1,)]
 
 
 def test_psqls_error_is_told(server: EmbeddedServer, files: tuple[DataFile, ...]) -> None:
     """The server's message is the detail."""
     with pytest.raises(LabError, match="could not load") as caught:
-        copy_with_psql(server, files[0].path, "COPY nowhere FROM STDIN")
+        psql_of(server).copy(files[0].path, "COPY nowhere FROM STDIN")
     assert '"nowhere" does not exist' in str(caught.value.detail)
 
 
@@ -111,4 +142,4 @@ def test_cut_gzip_file_is_told(server: EmbeddedServer, connection: psycopg.Conne
     path = tmp_path / "cut.gz"
     path.write_bytes(gzip.compress(b"line\n" * 1000)[:-8])
     with pytest.raises(LabError, match="could not decompress"):
-        copy_with_psql(server, path, "COPY t FROM STDIN")
+        psql_of(server).copy(path, "COPY t FROM STDIN")

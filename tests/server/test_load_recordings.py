@@ -44,6 +44,21 @@ def test_recording_has_samples_and_what_the_loader_counted(database18: str, tmp_
     assert seconds.sending_s + seconds.finishing_s > seconds.waiting_s + seconds.encoding_s + seconds.committing_s
 
 
+def test_recording_has_the_files_and_what_was_planned_and_done(database18: str, tmp_path: Path) -> None:
+    """As the outcome has them, for a report."""
+    loads = Loads(database18, setup=SETUP, record=tmp_path / "r")
+    outcome = loads.run(target(slow_file(tmp_path)))
+    recording = read_recording(tmp_path / "r")
+    assert list(recording.samples)
+    assert recording.load is not None
+    details = recording.load.details
+    assert details is not None
+    assert details.files == outcome.files
+    assert any("append" in cell for row in details.plan for cell in row)
+    assert any("slow" in cell for row in details.plan for cell in row)
+    assert any("vacuumed" in cell for row in details.done for cell in row)
+
+
 def test_lost_connection_of_the_recording_leaves_the_load_alone(database18: str, tmp_path: Path) -> None:
     """Its session is terminated whenever it is seen; all rows are stored, and the recording can be read."""
     loads = Loads(database18, setup=SETUP, record=tmp_path / "r")

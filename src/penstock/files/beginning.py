@@ -23,7 +23,11 @@ _SEPARATOR_BYTES: Final = len(b"sep=;\r\n")
 def skip_beginning(
     text: Iterator[bytes], options: DialectOptions, *, uri: str
 ) -> tuple[Iterator[bytes], str | None, int]:
-    """Return the text after its beginning, the separator that a line names or None, and how many lines were removed."""
+    """Remove the lines to skip, and a following line such as sep=; if the options allow one.
+
+    Return the remaining text, the separator that the sep= line names (None without such a line), and the number of
+    lines removed.
+    """
     if lines := options.skip_lines:
         text = _skip_lines(text, lines, uri=uri)
     if not options.may_name_separator:

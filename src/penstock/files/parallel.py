@@ -1,4 +1,4 @@
-"""Runs work that waits for servers in several threads, with the results in the order of the items."""
+"""Uses several threads to run work that mostly waits for servers. The results come in the order of the items."""
 
 from __future__ import annotations
 

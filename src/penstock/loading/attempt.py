@@ -25,6 +25,7 @@ from penstock.model.load.plan import total_size
 from penstock.model.load.reject import FOREIGN_KEY_VIOLATION
 from penstock.server.connect.errors import find_hint, is_passing
 from penstock.server.copy.copy import CopyFailed, CopySession
+from penstock.server.inspect.backend_io import read_backend_io
 from penstock.server.ledger.rejects import RejectStore
 
 if TYPE_CHECKING:
@@ -33,7 +34,9 @@ if TYPE_CHECKING:
     from penstock.loading.context import LoadTools
     from penstock.loading.reading.format_check import FormatCheck
     from penstock.loading.rejects.keeper import RejectKeeper
-    from penstock.model.load.outcome import FileOutcome, StepProgress
+    from penstock.model.load.accounts import BackendIo
+    from penstock.model.load.details import FileOutcome
+    from penstock.model.load.outcome import StepProgress
     from penstock.model.load.plan import LoadPlan, SessionPlan
     from penstock.server.connect.connection import Connection
 
@@ -96,19 +99,29 @@ class LoadAttempt:
         self.is_stopped = False
         # The seconds from the first session's begin to the last commit, or to the failure.
         self.rows_s = 0.0
+        # What the server counted of the sessions, once all rows are committed.
+        self.io: BackendIo | None = None
 
     def run(self) -> None:
         """Load until nothing is left, or until `stop` was called. Raises PenstockError; then call `abandon`."""
         # Progress is shown from the beginning, before the first row is sent.
         self._report_progress()
+        # The first session has worked before, also for earlier loads.
+        before = self._read_io()
         watch = Stopwatch(self._tools.clock)
         try:
             self._send_all()
         finally:
             self.rows_s = watch.lap()
+        if before is not None and (after := self._read_io()) is not None:
+            self.io = after.add(before, sign=-1)
         self._pool.shutdown(wait=True)
         self._feed.close()
         self._report_progress()
+
+    def _read_io(self) -> BackendIo | None:
+        pids = {running.session.backend_pid for running in self._sessions}
+        return read_backend_io(self._first, pids | {self._first.info.backend_pid})
 
     def _send_all(self) -> None:
         self._add_sessions(self._session_plan.initial)
@@ -138,7 +151,7 @@ class LoadAttempt:
             future.cancel()
         pending = set(self._futures)
         while pending:
-            # Cancel more than once: a session may have been between two statements.
+            # A request that arrives while the session is between two statements has no effect, so it is repeated.
             for running in list(self._sessions):
                 running.session.cancel()
             _, pending = wait(pending, timeout=_CANCEL_INTERVAL_S)

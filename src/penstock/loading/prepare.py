@@ -137,7 +137,8 @@ class _Preparation:
         self._restore_replaced()
         self._check_landings()
         tables = find_facts(self._plan, created, self._connection)
-        # A new load is recorded in the transaction that creates its tables. A resumed load is claimed before that.
+        # A new load is recorded in the transaction that creates the tables which COPY fills instead of the targets. A
+        # resumed load is claimed first; those tables are found or created afterwards.
         is_one = found.running is None and any(not target.fills_table for target in self._plan.targets)
         landings: tuple[TargetLanding, ...] = ()
         with in_transaction(self._connection, "recording the load") if is_one else nullcontext():

@@ -24,7 +24,10 @@ _DEADLOCK = "40P01"
 
 
 class Patience:
-    """Doubles the wait after each attempt without progress; ends the retries `retry_for_s` after the last progress."""
+    """Doubles the wait after each failed attempt, up to _LONGEST_DELAY_S.
+
+    Allows no further attempt once `retry_for_s` seconds have passed since the first failure after the last progress.
+    """
 
     def __init__(self, retry_for_s: float, clock: Callable[[], float]) -> None:
         self._retry_for_s = retry_for_s

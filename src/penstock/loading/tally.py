@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 
 from penstock.host import cpu_count
 from penstock.model.load.accounts import LoadAccounts, ReaderSeconds, SessionSeconds, add_seconds
-from penstock.model.load.outcome import FileOutcome, LoadOutcome
+from penstock.model.load.outcome import LoadOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from penstock.loading.attempt import LoadAttempt
+    from penstock.model.load.accounts import BackendIo
+    from penstock.model.load.details import FileOutcome
     from penstock.model.load.ledger import FinishedLoad
     from penstock.model.load.outcome import StatementOutcome
 
@@ -33,6 +35,7 @@ class Tally:
         self._session_seconds, self._reader_seconds = SessionSeconds(), ReaderSeconds()
         self._readers = 0
         self._rows_s = 0.0
+        self._io: BackendIo | None = None
         self._steps_s: dict[str, float] = {}
         self._cpu_began_s = time.process_time()
         self._sessions = 1
@@ -55,6 +58,8 @@ class Tally:
         add_seconds(self._reader_seconds, attempt.feed.reader_seconds)
         self._readers = max(self._readers, attempt.feed.most_readers)
         self._rows_s += attempt.rows_s
+        if attempt.io is not None:
+            self._io = attempt.io if self._io is None else self._io.add(attempt.io)
         self._rows_committed += sum(total.rows_committed for total in totals)
         self._sessions = max(self._sessions, sum(total.bytes_copied > 0 for total in totals))
         for number, outcome in attempt.files():
@@ -82,6 +87,7 @@ class Tally:
             bytes_copied=self._bytes_copied,
             rows=outcome.rows,
             steps_s=self._steps_s,
+            io=self._io,
         )
         return replace(outcome, accounts=accounts)
 

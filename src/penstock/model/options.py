@@ -67,9 +67,9 @@ class OptionError(UsageError):
 
 
 def options_in(group: str) -> Callable[[Any, Kind, str], Any]:
-    """Return a function that declares an option in this panel of the help.
+    """Return a function that declares an option, which the help shows in the panel `group`.
 
-    It takes the option's default (MISSING if it has none), its kind and its help.
+    The function takes the option's default (MISSING if it has none), its kind and its help.
     """
 
     def option(default: Any, kind: Kind, text: str) -> Any:

@@ -9,13 +9,23 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from penstock.model.load.accounts import LoadCounts
     from penstock.model.server.device import VolumeLimits
-    from penstock.model.server.inspection import Unread
+    from penstock.model.server.reading import Unread
 
 # A row of a statistics view, with the columns of the server's version.
 CounterRow: TypeAlias = Mapping[str, object]
 
 # The name under which a sample has CloudWatch's metrics of local storage.
 LOCAL_STORAGE = "rds_local_storage"
+
+# The name under which a sample has the active sessions of an RDS instance by Performance Insights.
+RDS_LOAD = "rds_load"
+
+# The name under which a sample has CloudWatch's metrics of an RDS instance, and their names.
+RDS_METRICS = "rds_metrics"
+METRIC_NAMES = (
+    *("ReadIOPS", "WriteIOPS", "ReadThroughput", "WriteThroughput", "ReadLatency", "WriteLatency", "DiskQueueDepth"),
+    *("BurstBalance", "EBSIOBalance%", "CPUUtilization", "FreeableMemory", "ReplicaLag", "CommitLatency"),
+)
 
 # The format version as "major.minor". Readers accept any minor version, and refuse a newer major version.
 FORMAT = "1.0"
@@ -71,7 +81,10 @@ class Sample:
     pg_stat_progress_copy, _create_index and _vacuum (with relname), pg_stat_statements and pg_statio_user_indexes
     (rows that have changed only; n_tup_changed is of the index's table), aurora_commits, temp_files (tablespace, pid,
     bytes), host_devices (tablespace, or pg_wal; device, kind, the fields of DeviceCounters, free_bytes, size_bytes),
-    rds_local_storage (instance, measured_at, CloudWatch's metrics of local storage by their names). `own_commits` is
+    rds_local_storage (instance, measured_at, CloudWatch's metrics of local storage by their names), rds_metrics (a row
+    for each minute that CloudWatch has reported since the last reading: instance, measured_at, period_s, METRIC_NAMES),
+    rds_load (the same of Performance Insights: instance, measured_at, period_s, wait, sessions). AWS is late, so the
+    measured_at of these two is earlier than the sample; the last row of a minute counts. `own_commits` is
     the number of the sampler's transactions since the recording's start, which the server's counters include.
     `host_busy_cpus` is how many of the host's CPUs were busy since the last tick, None if the server is not on this
     machine.

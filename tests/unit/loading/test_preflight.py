@@ -12,7 +12,6 @@ from penstock.access.server import describe_change
 from penstock.model.finding import refusal
 from penstock.model.server.inspection import (
     Archiver,
-    Clock,
     Connections,
     Encryption,
     Flavour,
@@ -28,9 +27,10 @@ from penstock.model.server.inspection import (
     Standby,
     TableCosts,
     TableInspection,
-    Unread,
     Volume,
 )
+from penstock.model.server.reading import Unread
+from penstock.model.server.reading import Clock
 from penstock.model.server.server import PoolerFacts, ServerFacts
 from penstock.model.server.table import TableFacts, TableName
 

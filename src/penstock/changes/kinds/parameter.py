@@ -104,9 +104,9 @@ class Parameters:
         )
 
     def apply(self, texts: Mapping[str, str | None], values: Mapping[str, str]) -> None:
-        """Set parameters, and wait until the server has them if the group is still attached.
+        """Set parameters in the group. If the server uses this group, wait until it shows the new values.
 
-        A parameter without a text is reset; its expected value is that of `values`.
+        A parameter whose text is None is reset; it must then show the value that `values` gives for it.
         """
         if not texts:
             return

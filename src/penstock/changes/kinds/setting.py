@@ -48,7 +48,7 @@ class Applier(Protocol):
         """Return which server this is."""
 
     def read_facts(self) -> SettingsFacts:
-        """Return the facts that decide about settings, except the WAL that a load is expected to write."""
+        """Return the facts from which settings are chosen. `expected_wal_bytes` is left out; the caller sets it."""
 
     def read_lines(self) -> dict[str, str]:
         """Return the present texts of the settings in the file or the parameter group, by the name of the setting."""

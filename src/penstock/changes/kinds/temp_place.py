@@ -41,7 +41,11 @@ _RELOAD = "SELECT pg_catalog.pg_reload_conf()"
 
 
 class TempPlace:
-    """The temp place of a server; see Kind. The catalogue shows which statements were run; no record says it."""
+    """The temp place of a server; see Kind. Its record does not say which statements have been run.
+
+    `plan` reads from the server whether the tablespace exists and what temp_tablespaces is set to; GRANT is always run
+    again.
+    """
 
     def handles(self, change: Change) -> bool:
         return change.kind == TEMP_PLACE

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from penstock._native import Records
     from penstock.model.source.dialect import Dialect, DialectOptions, Format
 
-# If two delimiters divide the records equally well, the first of this list is chosen: data often contains commas
-# (95,26), and rarely the others.
+# If two delimiters divide the records equally well, the first in this list is chosen. The comma is last, because it is
+# often part of a value (a decimal comma as in 95,26); the others rarely are.
 _DELIMITERS: Final = ("\t", "|", ";", ",")
 # Enough for hundreds of records; all candidates are tried on it.
 _TRIAL_BYTES: Final = 32 * 1024

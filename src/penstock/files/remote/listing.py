@@ -135,7 +135,11 @@ def _list_prefix(store: ObjectStore, root: str, key: str, on_notice: OnNotice) -
 
 
 def _head(store: ObjectStore, root: str, key: str, *, is_pattern: bool) -> ObjectMeta | None:
-    """Return the object with exactly that key, or None if it does not exist and the key can be a pattern."""
+    """Return the object whose key is exactly `key`.
+
+    If the store answers that there is none (404, or 403 without the right to list), return None if `is_pattern`.
+    Otherwise raise SourceError.
+    """
     uri = f"{root}/{key}"
     try:
         return _retrying(lambda: obstore.head(store, key), uri=uri)

@@ -1,7 +1,8 @@
 """Finds the bytes and the line of staged records in their objects.
 
-A staging table has only the offset of a record's block, and the record's number among the staged records of the block.
-So the object is read again, cut at the same offsets, and records that were rejected before staging are not counted.
+A staging table has only the offset of a record's block, and a sequence number from which the record's rank among the
+block's staged records is counted. So the object is read again and cut at the same offsets, and records that were
+rejected before staging are skipped in the count.
 Checksums in the ledger prove that the object is the same as when it was staged.
 """
 

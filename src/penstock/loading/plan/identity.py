@@ -1,7 +1,8 @@
 """The identity of a load: what must be the same for a load to be resumed. Pure.
 
-The number of sessions, the sizes of blocks and batches, and the objects' versions are not part of it. Neither is what
-only matters at the end: which of several records with the same key is kept, and the text of a transform.
+The number of sessions, the sizes of blocks and batches, and the objects' versions are not part of it. Choices that take
+effect only when the load ends are not part of it either: which of several records with the same key is kept, and the
+text of a transform (only whether there is one counts).
 """
 
 from __future__ import annotations

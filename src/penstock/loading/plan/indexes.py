@@ -112,7 +112,7 @@ def _all_stay(parts: Iterable[IndexPart | ForeignKey]) -> dict[PartId, str | Non
 
 
 def _judge_foreign_keys(parts: TableParts, facts: IndexPlanFacts) -> dict[PartId, str | None]:
-    """Return the reason why each foreign key stays, None if it is dropped."""
+    """Return, for each foreign key, the reason why it must stay, or None if it may be dropped."""
     judged: dict[PartId, str | None] = {}
     for family in group_families(parts.all_foreign_keys):
         why = next(filter(None, (_why_foreign_key_stays(key, parts, facts) for key in family)), None)

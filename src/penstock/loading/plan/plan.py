@@ -347,7 +347,7 @@ def table_after_creation(target: TargetPlan) -> TableFacts:
 
 def _table_notices(table: TableFacts, gathered: TargetInput) -> list[Notice]:
     notices = table_notices(table)
-    # The sample is of the first object that has text, so an empty one means that all are empty.
+    # The sample was taken from the first object that has text. So if the sample is empty, all objects are empty.
     if not gathered.sample.head:
         notices.append(Notice(code="empty", message="every source is empty", uri=gathered.objects[0].uri))
     return notices

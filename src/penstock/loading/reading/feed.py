@@ -20,7 +20,8 @@ from penstock.files import ObjectStream
 from penstock.files.listing import is_remote
 from penstock.loading.plan.work import ObjectWork
 from penstock.model.load.accounts import ReaderSeconds, Stopwatch, add_seconds
-from penstock.model.load.outcome import FileOutcome, FileProgress, LoadProgress
+from penstock.model.load.details import FileOutcome
+from penstock.model.load.outcome import FileProgress, LoadProgress
 from penstock.model.load.reject import RecordForm
 from penstock.model.source.block import Block, CopySpec
 from penstock.units import MIB

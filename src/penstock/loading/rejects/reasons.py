@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from penstock.server.copy.sorting import RefusedRow
     from penstock.server.merge.merge_refused import RefusedRecord
 
-# Errors that a trigger or function raises on purpose (P0001, P0004), rows that violate a view's check option (44), and
+# Errors of functions in PL/pgSQL, mostly raised on purpose (P0), rows that violate a view's check option (44), and
 # values that are too large for an index or a page (54000).
 _OWN_CODES = ("P0", "44", "54000")
 

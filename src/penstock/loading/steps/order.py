@@ -1,4 +1,8 @@
-"""The steps of a load in their order: forwards before the rows, backwards after them."""
+"""Lists the steps of a load.
+
+Their `before` methods are called in this order before rows are sent; their other methods, after the rows or after a
+failure, in reverse order.
+"""
 
 from __future__ import annotations
 

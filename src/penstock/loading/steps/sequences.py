@@ -33,7 +33,10 @@ class Sequences(Step):
         ]
 
     def after(self, load: RunningLoad, connection: Connection) -> None:
-        """Advance before the load's end; errors are warnings."""
+        """Advance the sequences if the load has not ended yet.
+
+        An error becomes a warning, unless the connection is lost: then it is raised.
+        """
         if not load.is_ended:
             self._advance_or_warn(connection)
 

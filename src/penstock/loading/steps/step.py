@@ -64,9 +64,9 @@ class RunningLoad:
         return any(landing.table is not None for landing in self.prepared.landings)
 
     def at_end(self, act: Callable[[Connection], _Result]) -> _Result:
-        """Call `act` with a session after the last row, and return its result; retry it after transient errors.
+        """For work that follows the load's last row: borrow a session, and return the result of `act` with it.
 
-        Raises PenstockError.
+        After a transient error, do so again, for as long as --retry-for allows. Raises PenstockError.
         """
 
         def run() -> _Result:

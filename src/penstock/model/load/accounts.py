@@ -1,13 +1,15 @@
-"""Where the time of a load's sessions and readers went, counted by the loader itself, not sampled."""
+"""Where the time of a load's sessions and readers went, and their I/O: counted, not sampled."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping  # noqa: TC003 (read at run time, to check recordings)
-from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from penstock.model.load.details import LoadDetails
 
 _Seconds = TypeVar("_Seconds", "SessionSeconds", "ReaderSeconds")
 
@@ -67,6 +69,33 @@ class ReaderSeconds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BackendIo:
+    """What the server counts of the sessions that send rows: I/O of tables and indexes, and WAL.
+
+    `is_exact` is whether these sessions alone are counted (PostgreSQL 18 and later). If not, I/O is that of all
+    clients, and WAL that of the whole server, while rows were sent. A field is None if the server does not count it:
+    I/O before PostgreSQL 16, and `io_s`, the time of that I/O, without track_io_timing. `wal_images` counts full-page
+    images.
+    """
+
+    is_exact: bool
+    read_bytes: int | None
+    write_bytes: int | None
+    extend_bytes: int | None
+    io_s: float | None
+    wal_bytes: int | None
+    wal_images: int | None
+
+    def add(self, other: BackendIo, *, sign: int = 1) -> BackendIo:
+        """Return the sum of each field, or with sign -1 the difference."""
+        sums: dict[str, Any] = {}
+        for name in (each.name for each in fields(self) if each.name != "is_exact"):
+            own, others = getattr(self, name), getattr(other, name)
+            sums[name] = None if own is None or others is None else own + sign * others
+        return replace(self, **sums)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoadAccounts:
     """The counted times of one load.
 
@@ -74,6 +103,7 @@ class LoadAccounts:
     `sessions` and `readers` are sums over `session_count` sessions and `reader_count` readers. `steps_s` is the time of
     each step before and after the rows, by the step's name. `client_cpu_s` is the CPU time of this process, which has
     `client_cpus` processors. `bytes_read` counts stored (compressed) bytes, `bytes_copied` bytes of COPY data.
+    `io` is what the server counted of the attempts that sent all rows; None if it could not be read.
     """
 
     elapsed_s: float
@@ -88,6 +118,7 @@ class LoadAccounts:
     bytes_copied: int
     rows: int
     steps_s: Mapping[str, float] = field(default_factory=dict)
+    io: BackendIo | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +136,8 @@ class LoadSetting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadCounts:
-    """The accounts of a load, and what stayed in effect meanwhile."""
+    """The accounts of a load, what stayed in effect meanwhile, and what the load did, if that was kept."""
 
     accounts: LoadAccounts
     setting: LoadSetting
+    details: LoadDetails | None = None

@@ -122,11 +122,11 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedLoad:
-    """A load that the ledger says is complete, with the rows of this run and of earlier runs.
+    """A load that is complete according to the ledger. Its counts include earlier runs.
 
-    `inserted`, `updated`, `duplicates` and `existing` count what merges from staging tables did. `is_local_only`: the
-    wait for a synchronous standby was cancelled, so only the primary is known to have the commit. `is_others`: another
-    process has completed the load.
+    `suppressed`: records that row triggers skipped. `inserted`, `updated`, `duplicates` and `existing`: results of
+    merging staging tables, explained at LoadOutcome. `is_local_only`: the wait for a synchronous standby was cancelled,
+    so only the primary is known to have the commit. `is_others`: another process has completed the load.
     """
 
     rows: int

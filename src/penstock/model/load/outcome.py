@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from penstock.model.diagnosis import Diagnosis
     from penstock.model.load.accounts import LoadAccounts
+    from penstock.model.load.details import FileOutcome
     from penstock.model.load.ledger import LeftRejects
     from penstock.model.load.part import StepPart
     from penstock.model.source.dialect import Notice
@@ -59,16 +60,6 @@ class LoadProgress:
     steps: tuple[StepProgress, ...] = ()
     to_rebuild: int = 0
     is_staged: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileOutcome:
-    """One object's rows and the seconds from its first block to its last."""
-
-    uri: str
-    table: str
-    rows: int
-    seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -125,3 +125,13 @@ def rates(before: DeviceCounters, after: DeviceCounters) -> DeviceRates:
         queue=(after.queue_s - before.queue_s) / elapsed_s,
         busy=min(1.0, (after.busy_s - before.busy_s) / elapsed_s),
     )
+
+
+def count_ios(each: DeviceRates, io_bytes: int) -> float:
+    """Return the I/Os per second as a volume counts them: a request of more than `io_bytes` is several I/Os."""
+    return max(each.read_iops + each.write_iops, count_bytes(each) / io_bytes)
+
+
+def count_bytes(each: DeviceRates) -> float:
+    """Return the bytes per second that were read and written."""
+    return each.read_bytes_per_s + each.write_bytes_per_s

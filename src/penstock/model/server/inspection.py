@@ -12,6 +12,7 @@ from penstock.model.server.server import LedgerRights
 
 if TYPE_CHECKING:
     from penstock.model.finding import Finding
+    from penstock.model.server.reading import Clock, Unread
     from penstock.model.server.server import PoolerFacts, ServerFacts
     from penstock.model.server.table import TableFacts, TableName
 
@@ -183,22 +184,6 @@ class LedgerState(LedgerRights):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Clock:
-    """How far the server's clock is ahead of this host's clock; `error_s` is half a round trip. Both are in seconds."""
-
-    ahead_s: float
-    error_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unread:
-    """Something that could not be read, and the server's message."""
-
-    what: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Volume:
     """The file system that has some of the server's files; `free_bytes` is what an unprivileged process may use."""
 
@@ -257,7 +242,8 @@ class Encryption:
 class Inspection:
     """All facts about a server. A tuple is None if it could not be read.
 
-    `encryption` is None for a connection that does not leave this machine, or enters a tunnel on it without TLS.
+    `encryption` is None if the connection does not use TLS and either goes to this machine (a Unix socket or a loopback
+    address, so also the local end of a tunnel) or uses GSSAPI.
     """
 
     server: ServerFacts

@@ -187,7 +187,8 @@ class RdsInstance:
     """One DB instance. `replica_of` is the source if it is a read replica.
 
     `storage` is None for Aurora, whose volume belongs to no instance and grows automatically. `local_sibling` is the
-    same class with local storage, if AWS offers it for the engine.
+    same class with local storage, if AWS offers it for the engine. `insights_mode` is the mode of Database Insights,
+    standard or advanced, None if AWS does not report it.
     """
 
     identifier: str
@@ -213,6 +214,7 @@ class RdsInstance:
     is_iam_auth_on: bool
     local_sibling: InstanceClass | None
     optimized_reads: OptimizedReads
+    insights_mode: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

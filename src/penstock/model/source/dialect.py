@@ -17,9 +17,9 @@ class Dialect:
     `format` is "csv" or "text" as in COPY, or "tsv": fields separated by `delimiter`, no quoting, no escapes, so that
     quotes and backslashes are data (the form of IMDb's files, which COPY has no option for). `quote` and `escape` are
     one character for csv, None otherwise. A field that equals one of `nulls` is null (csv: only if it is not quoted).
-    `encoding` is PostgreSQL's name of the file's encoding, or a form of Unicode that PostgreSQL does not have (UTF16,
-    UTF32). `skip_lines` is the number of lines before the header or first record. Quoted fields of the columns of
-    `force_null` may be null too (csv; "*" for all).
+    `encoding` is PostgreSQL's name of the file's encoding, or a Unicode encoding that PostgreSQL does not have (UTF16,
+    UTF32). `skip_lines` is the number of lines before the header or first record. In csv, a quoted field of a column in
+    `force_null` is null too if it equals the null string; "*" stands for all columns.
     """
 
     format: Format

@@ -55,6 +55,17 @@ def checkpoint(connection: Connection) -> None:
         connection.execute("CHECKPOINT")
 
 
+def read_wal_to_replay(connection: Connection) -> int:
+    """Return how many bytes of WAL the server would replay after a crash. Needs superuser. Raises ServerError."""
+    with translate_errors("reading the last checkpoint"):
+        row = connection.execute(
+            "SELECT pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_insert_lsn(), redo_lsn)"
+            " FROM pg_catalog.pg_control_checkpoint()"
+        ).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
 def describe_copy(spec: CopySpec) -> str:
     """Return the text of a COPY FROM STDIN command for psql, for files with a header."""
     return f"{copy_statement(spec).as_string(None).removesuffix(')')}, HEADER)"

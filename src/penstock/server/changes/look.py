@@ -95,7 +95,11 @@ def _there_or_made(parts: TableParts, found: IndexPart | ForeignKey, change: Cha
 
 
 def _check_not_replaced(parts: TableParts, found: Iterable[IndexPart | ForeignKey], change: Change) -> None:
-    """Raise TargetError if a partition has another index or foreign key attached instead of that of the record."""
+    """Raise TargetError if another object of the partition has taken the place of the dropped one.
+
+    The record of `change` names the parent to which the dropped index or foreign key was attached. The error is raised
+    if another index or foreign key of the partition is attached to that parent.
+    """
     parent = parent_id_of(change)
     if parent is None:
         return

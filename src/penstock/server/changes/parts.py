@@ -369,7 +369,7 @@ def group_families(parts: Iterable[_Part]) -> list[tuple[_Part, ...]]:
 
 
 def part_id_of(change: Change) -> PartId:
-    """Return the id, table OID and name, of the index or foreign key that a change's record describes."""
+    """Return the id of the index or foreign key that a change describes: its table's OID and its name."""
     return change.relation_oid, change.name
 
 

@@ -38,7 +38,6 @@ from penstock.server.connect.conninfo import (
 )
 from penstock.server.connect.errors import describe_report, is_passing, read_report
 from penstock.server.connect.pooler import compose_is_direct
-from penstock.server.connect.roots import find_roots
 from penstock.server.connect.route import is_loopback, named_routes, resolve_tunnel, tunnel_route
 from penstock.server.connect.search_path import OWN_PATH, TO_OWN_PATH
 from penstock.server.connect.tls import tls_defaults
@@ -289,6 +288,8 @@ class ConnectionFactory:
 
     def _find_roots(self, hosts: Sequence[str]) -> str:
         if self._roots is None:
+            from penstock.server.connect.roots import find_roots  # noqa: PLC0415 (3 ms, for servers on RDS)
+
             self._roots = find_roots(hosts, os.environ)
         return self._roots
 
@@ -297,7 +298,8 @@ class ConnectionFactory:
     ) -> Connection:
         """Connect to the first host that accepts the connection.
 
-        libpq tries several hosts in turn. If each host needs its own IAM token, they are tried here.
+        Normally libpq tries the hosts in turn. With IAM authentication each host needs its own token, so this method
+        tries them one by one. With a tunnel there is only one route.
         """
         if self._tunnel is not None:
             routes: tuple[Route, ...] = (tunnel_route(given, self._tunnel, resolve_tunnel),)

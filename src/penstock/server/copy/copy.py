@@ -17,6 +17,7 @@ from psycopg import sql
 from psycopg.pq import ConnStatus, ExecStatus
 
 from penstock.model.server.table import TableName
+from penstock.server.connect.connection import CAN_FLUSH_STATISTICS
 from penstock.server.connect.copy_context import CopyContext, parse_copy_context
 from penstock.server.connect.errors import ServerReport, read_report
 from penstock.server.connect.search_path import TO_OWN_PATH, TO_USERS_PATH
@@ -61,6 +62,9 @@ _SAVEPOINTS: Final[dict[str, LiteralString]] = {
     "broken": "ROLLBACK TO SAVEPOINT penstock",
 }
 
+
+# Without this, a session reports its statistics at most once a second, and those of a short load too late.
+_REPORT: Final = "SELECT pg_catalog.pg_stat_force_next_flush(); "
 
 # Runs at the start of a protected transaction. A deferred constraint would fail at the commit, when the record can no
 # longer be identified. Notices report the rows that COPY skips.
@@ -316,12 +320,13 @@ class CopySession:
         self.execute(checks if statement is None else sql.SQL("{}; {}").format(checks, statement))
 
     def commit(self, statement: sql.Composed | None = None) -> None:
-        """Run a last statement, if given, and commit.
+        """Run a last statement, if given, and commit; the session then reports its statistics.
 
         `commit_s` is set to the elapsed time. Deferred triggers run with the user's search_path.
         """
         began = time.perf_counter()
-        commit = sql.SQL(f"{TO_USERS_PATH}; COMMIT")
+        report = _REPORT if self._connection.info.server_version >= CAN_FLUSH_STATISTICS else ""
+        commit = sql.SQL(f"{report}{TO_USERS_PATH}; COMMIT")
         if statement is None:
             self.execute(commit)
         else:
@@ -345,7 +350,10 @@ class CopySession:
 
     @contextlib.contextmanager
     def between_copies(self) -> Iterator[psycopg.Connection[Any]]:
-        """Provide the connection for other statements of the transaction. A failed COPY command is undone first."""
+        """Provide the connection for other statements in the same transaction.
+
+        First roll back to the savepoint if a COPY command failed, and set penstock's search_path if needed.
+        """
         with self._failures():
             if before := self._leave_copy():
                 self._connection.execute(before)
@@ -432,7 +440,10 @@ class CopySession:
             pass
 
     def _expect(self, expected: ExecStatus) -> PGresult:
-        """Return the result if its status is `expected`; otherwise read the remaining results and raise its error."""
+        """Return the next result if its status is `expected`; otherwise raise that result's error.
+
+        Unless the status is COPY_IN, all further results are read first.
+        """
         result = self._await_result()
         if result is None:
             raise psycopg.OperationalError("the server gave no answer")

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# A session that waits for the old table now may hold a lock that the DROP needs next. That is a deadlock, and after
-# deadlock_timeout (1 s) PostgreSQL would cancel that session's query. So the swap gives up long before.
+# The swap has locked the old table. A session that waits for this lock may itself hold another lock that the DROP TABLE
+# needs. Then the two would be deadlocked, and PostgreSQL would cancel the session's query, because it began to wait
+# first and deadlock_timeout (1 s) ends for it first. So the swap waits only this long for each further lock.
 _FURTHER_LOCKS_TIMEOUT = "100ms"
 
 

@@ -12,7 +12,7 @@ from psycopg.adapt import Loader
 
 from penstock.errors import PenstockError
 from penstock.model.recording import CounterRow, Progress, SessionSample
-from penstock.model.server.inspection import Unread
+from penstock.model.server.reading import Unread
 from penstock.server.connect.connection import CAN_FLUSH_STATISTICS
 from penstock.server.connect.errors import translate_errors
 from penstock.server.sql.queries import fetch_rows, send_query

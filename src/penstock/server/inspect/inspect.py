@@ -7,7 +7,7 @@ replication's), the queries are run one by one, and the one that fails is report
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -16,7 +16,6 @@ from penstock.errors import PenstockError, TargetError
 from penstock.model.finding import refusal_of
 from penstock.model.server.inspection import (
     Archiver,
-    Clock,
     Connections,
     Encryption,
     Inspection,
@@ -31,8 +30,8 @@ from penstock.model.server.inspection import (
     TableCosts,
     TableInspection,
     Tablespace,
-    Unread,
 )
+from penstock.model.server.reading import Unread
 from penstock.model.server.server import LedgerRights
 from penstock.server.changes.missing import refuse_missing
 from penstock.server.connect.errors import in_transaction, is_passing, read_report, to_penstock_error, translate_errors
@@ -41,6 +40,7 @@ from penstock.server.connect.search_path import find_creation_schema
 from penstock.server.ddl.definition import PublicationRow
 from penstock.server.facts.facts import ask_server_facts
 from penstock.server.facts.recognise import recognise_flavour, recognise_managers
+from penstock.server.inspect.moment import read_moment
 from penstock.server.ledger.schema import has_ledger, look_for_ledger
 from penstock.server.sql.queries import fetch_rows, send_query
 from penstock.server.table.catalog import check_loadable, find_foreign_partitions, find_table
@@ -51,14 +51,6 @@ if TYPE_CHECKING:
     from penstock.model.server.server import PoolerFacts, ServerFacts
     from penstock.model.server.table import TableName
     from penstock.server.connect.connection import Connection
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MomentRow:
-    """The row of inspect_moment.sql."""
-
-    clock_s: float
-    autovacuum_workers: int | None
 
 
 # The queries, and a name for what cannot be read if one fails.
@@ -186,16 +178,6 @@ def _raise_if_lost(error: psycopg.Error, connection: Connection) -> None:
     is_lost = connection.closed or isinstance(error, psycopg.OperationalError)
     if is_lost and is_passing(error.sqlstate, is_disconnect=error.sqlstate is None):
         raise to_penstock_error(error, "inspecting the server") from error
-
-
-def read_moment(connection: Connection, clock: Callable[[], float]) -> tuple[MomentRow, Clock]:
-    """Return what changes from moment to moment, and the difference between the server's clock and this host's."""
-    before_s = clock()
-    with translate_errors("reading the server's clock"):
-        (moment,) = fetch_rows(connection, "inspect_moment", MomentRow)
-    after_s = clock()
-    half_s = (after_s - before_s) / 2
-    return moment, Clock(ahead_s=moment.clock_s - before_s - half_s, error_s=half_s)
 
 
 def _is_multi_az_cluster(connection: Connection, marks: list[Mark]) -> bool:

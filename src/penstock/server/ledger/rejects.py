@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 # Greater than any object's number.
 _BEHIND_ALL = 2**31 - 1
 
-# About how many bytes of memory a record takes in addition to its own.
+# About how many bytes of memory a record needs in addition to its raw bytes. `read` adds this to each record's length
+# when it applies `limit_bytes`.
 _OVERHEAD_BYTES = 200
 
 

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from penstock.model.server.table import TableName
     from penstock.server.connect.connection import Connection
 
-# The SQLSTATE of a missing privilege, and of a row that a row-level security policy refuses. If this function of the
-# server raised the error, a policy refused the row.
+# The SQLSTATE of a missing privilege, and of a row that a row-level security policy refuses.
 _INSUFFICIENT_PRIVILEGE = "42501"
+# The function of the server that raises 42501 if a policy refused the row.
 _POLICY_FUNCTION = "ExecWithCheckOptions"
 
 

@@ -1,5 +1,5 @@
 -- inspect_moment.sql: the server's clock, and how many autovacuum workers are running (null if hidden)
--- returns inspect.inspect.MomentRow; needs no privilege, pg_read_all_stats for the workers; PostgreSQL 14+
+-- returns inspect.moment.MomentRow; needs no privilege, pg_read_all_stats for the workers; PostgreSQL 14+
 -- psql -f inspect_moment.sql
 SELECT pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) AS clock_s,
        CASE

@@ -28,7 +28,12 @@ class ReferenceRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockedRow:
-    """The row of blocked.sql: a backend that waits for another one of the load, or for `others`, as words."""
+    """The row of blocked.sql: a backend of the load that waits for a lock.
+
+    `waits_for_own` is true if another session of the load blocks it and the lock can last until that session's
+    transaction ends. `others` describes, as text, the sessions and prepared transactions outside the load that block
+    it.
+    """
 
     pid: int
     waits_for_own: bool

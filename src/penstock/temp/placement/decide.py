@@ -132,7 +132,10 @@ def find_untrusted(parts: Sequence[PartFacts], server_uid: int) -> str | None:
 
 
 def find_open(parts: Sequence[PartFacts], server_uid: int) -> str | None:
-    """Return why other users than the server's account may read the content of these directories, or None."""
+    """Return why these directories are open to other users, or None.
+
+    They must belong to the server's account and have mode 0750 or stricter.
+    """
     for part in parts:
         if part.owner_uid != server_uid:
             return f"{part.path} does not belong to the server's account"

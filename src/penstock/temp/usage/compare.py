@@ -80,7 +80,11 @@ def compare_readings(before: UsageReading, after: UsageReading, *, top: int) -> 
 
 
 def _compare_devices(before: UsageReading, after: UsageReading, spilled_per_s: float) -> Iterator[DeviceUse]:
-    """Yield the use of the devices; spills are attributed to the device of this session's temporary tablespace."""
+    """Yield the use of each device.
+
+    The spills of all databases are attributed to one device: that of the first temporary tablespace of penstock's own
+    session.
+    """
     first = {each.tablespace: each for each in before.devices}
     target = after.routes[0].tablespaces[0] if after.routes else None
     for each in after.devices:

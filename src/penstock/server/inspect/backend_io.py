@@ -1,0 +1,28 @@
+"""What the server counts of the I/O and the WAL of sessions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import psycopg
+
+from penstock.model.load.accounts import BackendIo
+from penstock.server.sql.queries import fetch_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from penstock.server.connect.connection import Connection
+
+
+def read_backend_io(connection: Connection, pids: Iterable[int]) -> BackendIo | None:
+    """Return what backends have read and written since they started, None if that cannot be read.
+
+    Before PostgreSQL 18, it is what all clients have read and written. A backend reports at a commit, if
+    CopySession.commit asks for it. No error is raised: a lost connection is noticed by the next statement.
+    """
+    try:
+        (found,) = fetch_rows(connection, "backend_io", BackendIo, pids=sorted(pids))
+    except psycopg.Error:
+        return None
+    return found
