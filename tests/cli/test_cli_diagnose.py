@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.model.server.inspection import Unread
+from penstock.model.server.reading import Unread
 from penstock.observe.recordings import Recorder
 from support.made_samples import database, recording_of, sample, session
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -23,6 +25,10 @@ if TYPE_CHECKING:
 
 # More than are needed to claim anything.
 ENOUGH = 40
+
+INSERT_DOCUMENT = """
+    INSERT INTO documents SELECT to_tsvector('simple', string_agg(md5(random()::text), ' ')) FROM generate_series(1, 30)
+"""
 
 WRONG = {
     "commit-local-flush",
@@ -170,6 +176,26 @@ def test_sessions_that_compute_are_bound_by_processors(database18: str) -> None:
     assert not WRONG & set(codes(recorded))
 
 
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("statement", "code", "named"),
+    [
+        ("PERFORM nextval('numbers')", "lwlock-contention", "BufferContent"),
+        (INSERT_DOCUMENT, "relation-extension", "extend"),
+    ],
+)
+def test_sessions_that_contend_wait_for_one_another(database18: str, statement: str, code: str, named: str) -> None:
+    """24 sessions use one sequence, whose page is locked for each number; or they extend a table and its GIN index."""
+    create = "CREATE TABLE documents (words tsvector)", "CREATE INDEX ON documents USING gin (words)"
+    execute(database18, "CREATE SEQUENCE numbers", *create)
+    work = f"DO $$BEGIN LOOP {statement}; END LOOP; END$$"
+    with recording(database18) as taken, working(database18, *[partial(execute, database18, work)] * 24):
+        taken.await_sessions(24 * ENOUGH)
+    first = diagnose(taken.recording)[0]
+    assert first.code == code
+    assert named in first.claim
+
+
 def test_short_reads_are_nothing_remarkable(new_server: Callable[..., EmbeddedServer]) -> None:
     """Pgbench -S, by as many clients as the machine here has processors; nobody else commits, autovacuum neither."""
     server = new_server(autovacuum="off")
@@ -204,3 +230,31 @@ def _pgbench(server: EmbeddedServer) -> str:
     if found is None:
         pytest.skip("pgbench is not installed (Debian's package postgresql-15)")
     return found
+
+
+def test_autovacuum_of_the_table_that_is_changed_is_named(new_server: Callable[..., EmbeddedServer]) -> None:
+    """Its worker never sleeps, and the processors are all in use."""
+    conninfo = new_server(autovacuum_naptime="1s", autovacuum_vacuum_cost_delay="0").ensure_running()
+    eager = "autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000"
+    rows = "SELECT n AS id, 0 AS n FROM generate_series(1, 1500000) n"
+    execute(conninfo, f"CREATE TABLE orders WITH ({eager}) AS {rows}", *["CREATE INDEX ON orders (id)"] * 3)
+    ended = threading.Event()
+
+    def change(remainder: int) -> None:
+        # Each statement is a transaction: autovacuum learns of changed rows when a transaction has ended.
+        while not ended.is_set():
+            execute(conninfo, f"UPDATE orders SET n = n + 1 WHERE id % 20 = {remainder}")
+
+    working_now = "SELECT count(*) FROM pg_stat_progress_vacuum"
+    with working(conninfo, *(partial(change, number) for number in range(2))):
+        try:
+            with psycopg.connect(conninfo, autocommit=True) as watcher:
+                while watcher.execute(working_now).fetchone() == (0,):
+                    time.sleep(0.05)
+            # Before, autovacuum was in nobody's way.
+            with recording(conninfo) as taken:
+                taken.await_sessions(ENOUGH, lambda session: session.backend_type == "autovacuum worker")
+        finally:
+            ended.set()
+    found = {each.code: each for each in diagnose(taken.recording)}
+    assert "autovacuum on public.orders" in found["autovacuum"].claim

@@ -121,6 +121,25 @@ def test_a_volumes_burst_lasts_as_long_as_the_model_of_its_bucket_says(home: Pat
 
 
 @pytest.mark.usefixtures("_root")
+@pytest.mark.parametrize("shape", ["single", "multi-az"])
+def test_a_volume_in_use_changes_its_limits(
+    lab: Lab, installation: Installation, shape: Literal["single", "multi-az"]
+) -> None:
+    """As a modified EBS volume does: each copy delivers the new rate, and the lab knows it."""
+    lab.up(shape, installation, parameters="postgres", volume="gp3:512MiB:1000000:4000")
+    lab.change_volume("gp3:512MiB:300:8")
+    path = lab.files.folder / "primary" / "measured"
+    fill(path, 8 * 1024 * 1024)
+    slow = _best_of(3, lambda: measure(path, "write", ios=900, io_bytes=8192), least_iops=270)
+    assert slow.iops == pytest.approx(300, rel=0.1)
+    assert lab.status().volume == "gp3:512MiB:300:8"
+    lab.change_volume("gp3:512MiB:1000000:4000")
+    assert measure(path, "write", ios=900, io_bytes=8192).iops > 330
+    with pytest.raises(UsageError, match="cannot change between limited and unlimited"):
+        lab.change_volume("unlimited")
+
+
+@pytest.mark.usefixtures("_root")
 def test_servers_lie_on_their_volume_and_run_in_their_memory_beside_local_storage(
     home: Path, lab: Lab, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,6 +13,7 @@ import pytest
 from penstock.errors import SourceError
 from penstock.observe.history import History, read_history
 from penstock.observe.kept import list_recordings
+from penstock.observe.recordings import Recorder
 from support import made_samples
 from support.small_disk import small_disk
 
@@ -64,11 +65,62 @@ def test_a_part_is_read_across_recordings(tmp_path: Path) -> None:
     assert [began_s + sample.at_s - since_s for sample in samples] == pytest.approx([0, 600, 1200, 1800])
 
 
+def test_empty_file_does_not_hide_the_others(tmp_path: Path) -> None:
+    """A file whose writer was killed before it wrote anything has no samples; those of the other files are read."""
+    write_hours(tmp_path, 2, keep_s=24 * HOUR_S)
+    (tmp_path / "20261124T123000.000000.recording").touch()
+    assert len(list(read_history(list_recordings(tmp_path), NOON_S, NOON_S + 2 * HOUR_S).samples)) == 12
+
+
+@pytest.mark.parametrize("started_at", ["yesterday", "2026-11-24T12:00:00"])
+def test_recording_without_a_time_is_refused(tmp_path: Path, started_at: str) -> None:
+    """Its header has no time, or one without a time zone, which cannot be compared with --from."""
+    path = tmp_path / "odd.recording"
+    with Recorder(path, replace(made_samples.HEADER, started_at=started_at)) as recorder:
+        recorder.write(made_samples.sample(0.0))
+    with pytest.raises(SourceError):
+        read_history([path], 0, NOON_S)
+
+
 def test_times_without_samples_are_an_error(tmp_path: Path) -> None:
     """Before the first recording there is nothing to read."""
     write_hours(tmp_path, 1, keep_s=24 * HOUR_S)
     with pytest.raises(SourceError):
         read_history(list_recordings(tmp_path), NOON_S - 600, NOON_S - 300)
+
+
+def test_recordings_that_are_not_of_a_history_are_kept(tmp_path: Path) -> None:
+    """A load's recording and one that the user named stay in the folder, however old they are."""
+    others = [tmp_path / "20200101T000000.000000-4242.recording", tmp_path / "before.recording"]
+    for path in others:
+        path.touch()
+    write_hours(tmp_path, 3, keep_s=HOUR_S)
+    assert all(path.exists() for path in others)
+
+
+def index_sample(at_s: float, **reads: int) -> Sample:
+    """Return a sample with the blocks read of some indexes."""
+    rows = tuple({"schemaname": "public", "indexrelname": name, "idx_blks_read": read} for name, read in reads.items())
+    return replace(made_samples.sample(at_s), counters={"pg_statio_user_indexes": rows})
+
+
+def reads_of(sample: Sample) -> dict[object, object]:
+    """Return the blocks read of each index in a sample."""
+    return {row["indexrelname"]: row["idx_blks_read"] for row in sample.counters["pg_statio_user_indexes"]}
+
+
+@pytest.mark.parametrize("second_s", [600.0, HOUR_S])
+def test_a_part_begins_with_the_rows_that_were_known(tmp_path: Path, second_s: float) -> None:
+    """An index that has not changed since an earlier sample, or hour, has its counter in the first sample of a part."""
+    clock = Clock()
+    with History(tmp_path, made_samples.HEADER, keep_s=24 * HOUR_S, clock=clock) as history:
+        history.write(index_sample(0, a=1000, b=2000))
+        for at_s, reads in ((second_s, {"a": 1001}), (second_s + 600, {"b": 2002})):
+            clock.now_s = NOON_S + at_s
+            history.write(index_sample(at_s, **reads))
+    first, last = read_history(list_recordings(tmp_path), NOON_S + second_s, clock.now_s).samples
+    assert reads_of(first) == {"a": 1001, "b": 2000}
+    assert reads_of(last) == {"b": 2002}
 
 
 @needs_root

@@ -17,7 +17,7 @@ from penstock.errors import SourceError
 from penstock.files.zstd import zstd
 from penstock.model.recording import Progress, Sample, SessionSample
 from penstock.model.server.device import VolumeLimits
-from penstock.model.server.inspection import Unread
+from penstock.model.server.reading import Unread
 from penstock.observe.recordings import Recorder, read_recording
 from support import made_samples
 from support.recorded import read_whole

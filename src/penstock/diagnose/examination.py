@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from penstock.diagnose.activity import Activity
     from penstock.diagnose.rules.case import Rule
     from penstock.model.diagnosis import Diagnosis
+    from penstock.model.load.accounts import BackendIo
     from penstock.model.recording import Recording, RecordingHeader, Sample
 
 
@@ -61,7 +62,7 @@ class Examination:
 
     def see(self, sample: Sample) -> None:
         """Take the next sample."""
-        whole, sample = sample, _keep_workload(sample, self._header.application)
+        whole, sample = sample, keep_workload(sample, self._header.application)
         moments = find_moments(sample, self._tick)
         self._tick += 1
         self._activity.see(sample, moments)
@@ -72,13 +73,14 @@ class Examination:
         for rule in self._rules_of_all:
             rule.see(whole, moments)
 
-    def conclude(self) -> Findings:
-        """Return the findings from all samples."""
+    def conclude(self, io: BackendIo | None = None) -> Findings:
+        """Return the findings from all samples; `io` is what a load's accounts have of its sessions."""
         case = Case(
             header=self._header,
             moments=self._activity.everything,
             elapsed_s=self._activity.elapsed_s or 1.0,
             rates=self._rates.result(),
+            io=io if io is not None and io.is_exact else None,
         )
         found = [diagnosis for rule in self._rules + self._rules_of_all for diagnosis in rule.conclude(case)]
         return Findings(diagnoses=rank(found), activity=self._activity.result(), hides_sessions=self._hides_sessions)
@@ -98,7 +100,7 @@ def rank(found: Sequence[Diagnosis]) -> tuple[Diagnosis, ...]:
     return tuple(sorted(found, key=key))
 
 
-def _keep_workload(sample: Sample, application: str | None) -> Sample:
+def keep_workload(sample: Sample, application: str | None) -> Sample:
     """Return a sample with the sessions whose application name starts with `application` only; None: all sessions."""
     if application is None:
         return sample
@@ -111,7 +113,7 @@ def examine(recording: Recording) -> Findings:
     examination = Examination(recording.header)
     for sample in recording.samples:
         examination.see(sample)
-    return examination.conclude()
+    return examination.conclude(None if recording.load is None else recording.load.accounts.io)
 
 
 def diagnose(recording: Recording) -> tuple[Diagnosis, ...]:

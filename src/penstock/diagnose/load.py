@@ -6,10 +6,11 @@ the server does meanwhile.
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING
 
 from penstock.diagnose.activity import CPU
+from penstock.diagnose.examination import rank
 from penstock.diagnose.load_advice import LOAD_ADVICE
 from penstock.diagnose.rules.case import FEWEST_SAMPLES, number
 from penstock.model.diagnosis import Diagnosis
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from penstock.model.diagnosis import Evidence
     from penstock.model.load.accounts import LoadAccounts, LoadCounts
     from penstock.model.load.plan import LoadPlan
+    from penstock.model.recording import Recording
 
 # A smaller share of a load's time is not worth a diagnosis.
 _LEAST_SHARE = 0.1
@@ -40,7 +42,7 @@ _LEAST_COMPUTING = 0.4
 _NAMES_SHOWN = 3
 
 # Diagnoses from samples that the counts explain better, because they know the client too.
-_EXPLAINED_BY_COUNTS = frozenset({"client-bound", "cpu-bound", "waits-disagree-with-cpu"})
+_EXPLAINED_BY_COUNTS = frozenset({"client-bound", "cpu-bound", "few-sessions", "waits-disagree-with-cpu"})
 
 # Diagnoses of what runs before and after the rows, by the names under which a load counts its time.
 OF_STEPS = {"changes": "load-indexes", "upkeep": "load-upkeep", "store": "load-store"}
@@ -112,13 +114,16 @@ class LoadCase:
 
 
 def find_setting(plan: LoadPlan) -> LoadSetting:
-    """Return what a planned load leaves in effect that costs time for each row."""
+    """Return what a planned load leaves in effect that costs time for each row, and why it has that many sessions.
+
+    These are the indexes, the foreign keys and the row triggers.
+    """
     kept = [part for target in plan.targets for part in target.indexes.kept]
     facts = [target.facts for target in plan.targets if target.facts is not None]
     disables = plan.job.rules.triggers == "disable"
     return LoadSetting(
-        indexes=tuple(part.name for part in kept if part.kind != "foreign key"),
-        foreign_keys=tuple(part.name for part in kept if part.kind == "foreign key"),
+        indexes=tuple(part.name for part in kept if part.what != "foreign key"),
+        foreign_keys=tuple(part.name for part in kept if part.what == "foreign key"),
         triggers=() if disables else tuple(name for each in facts for name in each.row_triggers),
         sessions_why=plan.sessions.reason,
     )
@@ -132,9 +137,15 @@ def judge_load(case: LoadCase) -> tuple[Diagnosis, ...]:
     is_known = any(each.confidence != "too few samples" for each in sampled)
     if is_known or any(each.code in _SAYS_WHY for each in found):
         found = [diagnosis for diagnosis in found if diagnosis.code != "load-server"]
-    found += sampled
-    found.sort(key=lambda each: (each.confidence == "too few samples", -each.share))
-    return tuple(found)
+    return tuple(sorted(rank([*found, *sampled]), key=lambda each: each.confidence == "too few samples"))
+
+
+def judge_recording(recording: Recording, found: Findings) -> Findings:
+    """Return the findings with what the loader counted, if the samples, which were read, are of a load."""
+    if recording.load is None:
+        return found
+    case = LoadCase(counts=recording.load, findings=found, cpu_count=recording.header.cpu_count)
+    return replace(found, diagnoses=judge_load(case))
 
 
 def _source(case: LoadCase) -> Iterator[Diagnosis]:
@@ -142,7 +153,9 @@ def _source(case: LoadCase) -> Iterator[Diagnosis]:
     accounts, readers = case.accounts, case.accounts.readers
     share = case.session_share(accounts.sessions.waiting_s)
     rate = number("read from the source", accounts.bytes_read / (accounts.rows_s or 1.0) / MB, "MB/s")
-    sessions = number("sessions that wait for records, of each second", share)
+    waiting = number(
+        "sessions that wait for records, on average", accounts.sessions.waiting_s / (accounts.rows_s or 1.0)
+    )
     count = number("readers", accounts.reader_count)
     spent = {
         "load-source": readers.reading_s,
@@ -151,7 +164,7 @@ def _source(case: LoadCase) -> Iterator[Diagnosis]:
     }
     code = max(spent, key=lambda name: spent[name])
     part = number("of the readers' time", 100 * case.reader_share(spent[code]), "%")
-    yield case.conclude(code, share, [rate, part, count, sessions])
+    yield case.conclude(code, share, [rate, part, count, waiting])
 
 
 def _encoding(case: LoadCase) -> Iterator[Diagnosis]:
@@ -167,7 +180,7 @@ def _committing(case: LoadCase) -> Iterator[Diagnosis]:
 
 
 def _network(case: LoadCase) -> Iterator[Diagnosis]:
-    """Sessions send all the time, but the server waits for what they send."""
+    """The client's sessions spend their time sending, yet their backends wait in Client:ClientRead."""
     starved = case.wait_share("client:clientread")
     if starved >= _LEAST_STARVED:
         share = case.session_share(case.accounts.sessions.sending_s)
@@ -193,7 +206,9 @@ def _server_processors(case: LoadCase) -> Iterator[Diagnosis]:
     computing, cpus = case.wait_share(CPU.lower()), case.cpu_count
     if cpus is None or computing < _LEAST_COMPUTING:
         return
-    share = case.session_share(case.server_s) * computing
+    # The end of COPY commands is the time of foreign keys and triggers, if the load keeps any: another rule names them.
+    is_explained = case.setting.foreign_keys or case.setting.triggers
+    share = case.session_share(case.accounts.sessions.sending_s if is_explained else case.server_s) * computing
     evidence = [
         number("sessions", case.accounts.session_count),
         number("processors of the server", cpus),
@@ -233,7 +248,19 @@ def _server(case: LoadCase) -> Iterator[Diagnosis]:
     accounts = case.accounts
     evidence = [number("sent", accounts.bytes_copied / (accounts.rows_s or 1.0) / MB, "MB/s")]
     kept = [number("indexes kept", len(case.setting.indexes))] if case.setting.indexes else []
-    yield case.conclude("load-server", case.session_share(case.server_s), evidence + kept)
+    yield case.conclude("load-server", case.session_share(case.server_s), evidence + kept + _describe_io(accounts))
+
+
+def _describe_io(accounts: LoadAccounts) -> list[Evidence]:
+    """Return the I/O and the WAL that the server counted, each second of the rows."""
+    io, rows_s = accounts.io, accounts.rows_s or 1.0
+    if io is None:
+        return []
+    of = "by the sessions" if io.is_exact else "by all clients"
+    counted = {f"read {of}": io.read_bytes, f"written {of}": io.write_bytes, "WAL": io.wal_bytes}
+    found = [number(name, count / rows_s / MB, "MB/s") for name, count in counted.items() if count is not None]
+    waited = [] if io.io_s is None else [number(f"in I/O of tables and indexes {of}", io.io_s, "s")]
+    return found + waited
 
 
 def _steps(case: LoadCase) -> Iterator[Diagnosis]:

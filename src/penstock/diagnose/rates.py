@@ -158,9 +158,10 @@ class RatesMeter:
         return min(commits, xids + read_only), commits - read_only
 
     def _sees_transactions(self) -> bool:
-        """Return whether the samples would show a running procedure, and whether they last long enough.
+        """Return whether the samples can be trusted to show commits.
 
-        After _DELAY_S the server has counted the first commits.
+        The age of at least one session's transaction was visible, so a running procedure that commits would be seen.
+        The samples span at least _DELAY_S, after which the server has counted the first commits.
         """
         return self._sees_ages and self._ends[-1].at_s - self._ends[0].at_s >= _DELAY_S
 

@@ -20,10 +20,16 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from penstock.model.recording import RecordingHeader, Sample
+    from penstock.model.recording import CounterRow, RecordingHeader, Sample
 
 _PIECE_S = 3600.0
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+
+# Views of which a sample has only the rows that have changed, with the columns that identify a row.
+_OF_CHANGES = {
+    "pg_stat_statements": ("userid", "dbid", "queryid", "toplevel"),
+    "pg_statio_user_indexes": ("schemaname", "indexrelname"),
+}
 
 
 class History:
@@ -52,6 +58,8 @@ class History:
         except OSError as exc:
             raise SourceError(f'could not keep a history in "{folder}": {exc.strerror}') from exc
         self._first_s = 0.0
+        self._known = _Known()
+        self._is_new = False
         self._began_s = clock()
         self._recorder = self._begin()
 
@@ -67,18 +75,24 @@ class History:
         """Append a sample, to a new recording if the hour is over or the disk is full."""
         if self._clock() >= self._began_s + self._piece_s:
             self._renew(sample.at_s)
+        self._known.see(sample)
         try:
-            self._recorder.write(replace(sample, at_s=sample.at_s - self._first_s))
+            self._append(sample)
         except SourceError as error:
             self._drop_oldest(error)
             self._renew(sample.at_s)
-            self._recorder.write(replace(sample, at_s=0.0))
+            self._append(sample)
+
+    def _append(self, sample: Sample) -> None:
+        whole = self._known.complete(sample) if self._is_new else sample
+        self._recorder.write(replace(whole, at_s=sample.at_s - self._first_s))
+        self._is_new = False
 
     def _renew(self, at_s: float) -> None:
         """End the present recording, and begin another one. If the disk is full, the former one has no end."""
         with suppress(SourceError):
             self._recorder.__exit__(None, None, None)
-        self._first_s, self._began_s = at_s, self._clock()
+        self._first_s, self._began_s, self._is_new = at_s, self._clock(), True
         try:
             self._recorder = self._begin()
         except SourceError as error:
@@ -88,7 +102,7 @@ class History:
     def _begin(self) -> Recorder:
         """Remove what is too old, and open the recording that begins now."""
         for path in self._pieces():
-            if _began_s(path) + self._piece_s < self._began_s - self._keep_s:
+            if (_began_s(path) or 0.0) + self._piece_s < self._began_s - self._keep_s:
                 path.unlink(missing_ok=True)
         began = datetime.fromtimestamp(self._began_s, UTC)
         header = replace(self._header, started_at=began.isoformat(timespec="milliseconds"))
@@ -102,7 +116,27 @@ class History:
         others[0].unlink(missing_ok=True)
 
     def _pieces(self) -> list[Path]:
-        return list_recordings(self._folder)
+        """Return the recordings of histories, oldest first; other recordings in the folder are not removed."""
+        return [path for path in list_recordings(self._folder) if _began_s(path) is not None]
+
+
+class _Known:
+    """The newest rows of the views of which samples have only changed rows; without them, a row counts from 0."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, dict[tuple[object, ...], CounterRow]] = {}
+
+    def see(self, sample: Sample) -> None:
+        """Keep the rows of a sample."""
+        for view, columns in _OF_CHANGES.items():
+            if view in sample.counters:
+                rows = self._rows.setdefault(view, {})
+                rows.update((tuple(map(row.get, columns)), row) for row in sample.counters[view])
+
+    def complete(self, sample: Sample) -> Sample:
+        """Return a sample with all rows of these views, as the first sample of a recording has them."""
+        known = {view: tuple(rows.values()) for view, rows in self._rows.items()}
+        return replace(sample, counters={**sample.counters, **known})
 
 
 def read_history(paths: Sequence[Path], since_s: float, until_s: float) -> Recording:
@@ -111,8 +145,10 @@ def read_history(paths: Sequence[Path], since_s: float, until_s: float) -> Recor
     The moments are seconds since 1970. The header is that of the first recording with such samples, and `at_s` counts
     from its start.
     """
+    # If the writer was killed before it wrote anything, or the power failed, a file is empty.
+    written = [path for path in paths if not path.is_file() or path.stat().st_size]
     found: list[Recording] = [
-        recording for path in paths for recording in [read_recording(path)] if _started_s(recording) <= until_s
+        recording for path in written for recording in [read_recording(path)] if _started_s(recording) <= until_s
     ]
     # A recording is over when the next one begins.
     ends_s = [*map(_started_s, found[1:]), until_s][: len(found)]
@@ -121,18 +157,28 @@ def read_history(paths: Sequence[Path], since_s: float, until_s: float) -> Recor
         raise SourceError(
             "no recording has samples of this time", hint="List the folder: the names begin with the time, in UTC."
         )
+    header = kept[0].header
+    if any((each.header.server, each.header.database) != (header.server, header.database) for each in kept):
+        raise SourceError(
+            "the recordings of this time are of several servers or databases",
+            hint="Keep the history of each server in a folder of its own.",
+        )
     first_s = _started_s(kept[0])
-    result = Recording(header=kept[0].header, samples=())
+    result = Recording(header=header, samples=())
     result.samples = chain.from_iterable(_cut(each, first_s, since_s, until_s, result) for each in kept)
     return result
 
 
 def _cut(recording: Recording, first_s: float, since_s: float, until_s: float, whole: Recording) -> Iterator[Sample]:
     """Yield the samples of one recording that lie between two moments."""
-    started_s = _started_s(recording)
+    started_s, known, is_first = _started_s(recording), _Known(), True
     for sample in recording.samples:
+        if is_first:
+            known.see(sample)
         if since_s <= started_s + sample.at_s <= until_s:
-            yield replace(sample, at_s=started_s + sample.at_s - first_s)
+            whole_sample = known.complete(sample) if is_first else sample
+            is_first = False
+            yield replace(whole_sample, at_s=started_s + sample.at_s - first_s)
     whole.is_whole = recording.is_whole
 
 
@@ -140,13 +186,12 @@ def _started_s(recording: Recording) -> float:
     return datetime.fromisoformat(recording.header.started_at).timestamp()
 
 
-def _began_s(path: Path) -> float:
-    """Return when a recording began by its name, in seconds since 1970; infinity if the name has no time."""
+def _began_s(path: Path) -> float | None:
+    """Return the time in the name of a history's recording, which is when it began, in seconds since 1970.
+
+    Return None if the name is another one, for example that of a load's recording.
+    """
     try:
-        return (
-            datetime.strptime(path.name.split("-")[0].removesuffix(SUFFIX), "%Y%m%dT%H%M%S.%f")
-            .replace(tzinfo=UTC)
-            .timestamp()
-        )
+        return datetime.strptime(path.name, f"%Y%m%dT%H%M%S.%f{SUFFIX}").replace(tzinfo=UTC).timestamp()
     except ValueError:
-        return float("inf")
+        return None

@@ -13,21 +13,24 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
+from datetime import datetime
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, get_args, get_origin, get_type_hints
 
 from penstock.errors import SourceError
 from penstock.files.zstd import zstd
 from penstock.model.load.accounts import (
+    BackendIo,
     LoadAccounts,
     LoadCounts,
     LoadSetting,
     ReaderSeconds,
     SessionSeconds,
 )
+from penstock.model.load.details import FileOutcome, LoadDetails
 from penstock.model.recording import FORMAT, Progress, Recording, RecordingHeader, Sample, SessionSample
 from penstock.model.server.device import VolumeLimits
-from penstock.model.server.inspection import Unread
+from penstock.model.server.reading import Unread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -52,7 +55,7 @@ _MISREAD = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 
 _CLASSES = (
     *(RecordingHeader, Sample, SessionSample, Progress, Unread, VolumeLimits),
-    *(LoadAccounts, SessionSeconds, ReaderSeconds, LoadSetting),
+    *(LoadAccounts, SessionSeconds, ReaderSeconds, BackendIo, LoadSetting, FileOutcome),
 )
 _Fields = TypeVar("_Fields")
 
@@ -105,7 +108,7 @@ class Recorder:
 
     def write(self, sample: Sample) -> None:
         """Append a sample."""
-        self._write({"sample": asdict(sample)})
+        self._write({"sample": sample})
         if self._clock() - self._flushed_s >= _FLUSH_EVERY_S:
             self._flush()
 
@@ -115,7 +118,9 @@ class Recorder:
 
     def _write(self, line: Mapping[str, object]) -> None:
         try:
-            self._file.write(self._compressor.compress(json.dumps(line, separators=(",", ":")).encode() + b"\n"))
+            self._file.write(
+                self._compressor.compress(json.dumps(line, separators=(",", ":"), default=_to_fields).encode() + b"\n")
+            )
         except OSError as exc:
             raise self._failure(exc) from exc
 
@@ -129,6 +134,11 @@ class Recorder:
 
     def _failure(self, error: OSError) -> SourceError:
         return SourceError(f'could not write the recording "{self._path}": {error.strerror}')
+
+
+def _to_fields(entry: Any) -> dict[str, object]:
+    """Return the fields of a dataclass. asdict would copy all rows of counters, which takes as long as a sample."""
+    return {name: getattr(entry, name) for name in _TYPES[type(entry)]}
 
 
 def read_recording(path: Path) -> Recording:
@@ -205,6 +215,8 @@ def _read_header(path: Path, line: bytes) -> RecordingHeader:
         entry["unread"] = tuple(_known(Unread, found) for found in entry["unread"])
         if entry.get("volume") is not None:
             entry["volume"] = _known(VolumeLimits, entry["volume"])
+        if datetime.fromisoformat(entry["started_at"]).tzinfo is None:
+            raise ValueError("started_at has no time zone")
         return _known(RecordingHeader, entry)
     except _MISREAD as exc:
         raise SourceError(f'"{path}" is not a recording', hint="penstock watch --record creates recordings.") from exc
@@ -223,8 +235,19 @@ def _to_counts(entry: dict[str, Any]) -> LoadCounts:
     accounts, setting = entry["accounts"], entry["setting"]
     for name, kind in (("sessions", SessionSeconds), ("readers", ReaderSeconds)):
         accounts[name] = _known(kind, accounts[name])
+    if accounts.get("io") is not None:
+        accounts["io"] = _known(BackendIo, accounts["io"])
     setting = {name: tuple(value) if isinstance(value, list) else value for name, value in setting.items()}
-    return LoadCounts(accounts=_known(LoadAccounts, accounts), setting=_known(LoadSetting, setting))
+    return LoadCounts(
+        accounts=_known(LoadAccounts, accounts),
+        setting=_known(LoadSetting, setting),
+        details=_to_details(entry["details"]) if entry.get("details") else None,
+    )
+
+
+def _to_details(entry: dict[str, Any]) -> LoadDetails:
+    plan, done = (tuple(tuple(map(str, row)) for row in entry[name]) for name in ("plan", "done"))
+    return LoadDetails(files=tuple(_known(FileOutcome, each) for each in entry["files"]), plan=plan, done=done)
 
 
 def _check_row(row: Mapping[str, object]) -> Mapping[str, object]:

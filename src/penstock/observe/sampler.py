@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 from penstock.errors import PenstockError
 from penstock.host import busy_cpu_s, cpu_count, find_device, measure_disk, process_cpu_s, read_counters
 from penstock.model.recording import LOCAL_STORAGE, RecordingHeader, Sample
-from penstock.model.server.inspection import Unread
+from penstock.model.server.reading import Unread
 from penstock.observe.statements import strip_literals
 from penstock.server.facts.facts import read_server_facts
 from penstock.server.inspect.activity import INDEX_READS, STATEMENTS, ActivityReader, flush_statistics, open_reader
-from penstock.server.inspect.inspect import read_moment
+from penstock.server.inspect.moment import read_moment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 # Sessions report to the statistics views at most once a second.
 _COUNTERS_EVERY_S = 1.0
-# pg_stat_statements and the indexes may have thousands of rows.
+# pg_stat_statements and pg_statio_user_indexes may have thousands of rows, so they are read less often.
 _STATEMENTS_EVERY_S = 10.0
 
 
@@ -41,9 +41,10 @@ class Sampler:
     """Samples one server; `header` describes the server. The constructor and methods raise ServerError.
 
     `cpu_count` is the server's number of CPUs, if the caller knows it. `read_local_storage` returns the newest metrics
-    of its local storage, and must not wait. `volume` and `application` are kept in the header. Needs pg_read_all_stats
-    to see what other roles' sessions do; `header.unread` names what could not be read. A pooler is refused: it would
-    use another backend for each query.
+    of its local storage, and `take_late_points` what AWS has reported since its last call; both must not wait. `volume`
+    and `application` are kept in the header. The statistics views and the devices are read every `counters_every_s`,
+    those with many rows every 10 s. Needs pg_read_all_stats to see what other roles' sessions do; `header.unread` names
+    what could not be read. A pooler is refused: it would use another backend for each query.
     """
 
     def __init__(
@@ -54,15 +55,19 @@ class Sampler:
         with_query_text: bool = False,
         cpu_count: int | None = None,
         read_local_storage: Callable[[], CounterRow | None] = lambda: None,
+        take_late_points: Callable[[], Mapping[str, tuple[CounterRow, ...]]] = dict,
         volume: VolumeLimits | None = None,
         application: str | None = None,
+        counters_every_s: float = _COUNTERS_EVERY_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._factory = factory
+        self._counters_every_s = counters_every_s
         self._devices: Mapping[str, tuple[Path, Device]] = {}
         self._clean = (lambda text: text) if with_query_text else Cleaner()
         self._clock = clock
         self._read_local_storage = read_local_storage
+        self._take_late_points = take_late_points
         self._reader, header = self._open(interval_s, with_query_text, cpu_count)
         self.header = replace(header, volume=volume, application=application)
         self._is_local = self.header.cpu_count is not None and cpu_count is None
@@ -83,7 +88,7 @@ class Sampler:
         self._own_commits += 1
         counters = dict(seen.counters)
         for name in due:
-            every_s = _COUNTERS_EVERY_S if name not in (STATEMENTS, INDEX_READS) else _STATEMENTS_EVERY_S
+            every_s = self._counters_every_s if name not in (STATEMENTS, INDEX_READS) else _STATEMENTS_EVERY_S
             # A multiple of the interval since the start, so that the delays of late ticks do not add up.
             self._next_s[name] = (at_s // every_s + 1) * every_s
         if any(name != STATEMENTS for name in due):
@@ -192,7 +197,7 @@ class Sampler:
     def _read_storage(self) -> dict[str, tuple[CounterRow, ...]]:
         devices, metrics = self._read_devices(), self._read_local_storage()
         found = {"host_devices": devices, LOCAL_STORAGE: () if metrics is None else (metrics,)}
-        return {name: rows for name, rows in found.items() if rows}
+        return {name: rows for name, rows in {**found, **self._take_late_points()}.items() if rows}
 
     def _read_devices(self) -> tuple[CounterRow, ...]:
         """Return the counters of the tablespaces' devices, with their free space."""

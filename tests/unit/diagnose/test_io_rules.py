@@ -2,17 +2,43 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from penstock.diagnose import diagnose
+from penstock.diagnose.examination import Examination
+from penstock.model.load.accounts import (
+    BackendIo,
+    LoadAccounts,
+    LoadCounts,
+    LoadSetting,
+    ReaderSeconds,
+    SessionSeconds,
+)
 from penstock.model.server.device import VolumeLimits
+from penstock.report.looks import look_at
 from penstock.units import format_duration
-from support.made_samples import recording_of, sample, session
+from support.made_samples import HEADER, recording_of, sample, session
 
 if TYPE_CHECKING:
     from penstock.model.recording import Sample
+
+# The accounts of a minute in which a load's sessions and readers did nothing.
+NOTHING = LoadAccounts(
+    elapsed_s=60.0,
+    rows_s=60.0,
+    sessions=SessionSeconds(),
+    session_count=1,
+    readers=ReaderSeconds(),
+    reader_count=1,
+    client_cpu_s=0.0,
+    client_cpus=1,
+    bytes_read=0,
+    bytes_copied=0,
+    rows=0,
+)
 
 
 def device(at_s: float, *, iops: float, size: int = 8192, busy: float = 1.0, queue: float = 6.0) -> dict[str, Any]:
@@ -241,3 +267,64 @@ def test_index_is_named_before_the_volume_that_its_reads_fill(scans: int, all_re
 
     wait = session("IO:DataFileRead", transaction_s=100.0)
     assert codes([sample(float(t), wait, counters=counters(t)) for t in range(60)]) == expected
+
+
+def own_io(**counted: int) -> BackendIo:
+    """Return what a load's own sessions did."""
+    none = dict.fromkeys(("read_bytes", "write_bytes", "extend_bytes", "wal_bytes", "wal_images"), 0)
+    return BackendIo(is_exact=True, io_s=None, **{**none, **counted})
+
+
+def codes_of_load(samples: list[Sample], io: BackendIo) -> list[str]:
+    """Return the codes of the diagnoses of a workload whose own I/O is counted."""
+    examination = Examination(HEADER)
+    for each in samples:
+        examination.see(each)
+    return [each.code for each in examination.conclude(io).diagnoses]
+
+
+def test_full_page_images_of_others_do_not_blame_checkpoints() -> None:
+    """Half of the server's WAL are images, but the load's own sessions write none; inexact counts change nothing."""
+    samples = waiting_for(
+        "IO:DataFileExtend",
+        {"iops": 100, "busy": 0.5},
+        pg_stat_checkpointer=lambda t: {"num_requested": t // 5, "num_timed": 0},
+        pg_stat_wal=lambda t: {"wal_fpi": 1000 * t, "wal_bytes": 16_384_000 * t},
+    )
+    assert codes(samples) == ["checkpoints-forced"]
+    own = own_io(wal_bytes=10**9, wal_images=10)
+    assert codes_of_load(samples, own) == []
+    assert codes_of_load(samples, replace(own, is_exact=False)) == ["checkpoints-forced"]
+    assert codes_of_load(samples, replace(own, wal_images=10**5)) == ["checkpoints-forced"]
+
+
+def test_report_of_a_load_uses_what_its_own_sessions_did() -> None:
+    """Others write the full-page images, so the report blames no checkpoints, as the verdict of the load does not."""
+    samples = waiting_for(
+        "IO:DataFileExtend",
+        {"iops": 100, "busy": 0.5},
+        pg_stat_checkpointer=lambda t: {"num_requested": t // 5, "num_timed": 0},
+        pg_stat_wal=lambda t: {"wal_fpi": 1000 * t, "wal_bytes": 16_384_000 * t},
+    )
+    found = {}
+    for images in (10, 10**5):
+        recording = recording_of(samples)
+        io = own_io(wal_bytes=10**9, wal_images=images)
+        recording.load = LoadCounts(accounts=replace(NOTHING, io=io), setting=LoadSetting())
+        look = look_at(recording, name="load", letter="A")
+        found[images] = [each.code for each in look.findings.diagnoses]
+    assert found == {10: [], 10**5: ["checkpoints-forced"]}
+
+
+def test_reads_of_others_do_not_hide_reads_of_indexes() -> None:
+    """Others read ten times as many blocks of tables as the load reads of its index."""
+    index = {"schemaname": "public", "relname": "t", "indexrelname": "t_key", "idx_scan": 0}
+    samples = waiting_for(
+        "IO:DataFileRead",
+        {"iops": 100, "busy": 0.5},
+        pg_statio_user_indexes=lambda t: {**index, "idx_blks_read": 1000 * t, "n_tup_changed": 1000 * t},
+        pg_stat_database=lambda t: {"datname": "shop", "blks_read": 11_000 * t},
+    )
+    assert codes(samples) == []
+    assert codes_of_load(samples, own_io(read_bytes=60_000 * 8192)) == ["index-reads"]
+    assert codes_of_load(samples, own_io(read_bytes=600_000 * 8192)) == []

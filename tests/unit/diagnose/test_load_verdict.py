@@ -11,7 +11,14 @@ from penstock.diagnose.load import OF_STEPS, LoadCase, judge_load
 from penstock.diagnose.load_advice import LOAD_ADVICE
 from penstock.loading.steps.changes import Changes
 from penstock.loading.steps.upkeep import Upkeep
-from penstock.model.load.accounts import LoadAccounts, LoadCounts, LoadSetting, ReaderSeconds, SessionSeconds
+from penstock.model.load.accounts import (
+    BackendIo,
+    LoadAccounts,
+    LoadCounts,
+    LoadSetting,
+    ReaderSeconds,
+    SessionSeconds,
+)
 from support import made_samples
 
 IDLE = LoadAccounts(
@@ -101,6 +108,29 @@ def test_steps_with_a_diagnosis_are_steps_of_a_load() -> None:
     """The statement that stores staged rows is no step, but its time is counted as one."""
     assert set(OF_STEPS) <= {Changes.name, Upkeep.name, "store"}
     assert set(OF_STEPS.values()) <= set(LOAD_ADVICE)
+
+
+def test_counted_io_is_shown_if_no_sample_says_why() -> None:
+    """Ten seconds, in which the sessions wrote 100 MB of WAL; the time of I/O is not counted."""
+    io = BackendIo(
+        is_exact=True, read_bytes=0, write_bytes=10**8, extend_bytes=0, io_s=None, wal_bytes=10**8, wal_images=0
+    )
+    counts = LoadCounts(accounts=replace(IDLE, sessions=SENDING, io=io), setting=LoadSetting())
+    first = judge_load(LoadCase(counts=counts, findings=None, cpu_count=2))[0]
+    shown = {each.name: each.value for each in first.evidence}
+    assert first.code == "load-server"
+    assert shown["WAL"] == pytest.approx(10.0)
+    assert shown["written by the sessions"] == pytest.approx(10.0)
+    assert not any(each.unit == "s" for each in first.evidence)
+
+
+def test_waiting_sessions_are_counted() -> None:
+    """Two sessions wait for records for all of ten seconds."""
+    accounts = replace(IDLE, rows_s=10.0, sessions=SessionSeconds(waiting_s=20.0))
+    counts = LoadCounts(accounts=accounts, setting=LoadSetting())
+    first = judge_load(LoadCase(counts=counts, findings=None, cpu_count=2))[0]
+    shown = {each.name: each.value for each in first.evidence}
+    assert shown["sessions that wait for records, on average"] == pytest.approx(2.0)
 
 
 def test_empty_load_has_no_verdict() -> None:

@@ -301,3 +301,11 @@ def test_sessions_of_other_applications_do_not_count_but_are_seen_as_holders() -
     found = only(ticks(30, loader, holder, *others), application="penstock load")
     assert (found.code, found.share, found.samples) == ("lock-wait", 1.0, 30)
     assert "backend 7 (application report" in found.claim
+
+
+def test_one_copy_that_computes_needs_more_sessions() -> None:
+    """It uses one of two processors; with as many as there are processors, these are the limit."""
+    copying = session(query="COPY t FROM STDIN")
+    assert codes(ticks(60, copying)) == ["few-sessions"]
+    assert codes(ticks(60, copying, copying)) == ["cpu-bound"]
+    assert codes(ticks(60, session(query="SELECT sum(n) FROM t"))) == []

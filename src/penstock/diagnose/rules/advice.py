@@ -86,6 +86,12 @@ ADVICE: Final = {
         "record again: active sessions without a wait stay below the processors, at as many statements per second",
         _ACTIVITY,
     ),
+    "few-sessions": Advice(
+        "active time computes in COPY commands, each of which uses one processor, and there are fewer than processors",
+        "Load by more sessions: several files, or parts of one file, at a time. penstock load does that with one file.",
+        "record again: more sessions compute at a time, at more rows per second",
+        f"{_MANUAL}populate.html",
+    ),
     "temp-spill": Advice(
         "active time reads and writes temporary files",
         f"{_SPILL_LESS} penstock temp usage shows the statements, and on which disk their files lie.",
@@ -114,15 +120,15 @@ ADVICE: Final = {
     ),
     "volume-iops": Advice(
         "active time waits for I/O on {device}, which serves requests at {reached}",
-        "Use a volume with more IOPS, or have less to read and write: more memory for the server, fewer indexes during "
-        "a load (--indexes rebuild), and fewer checkpoints (--settings bulk-load).",
+        "Use a volume with more IOPS (penstock storage plan names them), or have less to read and write: more memory "
+        "for the server, fewer indexes during a load (--indexes rebuild), fewer checkpoints (--settings bulk-load).",
         "record again: these waits fall, at more requests per second or at more rows per request",
         _STORAGE,
     ),
     "volume-throughput": Advice(
         "active time waits for I/O on {device}, which moves bytes at {reached}",
-        "Use a volume with more throughput, or have less to read and write: fewer checkpoints write fewer full-page "
-        "images (--settings bulk-load), and wal_compression makes them smaller.",
+        "Use a volume with more throughput (penstock storage plan names them), or have less to read and write: fewer "
+        "checkpoints write fewer full-page images (--settings bulk-load), and wal_compression makes them smaller.",
         "record again: these waits fall, at more MB/s or at more rows per MB",
         _STORAGE,
     ),

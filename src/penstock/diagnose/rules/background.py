@@ -44,11 +44,15 @@ class Autovacuum:
         self._used: set[str] = set()
         self._clients, self._waiting = Ticks(), Ticks()
         self._running = Ticks()
+        self._busy_s = self._seen_s = 0.0
         self._tick = -1
 
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
         """Take a sample; its sessions include the workers of autovacuum, whatever the workload is."""
         self._tick += 1
+        if sample.host_busy_cpus is not None:
+            self._busy_s += sample.host_busy_cpus * sample.interval_s
+            self._seen_s += sample.interval_s
         names = {}
         for session in sample.sessions:
             found = _VACUUMED.match(session.query or "") if session.backend_type == _WORKER else None
@@ -83,13 +87,15 @@ class Autovacuum:
         for workers in self._workers.values():
             among.join(workers)
         cpus, running = case.header.cpu_count, case.sessions(self._running)
+        # What the host measures counts more than samples, which show a part of the work as waits.
+        busy = self._busy_s / self._seen_s if self._seen_s else running
         waiting = self._waiting.seconds / self._clients.seconds
-        is_short = waiting >= _LEAST_WAITING or (cpus is not None and running >= _BUSY * cpus)
+        is_short = waiting >= _LEAST_WAITING or (cpus is not None and busy >= _BUSY * cpus)
         if part.seconds < _LEAST_SHARE * among.seconds or not is_short:
             return []
         evidence = [
             number("workers of autovacuum on the table, on average", case.sessions(part)),
-            number("active sessions without a wait, on average", running),
+            number("processors in use, or active sessions without a wait", busy),
             number("of the clients' time waits for I/O", 100 * waiting, "%"),
         ]
         return [case.conclude("autovacuum", part, evidence, among=among, table=table)]

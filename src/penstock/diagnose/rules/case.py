@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from penstock.diagnose.activity import Moment, Tally, Ticks
     from penstock.diagnose.rates import Rates
     from penstock.model.diagnosis import Confidence
+    from penstock.model.load.accounts import BackendIo
     from penstock.model.recording import RecordingHeader, Sample
 
 # Fewer samples of active sessions are not enough to conclude anything.
@@ -45,12 +46,16 @@ class Rule(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """The sums of a whole recording. `moments` counts the active sessions in all samples."""
+    """The sums of a whole recording. `moments` counts the active sessions in all samples.
+
+    `io` is what the server counted of the workload's own sessions, if it did.
+    """
 
     header: RecordingHeader
     moments: Ticks
     elapsed_s: float
     rates: Rates
+    io: BackendIo | None = None
 
     def sessions(self, moments: Ticks) -> float:
         """Return the average number of sessions that these moments stand for."""
@@ -105,11 +110,12 @@ def share_of(part: Ticks, moments: Ticks) -> float:
 
 
 def _judge(part: Ticks, moments: Ticks) -> Confidence:
-    """Return the confidence in the part's share of the moments' time.
+    """Return how certain the part's share of the time is, from the standard error of the share.
 
-    Sessions of one tick are correlated, and so are those of neighbouring ticks. So the variance is computed over ticks,
-    with their covariances (Newey and West, 1987). The error is at least that of independent samples, whose share is
-    moved towards one half (Agresti and Coull, 1998), because ten of ten samples do not prove a share of 100 %.
+    Sessions of one tick are correlated, and so are those of neighbouring ticks, so the variance is computed over ticks,
+    with their covariances (Newey and West, 1987). The standard error is never taken to be smaller than the one for
+    independent samples. For that one, the share is first moved towards one half (Agresti and Coull, 1998): otherwise
+    ten of ten samples would give an error of zero.
     """
     count = moments.count
     if count < FEWEST_SAMPLES:

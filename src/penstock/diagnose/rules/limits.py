@@ -8,7 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.diagnose.devices import are_counters, read_device
-from penstock.model.server.device import rates
+from penstock.model.server.device import count_bytes, count_ios, rates
 from penstock.units import KIB, MB, format_duration
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from penstock.model.server.device import DeviceCounters, DeviceRates, VolumeLimits
 
 # Readings that follow sooner belong to the same tick: a device with several tablespaces is read for each of them.
-_LEAST_INTERVAL_S = 0.5
+_LEAST_INTERVAL_S = 0.4
 
 # A device whose rate is this near to a known limit is at the limit.
 _AT_LIMIT = 0.9
@@ -80,16 +80,6 @@ class DeviceIntervals:
                 waited = waited_s - self._waited_s.get(device, 0.0)
                 self.by_device.setdefault(device, []).append(Interval(rates(before, now), waited))
                 self._last[device], self._waited_s[device] = now, waited_s
-
-
-def count_ios(each: DeviceRates, io_bytes: int) -> float:
-    """Return the I/Os per second as a volume counts them: a request of more than `io_bytes` is several I/Os."""
-    return max(each.read_iops + each.write_iops, count_bytes(each) / io_bytes)
-
-
-def count_bytes(each: DeviceRates) -> float:
-    """Return the bytes per second that were read and written."""
-    return each.read_bytes_per_s + each.write_bytes_per_s
 
 
 def find_ceiling(intervals: Sequence[Interval], limits: VolumeLimits | None) -> Ceiling | None:

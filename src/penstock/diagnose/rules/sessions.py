@@ -45,6 +45,11 @@ _SAME_BEGIN_S = 1.0
 # If processors are this busy, a session often waits for one.
 _BUSY = 0.8
 
+# COPY commands are too few if they compute for at least this share of their time, and leave at least this part of the
+# server's processors to others.
+_LEAST_COMPUTING = 0.5
+_IDLE_CPUS = 0.2
+
 # Waits and processors disagree if sessions wait for at least half of the active time, and at least half a processor is
 # busy although no active session explains it.
 _LEAST_WAITING = 0.5
@@ -194,10 +199,11 @@ def _is_idle_in_transaction(session: SessionSample) -> bool:
 
 
 class Processors:
-    """The rule for processors that are all busy, or busier than the sampled waits explain."""
+    """The rule for processors that are all busy, that too few COPY commands use, or busier than the waits explain."""
 
     def __init__(self) -> None:
         self._running = Tally()
+        self._copying = Tally()
         self._waiting = Tally()
         self._busy_s = self._seen_s = 0.0
 
@@ -205,6 +211,8 @@ class Processors:
         """Take a sample."""
         for moment in moments:
             (self._running if moment.wait == _CPU_WAIT else self._waiting).add(moment)
+            if moment.wait == _CPU_WAIT and (moment.session.query or "").lower().startswith("copy "):
+                self._copying.add(moment)
         if sample.host_busy_cpus is not None:
             self._busy_s += sample.host_busy_cpus * sample.interval_s
             self._seen_s += sample.interval_s
@@ -218,6 +226,9 @@ class Processors:
         evidence += [] if busy is None else [number("processors of the host that are busy", busy)]
         if cpus is not None and on_cpu >= _BUSY * cpus and (busy is None or busy >= _BUSY * cpus):
             return [case.conclude("cpu-bound", self._running, evidence)]
+        is_few = cpus is not None and case.sessions(case.moments) <= (1 - _IDLE_CPUS) * cpus
+        if is_few and case.share(self._copying) >= _LEAST_COMPUTING:
+            return [case.conclude("few-sessions", self._copying, evidence)]
         least_busy = max(_BUSY * case.sessions(case.moments), on_cpu + _LEAST_UNEXPLAINED_CPUS)
         if busy is not None and busy >= least_busy and case.share(self._waiting) >= _LEAST_WAITING:
             return [case.conclude("waits-disagree-with-cpu", self._waiting, evidence)]

@@ -10,8 +10,9 @@ from penstock.diagnose.activity import Tally
 from penstock.diagnose.devices import DATA, WAL
 from penstock.diagnose.rules.case import number
 from penstock.diagnose.rules.counted import Increase
-from penstock.diagnose.rules.limits import DeviceIntervals, count_bytes, find_ceiling, forecast_balance
+from penstock.diagnose.rules.limits import DeviceIntervals, find_ceiling, forecast_balance
 from penstock.diagnose.rules.wal import is_long_wal_wait
+from penstock.model.server.device import count_bytes
 from penstock.units import KIB, MB
 
 if TYPE_CHECKING:
@@ -150,8 +151,10 @@ class ForcedCheckpoints:
         often = max(_FEWEST_CHECKPOINTS, case.elapsed_s / _OFTEN_S)
         if count < often or count <= self._timed.total or case.share(self._part) < _LEAST_SHARE:
             return []
-        wal_bytes = self._wal_bytes.total
-        images = min(1.0, self._images.total * _BLOCK_BYTES / wal_bytes) if wal_bytes else 0.0
+        wal_bytes, images = self._wal_bytes.total, _share_of_images(self._images.total, self._wal_bytes.total)
+        if case.io is not None:
+            # Images that others write say nothing about what this workload would gain.
+            images = _share_of_images(case.io.wal_images or 0, case.io.wal_bytes or 0)
         if images < _LEAST_IMAGES or wal_bytes < _LEAST_DISTANCE * count * _distance(case.header.settings):
             return []
         evidence = [
@@ -162,6 +165,10 @@ class ForcedCheckpoints:
         ]
         setting = case.header.settings.get("max_wal_size", "its present value")
         return [case.conclude("checkpoints-forced", self._part, evidence, setting=setting)]
+
+
+def _share_of_images(images: float, wal_bytes: float) -> float:
+    return min(1.0, images * _BLOCK_BYTES / wal_bytes) if wal_bytes else 0.0
 
 
 def _distance(settings: Mapping[str, str]) -> float:
@@ -220,13 +227,17 @@ class IndexReads:
         (table, index), reads = max(self._reads.items(), key=lambda item: item[1].total)
         rows, scans = self._rows[table].total, self._scans[table, index].total
         of_indexes = sum(each.total for each in self._reads.values())
-        is_most = of_indexes >= _MOST_READS * self._all_reads.total
+        all_reads: float = self._all_reads.total
+        if case.io is not None and case.io.read_bytes is not None:
+            # What others read is no part of this workload.
+            all_reads = max(of_indexes, case.io.read_bytes / _BLOCK_BYTES)
+        is_most = of_indexes >= _MOST_READS * all_reads
         if not rows or reads.total / rows < _LEAST_READS or scans > rows or not is_most:
             return []
         evidence = [
             number("blocks of it read for each row", reads.total / rows),
             number("rows inserted, updated or deleted", rows),
         ]
-        if self._all_reads.total:
-            evidence.append(number("of all blocks read are of indexes", 100 * of_indexes / self._all_reads.total, "%"))
+        if all_reads:
+            evidence.append(number("of all blocks read are of indexes", 100 * of_indexes / all_reads, "%"))
         return [case.conclude("index-reads", self._part, evidence, index=index, table=table)]

@@ -1,0 +1,98 @@
+"""What a recording's workload did on the volume of the data, as the storage room plans with it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.diagnose.devices import DATA, are_counters, read_device
+from penstock.model.recording import RDS_METRICS
+from penstock.model.server.device import count_bytes, count_ios, rates
+from penstock.storage.demand import Use
+from penstock.storage.volume import IO_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from penstock.model.recording import CounterRow, RecordingHeader, Sample
+
+# Readings that follow sooner belong to the same tick.
+_LEAST_INTERVAL_S = 0.4
+
+
+class UseReader:
+    """Reads samples one by one. `uses` is what the device of the data did, `rows` are CloudWatch's metrics."""
+
+    def __init__(self, header: RecordingHeader) -> None:
+        self._cpu_count = header.cpu_count
+        self._last: CounterRow | None = None
+        self._cpu_s, self._known_s = 0.0, 0.0
+        self.started_at = header.started_at
+        self.elapsed_s = 0.0
+        self.uses: list[Use] = []
+        self.rows: list[CounterRow] = []
+
+    def see(self, sample: Sample) -> None:
+        """Add a sample."""
+        self.elapsed_s = max(self.elapsed_s, sample.at_s)
+        self.rows += sample.counters.get(RDS_METRICS, ())
+        if sample.host_busy_cpus is not None and self._cpu_count:
+            self._cpu_s += sample.host_busy_cpus * sample.interval_s / self._cpu_count
+            self._known_s += sample.interval_s
+        for row in sample.counters.get("host_devices", ()):
+            if row.get("tablespace") == DATA and are_counters(row):
+                self._add(row)
+
+    def _add(self, row: CounterRow) -> None:
+        if self._last is None:
+            self._restart(row)
+            return
+        before, now = read_device(self._last), read_device(row)
+        if now.at_s - before.at_s < _LEAST_INTERVAL_S:
+            return
+        seen = rates(before, now)
+        self.uses.append(
+            Use(
+                elapsed_s=seen.elapsed_s,
+                ios=count_ios(seen, IO_BYTES) * seen.elapsed_s,
+                moved_bytes=count_bytes(seen) * seen.elapsed_s,
+                queue=seen.queue,
+                cpu_share=min(1.0, self._cpu_s / self._known_s) if self._known_s else None,
+            )
+        )
+        self._restart(row)
+
+    def _restart(self, row: CounterRow) -> None:
+        self._last, self._cpu_s, self._known_s = row, 0.0, 0.0
+
+
+def read_metrics_as_uses(rows: Iterable[CounterRow]) -> list[Use]:
+    """Return what an RDS instance did by CloudWatch's metrics, each minute once, in order; rows may be late."""
+    by_time = {str(row.get("measured_at")): row for row in rows}
+    found = [_read_row(by_time[at]) for at in sorted(by_time)]
+    return [use for use in found if use is not None]
+
+
+def read_balance(rows: Iterable[CounterRow]) -> float | None:
+    """Return the part of the burst bucket that was full at first, None if CloudWatch has not reported it."""
+    known = [row for row in rows if isinstance(row.get("BurstBalance"), int | float)]
+    first = min(known, key=lambda row: str(row.get("measured_at")), default=None)
+    value: Any = None if first is None else first["BurstBalance"]
+    return None if value is None else value / 100
+
+
+def _read_row(row: CounterRow) -> Use | None:
+    values: dict[str, Any] = {name: value for name, value in row.items() if isinstance(value, int | float)}
+    if not {"ReadIOPS", "WriteIOPS", "ReadThroughput", "WriteThroughput", "period_s"} <= values.keys():
+        return None
+    elapsed_s = float(values["period_s"])
+    if elapsed_s <= 0:
+        return None
+    moved = (values["ReadThroughput"] + values["WriteThroughput"]) * elapsed_s
+    cpu_percent = values.get("CPUUtilization")
+    return Use(
+        elapsed_s=elapsed_s,
+        ios=max((values["ReadIOPS"] + values["WriteIOPS"]) * elapsed_s, moved / IO_BYTES),
+        moved_bytes=moved,
+        queue=values.get("DiskQueueDepth"),
+        cpu_share=None if cpu_percent is None else min(1.0, cpu_percent / 100),
+    )
