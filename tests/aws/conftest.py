@@ -103,7 +103,7 @@ def moto_rds(filled_moto: MotoRds, clean_aws: pytest.MonkeyPatch) -> MotoRds:
     clean_aws.setenv("AWS_SECRET_ACCESS_KEY", "planted-secret-key")
     clean_aws.setenv("AWS_ENDPOINT_URL", filled_moto.url)
     # For each test anew: values grow old.
-    _put_metric(filled_moto.url, "orders", "FreeStorageSpace", 312 * GIB)
+    put_metric(filled_moto.url, "orders", "FreeStorageSpace", 312 * GIB)
     return filled_moto
 
 
@@ -148,12 +148,13 @@ def reach(moto_rds: MotoRds, new_server: Callable[..., EmbeddedServer], tmp_path
         front.close()
 
 
-def _put_metric(url: str, identifier: str, name: str, value: float) -> None:
+def put_metric(url: str, identifier: str, name: str, value: float, *, at: datetime | None = None) -> None:
+    """Give an instance a value of a metric, by default one minute old."""
     point: dict[str, Any] = {
         "MetricName": name,
         "Dimensions": [{"Name": "DBInstanceIdentifier", "Value": identifier}],
         "Value": value,
-        "Timestamp": datetime.now(UTC) - timedelta(minutes=1),
+        "Timestamp": at or datetime.now(UTC) - timedelta(minutes=1),
     }
     _client("cloudwatch", url).put_metric_data(Namespace="AWS/RDS", MetricData=[point])
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.aws.metrics import read_late_points
 from penstock.aws.rds import describe_instance
 from penstock.cli.main import main
 from support.fake_aws import ACCOUNT, NOW, REGION, FakeAws, cluster, instance, member
@@ -45,12 +47,14 @@ def test_policy_allows_what_is_asked_and_nothing_else() -> None:
         "CustomEndpointType": "ANY",
     }
     aws = FakeAws(
-        instances=[instance("orders"), member("shop-1", "shop")],
+        instances=[instance("orders", PerformanceInsightsEnabled=True), member("shop-1", "shop")],
         clusters=[cluster("shop", ["shop-1"])],
         custom_endpoints=[custom],
     )
     for wanted in ("orders", host):
         describe_instance(wanted, now=NOW, make_clients=aws.make_clients)
+    watched = f"orders.{ACCOUNT}.{REGION}.rds.amazonaws.com"
+    read_late_points(watched, since=NOW - timedelta(minutes=5), now=NOW, make_clients=aws.make_clients)
     statements = json.loads(_block("json"))["Statement"]
     allowed = {action.partition(":")[2] for statement in statements for action in statement["Action"]}
     assert allowed == {operation for operation, _ in aws.asked}

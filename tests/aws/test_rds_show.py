@@ -87,6 +87,21 @@ def test_class_with_local_storage_is_shown_with_the_command_that_changes_to_it()
     assert "with local storage" not in shown(aws, "orders")
 
 
+@pytest.mark.parametrize(("mode", "other"), [("standard", "advanced"), ("advanced", "standard")])
+def test_mode_of_database_insights_is_shown_with_the_command_that_changes_it(mode: str, other: str) -> None:
+    """As docs/rds.md shows it; a cluster has one mode, and an instance of which AWS reports none has no row."""
+    found = shown(FakeAws(instances=[instance("orders", DatabaseInsightsMode=mode)]), "orders")
+    assert f"Database Insights    {mode}\n" in found
+    assert f"--database-insights-mode {other}" in found
+    page = (Path(__file__).parents[2] / "docs" / "rds.md").read_text(encoding="utf-8")
+    block = page.partition("```text\n  Database Insights")[2].partition("```")[0]
+    assert (f"  Database Insights{block.rstrip()}" in found) == (mode == "standard")
+    members = [member("shop-1", "shop", DatabaseInsightsMode=mode)]
+    found = shown(FakeAws(instances=members, clusters=[cluster("shop", ["shop-1"])]), "shop")
+    assert "aws rds modify-db-cluster --db-cluster-identifier shop" in found
+    assert "Database Insights" not in shown(FakeAws(instances=[instance("orders")]), "orders")
+
+
 def test_instance_is_shown_in_columns() -> None:
     """All that may be there to see."""
     group = [{"DBParameterGroupName": "loads", "ParameterApplyStatus": "pending-reboot"}]

@@ -1,11 +1,14 @@
 """A fake AWS for what moto's server does not do.
 
-That is: shared and default parameter groups, apply states, Multi-AZ DB clusters, custom endpoints, windows over Sunday
-midnight, pending maintenance, DbiResourceIds that differ, denied calls, several pages.
+That is: Performance Insights and the mode of Database Insights, shared and default parameter groups, apply states,
+Multi-AZ DB clusters, custom endpoints, windows over Sunday midnight, pending maintenance, DbiResourceIds that differ,
+denied calls, several pages.
 
 botocore's own clients ask it, and what it answers must have the shape that botocore's model of AWS says. It differs
 from AWS in that nothing is sent, signed or written as XML: retries, timeouts and wrong credentials are not its matter.
-It knows the identifiers and filters by which penstock asks, and no rights but those a test takes away.
+It knows the identifiers and filters by which penstock asks, and no rights but those a test takes away. CloudWatch has
+the values that a test gave it, one a minute from NOW on, whatever time is asked for, and so has Performance Insights,
+which does not align times, scale the load or leave out small waits.
 """
 
 from __future__ import annotations
@@ -123,6 +126,7 @@ class FakeAws:
     orderable: list[str] = field(default_factory=list)
     maintenance: dict[str, list[Raw]] = field(default_factory=dict)
     metrics: dict[str, list[float]] = field(default_factory=dict)
+    load: dict[str, list[float]] = field(default_factory=dict)
     denied: dict[str, str] = field(default_factory=dict)
     page_size: int = 100
     asked: list[tuple[str, Raw]] = field(default_factory=list)
@@ -188,6 +192,21 @@ class FakeAws:
             for minute, value in enumerate(self.metrics.get(key, []))
         ]
         return {"Label": parameters["MetricName"], "Datapoints": points[::-1]}
+
+    def _get_resource_metrics(self, parameters: Raw) -> Raw:
+        (query,) = parameters["MetricQueries"]
+        assert (query["Metric"], query["GroupBy"]["Group"]) == ("db.load.avg", "db.wait_event")
+        if parameters["Identifier"] not in {one["DbiResourceId"] for one in self.instances}:
+            raise Refused(400, "InvalidArgumentException", "The identifier is not valid.")
+        # The first list is the total, which has no dimensions.
+        keys: list[Raw] = [{"Metric": "db.load.avg"}]
+        keys += [{"Metric": "db.load.avg", "Dimensions": {"db.wait_event.name": wait}} for wait in self.load]
+        points = [
+            [{"Timestamp": NOW.replace(minute=minute), "Value": value} for minute, value in enumerate(values)]
+            for values in ([1.0], *self.load.values())
+        ]
+        found = [{"Key": key, "DataPoints": each} for key, each in zip(keys, points, strict=True)]
+        return {"Identifier": parameters["Identifier"], "MetricList": found}
 
 
 class Refused(Exception):

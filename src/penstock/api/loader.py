@@ -17,7 +17,6 @@ from penstock.aws.credentials import AwsCredentials
 from penstock.errors import TableExistsError
 from penstock.files import SourceReader
 from penstock.files.listing import recorded_name
-from penstock.files.newfile import check_new, check_writable
 from penstock.host import cpu_count
 from penstock.loading.context import LoadTools
 from penstock.loading.listener import Listener
@@ -27,7 +26,6 @@ from penstock.loading.plan.index_plan import free_references, plan_indexes
 from penstock.loading.plan.plan import plan_load
 from penstock.loading.plan.work import all_objects
 from penstock.loading.prepare import foresee_load
-from penstock.loading.rejects.check import check_load
 from penstock.loading.retry import Patience, patiently
 from penstock.loading.run import run_load
 from penstock.loading.steps.order import plan_steps
@@ -116,10 +114,14 @@ class Loader(Closing):
         self._retry_for_s, self._on_notice = job.rules.retry_for, on_notice or log_notice
         plan = self._patiently(lambda: self._look(job))
         if (path := self._housekeeping.reject_file) is not None:
+            from penstock.files.newfile import check_writable  # noqa: PLC0415 (2 ms, few loads need it)
+
             objects = [source for target in plan.targets for source in target.objects]
             # Standard input (descriptor 0) may be the same file as the reject file.
             check_writable(path, sources=[0 if source.location == "-" else source.location for source in objects])
         if (path := self._housekeeping.record) is not None:
+            from penstock.files.newfile import check_new  # noqa: PLC0415 (2 ms, few loads need it)
+
             check_new(path)
         return plan
 
@@ -329,6 +331,8 @@ class Loader(Closing):
 
         Needs SELECT on the tables and TEMPORARY on the database. Types, NOT NULL and CHECK are checked; keys are not.
         """
+        from penstock.loading.rejects.check import check_load  # noqa: PLC0415 (15 ms, loads do not need it)
+
         _refuse_warned(plan)
         with self._hearing(on_warning or log_warning) as heard:
             tools = replace(self._tools(on_progress, None, rules=plan.job.rules), warnings=heard)

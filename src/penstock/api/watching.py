@@ -16,10 +16,9 @@ from penstock.model.load.accounts import LoadCounts
 from penstock.model.server.endpoints import is_rds_endpoint
 from penstock.observe.beside import SHORTEST_S, Beside
 from penstock.observe.kept import recordings_folder
-from penstock.storage.limits import find_volume_limits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from penstock.diagnose.examination import Examination
     from penstock.model.load.job import Housekeeping
@@ -73,7 +72,8 @@ def open_sampler_at(
 ) -> Sampler:
     """Return a sampler as `open_sampler` does; `host` is the RDS endpoint, None if the server is not on RDS.
 
-    If `application` is given, the workload is the sessions whose application name starts with it.
+    If `application` is given, only sessions whose application name starts with it count as the workload to be
+    diagnosed; without it, all sessions do.
     """
     from penstock.observe.sampler import Sampler  # noqa: PLC0415 (15 ms, short loads are not sampled)
 
@@ -87,6 +87,7 @@ def open_sampler_at(
         with_query_text=with_query_text,
         cpu_count=None if instance is None else instance.instance_class.vcpu_count,
         read_local_storage=LocalStorageFeed(host).newest,
+        take_late_points=LatePoints(host).take,
         volume=_find_limits(instance),
     )
 
@@ -135,6 +136,63 @@ class LocalStorageFeed:
             time.sleep(self._every_s)
 
 
+def ask_late_points(host: str, since: datetime) -> Mapping[str, Sequence[CounterRow]]:
+    """Return what CloudWatch and Performance Insights have of an RDS endpoint since a time. Raises AwsError."""
+    from penstock.aws.metrics import read_late_points  # noqa: PLC0415 (56 ms, botocore)
+
+    return read_late_points(host, since=since, now=datetime.now(UTC))
+
+
+class LatePoints:
+    """The metrics of an RDS instance, which a background thread reads once a minute; they are some minutes late.
+
+    A row has its own time in measured_at. A row that AWS has completed later is taken again. There are none if AWS
+    refuses.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        *,
+        read: Callable[[str, datetime], Mapping[str, Sequence[CounterRow]]] = ask_late_points,
+        every_s: float = 60.0,
+    ) -> None:
+        self._host = host
+        self._read = read
+        self._every_s = every_s
+        self._since = datetime.now(UTC)
+        self._lock = threading.Lock()
+        self._new: dict[str, list[CounterRow]] = {}
+        self._seen: dict[str, Sequence[CounterRow]] = {}
+        # A daemon thread, so that the process can exit while AWS does not answer.
+        threading.Thread(target=self._poll, name="late points", daemon=True).start()
+
+    def take(self) -> dict[str, tuple[CounterRow, ...]]:
+        """Return the rows that are new since the last call, by the name that a sample has them under."""
+        with self._lock:
+            taken = {name: tuple(rows) for name, rows in self._new.items()}
+            self._new.clear()
+        return taken
+
+    def _poll(self) -> None:
+        while True:
+            # AWS has nothing of the first minute yet.
+            time.sleep(self._every_s)
+            try:
+                found = self._read(self._host, self._since)
+            except AwsError as error:
+                _log.info("%s: %s", error.message, error.detail)
+                if not error.is_transient:
+                    return
+                found = {}
+            for name, rows in found.items():
+                new = [row for row in rows if row not in self._seen.get(name, ())]
+                self._seen[name] = rows
+                if new:
+                    with self._lock:
+                        self._new.setdefault(name, []).extend(new)
+
+
 def _ask_instance(host: str) -> RdsInstance | None:
     from penstock.aws.quick import ask_briefly  # noqa: PLC0415 (56 ms, botocore)
 
@@ -145,6 +203,8 @@ def _ask_instance(host: str) -> RdsInstance | None:
 def _find_limits(instance: RdsInstance | None) -> VolumeLimits | None:
     if instance is None or instance.storage is None:
         return None
+    from penstock.storage.limits import find_volume_limits  # noqa: PLC0415 (5 ms, for servers on RDS)
+
     return find_volume_limits(instance.storage, instance.instance_class.ebs)
 
 
@@ -191,9 +251,11 @@ class LoadWatch:
     def _count(self, outcome: LoadOutcome | None) -> LoadCounts | None:
         if outcome is None or outcome.accounts is None:
             return None
-        from penstock.diagnose.load import find_setting  # noqa: PLC0415 (short loads do not need it)
+        from penstock.api.details import describe_load  # noqa: PLC0415 (short loads do not need it)
+        from penstock.diagnose.load import find_setting  # noqa: PLC0415 (with the line above)
 
-        return LoadCounts(accounts=outcome.accounts, setting=find_setting(self._plan))
+        details = describe_load(self._plan, outcome)
+        return LoadCounts(accounts=outcome.accounts, setting=find_setting(self._plan), details=details)
 
     def _judge(self, outcome: LoadOutcome) -> LoadOutcome:
         """Return the outcome of a load with what limited it; nothing did for a short load."""
@@ -203,7 +265,7 @@ class LoadWatch:
 
         counts = self._count(outcome)
         assert counts is not None
-        findings = None if self._examination is None else self._examination.conclude()
+        findings = None if self._examination is None else self._examination.conclude(outcome.accounts.io)
         cpu_count = None if self._header is None else self._header.cpu_count
         return replace(outcome, diagnoses=judge_load(LoadCase(counts=counts, findings=findings, cpu_count=cpu_count)))
 

@@ -11,7 +11,7 @@ from penstock.aws.calls import Calls
 from penstock.aws.classes import ec2_type, name_sibling, read_class
 from penstock.aws.clients import AwsClients
 from penstock.aws.find import find_endpoint, locate_endpoint, locate_identifier, resolve_names
-from penstock.aws.metrics import ask_local_storage, ask_metric, newest
+from penstock.aws.metrics import ask_local_storage, ask_recent, newest
 from penstock.aws.shapes import InstanceContext, read_cluster, read_instance
 from penstock.errors import AwsError, UsageError
 from penstock.model.server.rds import RdsDescription
@@ -193,7 +193,7 @@ def _ask_free_bytes(calls: Calls, instance: Raw | None, *, now: datetime) -> int
     """Return the free space of the volumes, or None for Aurora, whose volume belongs to no instance."""
     if instance is None or instance["Engine"].startswith("aurora"):
         return None
-    points = ask_metric(calls, instance, "FreeStorageSpace", now=now)
+    points = ask_recent(calls, instance, "FreeStorageSpace", now=now)
     if points == []:
         calls.note("cloudwatch:GetMetricStatistics", "no recent value of FreeStorageSpace")
     return int(newest(points)["Average"]) if points else None

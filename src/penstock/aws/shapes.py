@@ -31,7 +31,10 @@ _SECRETS = frozenset({"MasterUserPassword"})
 
 
 class InstanceContext(NamedTuple):
-    """What other calls returned for an instance; None if they returned nothing."""
+    """What read_instance needs besides the instance's own element of DescribeDBInstances.
+
+    A field other than `instance_class` is None if AWS gave no answer, or if there is no such thing.
+    """
 
     instance_class: InstanceClass
     all_instances: list[Raw] | None
@@ -77,6 +80,7 @@ def read_instance(raw: Raw, context: InstanceContext, *, on_gap: Callable[[Gap],
             engine_version=raw.get("EngineVersion"),
             storage_type=storage_type,
         ),
+        insights_mode=raw.get("DatabaseInsightsMode"),
     )
 
 

@@ -32,3 +32,22 @@ class Bucket:
         burst_s = min(elapsed_s, balance_ios / spent_per_s)
         done_ios = reached_iops * burst_s + self.baseline_iops * (elapsed_s - burst_s)
         return done_ios, balance_ios - spent_per_s * burst_s
+
+    def take(self, *, balance_ios: float, ios: float, least_s: float) -> tuple[float, float]:
+        """Return how long a volume takes for `ios`, at least `least_s`, and the final balance.
+
+        >>> Bucket(capacity_ios=5_400_000, baseline_iops=750, burst_iops=3000).take(
+        ...     balance_ios=0, ios=4500, least_s=1
+        ... )
+        (6.0, 0.0)
+        """
+        demand_iops = ios / least_s if least_s > 0 else math.inf
+        reached_iops = min(demand_iops, max(self.burst_iops, self.baseline_iops))
+        if reached_iops <= self.baseline_iops:
+            elapsed_s = max(least_s, ios / self.baseline_iops)
+            earned = self.baseline_iops * elapsed_s - ios
+            return elapsed_s, min(float(self.capacity_ios), balance_ios + earned)
+        spent_per_s = reached_iops - self.baseline_iops
+        burst_s = min(ios / reached_iops, balance_ios / spent_per_s)
+        elapsed_s = burst_s + (ios - reached_iops * burst_s) / self.baseline_iops
+        return elapsed_s, max(0.0, balance_ios - spent_per_s * burst_s)

@@ -55,6 +55,31 @@ def find_envelope(kind: VolumeKind, size_gib: float) -> Envelope:
     raise _wrong_size(kind, size_gib, f"from {limits['sizes'][0]['least_gib']} to {limits['sizes'][-1]['most_gib']}")
 
 
+def estimate_price(kind: VolumeKind, size_gib: float, *, iops: float, mib_per_s: float) -> float | None:
+    """Return the price of RDS storage in a unit that only its ratios give a meaning; None if it is not known."""
+    prices: dict[str, float] | None = _figures()["prices"].get(kind)
+    if prices is None:
+        return None
+    paid_iops = max(0.0, iops - prices.get("included_iops", 0.0))
+    paid_mib_per_s = max(0.0, mib_per_s - prices.get("included_mib_per_s", 0.0))
+    return (
+        prices["gib"] * size_gib + prices.get("iops", 0.0) * paid_iops + prices.get("mib_per_s", 0.0) * paid_mib_per_s
+    )
+
+
+def find_sizes(kind: VolumeKind) -> tuple[int, int, int]:
+    """Return the smallest size of a kind of storage, the one from which RDS stripes it, and the largest, in GiB."""
+    limits = _figures()[kind]
+    first, last = (limits, limits) if kind == "gp2" else (limits["sizes"][0], limits["sizes"][-1])
+    return first["least_gib"], _figures()["stripes"]["from_gib"], last["most_gib"]
+
+
+def find_figure(kind: VolumeKind, name: str) -> int:
+    """Return a figure of a kind of storage by its name in envelopes.toml."""
+    figure: int = _figures()[kind][name]
+    return figure
+
+
 def _gp2(size_gib: float, volumes: int, limits: dict[str, Any]) -> Envelope:
     """Return the limits of gp2 storage.
 

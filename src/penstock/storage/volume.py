@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from penstock.errors import UsageError
 from penstock.storage.envelopes import find_envelope
 from penstock.units import GIB, MIB
+
+if TYPE_CHECKING:
+    from penstock.storage.envelopes import VolumeKind
 
 # A larger I/O counts as several (EBS User Guide, I/O characteristics).
 IO_BYTES = 256 * 1024
@@ -36,10 +40,11 @@ class Throttle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Volume:
-    """A volume's size and throttle. Without a throttle, the volume is as fast as the disk below it."""
+    """A volume's kind, size and throttle. An unlimited volume has neither, and is as fast as the disk below it."""
 
     size_bytes: int
     throttle: Throttle | None
+    kind: VolumeKind | None = None
 
 
 def parse_volume(text: str) -> Volume:
@@ -56,16 +61,17 @@ def parse_volume(text: str) -> Volume:
             return Volume(size_bytes=_UNLIMITED_BYTES, throttle=None)
         case ["gp2", size, *spent] if spent in ([], ["spent"]):
             size_bytes = parse_size(size, option="--volume")
-            return Volume(size_bytes=size_bytes, throttle=_gp2(size_bytes, is_full=not spent))
+            return Volume(size_bytes=size_bytes, throttle=_gp2(size_bytes, is_full=not spent), kind="gp2")
         case ["gp3", size, iops, mib_per_s]:
             throttle = Throttle(iops=_count(iops, text), bytes_per_s=_count(mib_per_s, text) * MIB)
-            return Volume(size_bytes=parse_size(size, option="--volume"), throttle=throttle)
+            return Volume(size_bytes=parse_size(size, option="--volume"), throttle=throttle, kind="gp3")
         case ["io1" | "io2" as kind, size, iops]:
             size_bytes, count = parse_size(size, option="--volume"), _count(iops, text)
             # A size below RDS's minimum has the figures of the minimum.
-            envelope = find_envelope("io2" if kind == "io2" else "io1", max(size_bytes / GIB, 100))
-            bytes_per_s = min(envelope.most_bytes_per_s, count * IO_BYTES)
-            return Volume(size_bytes=size_bytes, throttle=Throttle(iops=count, bytes_per_s=bytes_per_s))
+            provisioned: VolumeKind = "io2" if kind == "io2" else "io1"
+            envelope = find_envelope(provisioned, max(size_bytes / GIB, 100))
+            throttle = Throttle(iops=count, bytes_per_s=min(envelope.most_bytes_per_s, count * IO_BYTES))
+            return Volume(size_bytes=size_bytes, throttle=throttle, kind=provisioned)
     raise _wrong(text)
 
 

@@ -44,6 +44,27 @@ def test_a_volume_does_what_its_balance_lets_it_do(
     assert found == pytest.approx((done_ios, left_ios))
 
 
+@pytest.mark.parametrize(
+    ("balance_ios", "ios", "least_s", "elapsed_s", "left_ios"),
+    [
+        # Empty: the baseline of 750, although 3,000 are asked for.
+        (0, 258_750, 86.25, 345, 0),
+        # Full: the burst, for which 2,250 a second are spent.
+        (5_400_000, 258_750, 0, 86.25, 5_400_000 - 86.25 * 2250),
+        # 2 s at 3,000 IOPS, then 4 s at 750.
+        (4500, 9000, 0, 6, 0),
+        # Less than the baseline earns what is not used.
+        (0, 375, 1, 1, 375),
+    ],
+)
+def test_a_volume_takes_as_long_as_its_balance_lets_it(
+    balance_ios: float, ios: float, least_s: float, elapsed_s: float, left_ios: float
+) -> None:
+    """The inverse of what it does in a time."""
+    found = _BUCKET.take(balance_ios=balance_ios, ios=ios, least_s=least_s)
+    assert found == pytest.approx((elapsed_s, left_ios))
+
+
 def test_a_volume_whose_baseline_is_its_burst_never_runs_dry() -> None:
     """4,000 GiB in four stripes: 3,000 each."""
     envelope = find_envelope("gp2", 4000)
@@ -98,7 +119,8 @@ def test_a_size_that_rds_does_not_have_is_refused() -> None:
 )
 def test_a_volume_is_read_from_its_text(text: str, size_gib: float, throttle: Throttle | None) -> None:
     """IOPS that are named are taken as they are."""
-    assert parse_volume(text) == Volume(size_bytes=round(size_gib * GIB), throttle=throttle)
+    kind = None if throttle is None else text.partition(":")[0]
+    assert parse_volume(text) == Volume(size_bytes=round(size_gib * GIB), throttle=throttle, kind=kind)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("text", ["", "gp2", "gp2:250", "gp2:250GiB:full", "gp3:1GiB:0:5", "io1:1GiB", "st1:500GiB"])

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from penstock.loading.plan.pace import plan_sessions
 from penstock.model.server.endpoints import is_rds_endpoint
-from penstock.model.server.windows import describe_near
 from penstock.model.source.dialect import Notice
 
 if TYPE_CHECKING:
@@ -45,6 +44,8 @@ def plan_by_instance(
         found = ask(host)
     if found is None:
         return plan
+    from penstock.model.server.windows import describe_near  # noqa: PLC0415 (2 ms, for servers on RDS)
+
     near = [Notice(code="window", message=text) for text in describe_near(found.windows, now=now)]
     plan = replace(plan, notices=(*plan.notices, *near))
     known = None if found.instance is None else found.instance.instance_class

@@ -1,0 +1,192 @@
+"""What a workload asked of its storage, which limit it reached, and how long it takes on other storage. Pure."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import TYPE_CHECKING, Literal
+
+from penstock.storage.bucket import Bucket
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from penstock.model.server.device import VolumeLimits
+
+Limit = Literal["volume-iops", "volume-throughput", "instance-limit"]
+
+# Storage whose limit allows what was done in this share of the time, or less, was not at the limit. One request that is
+# always in flight waits for its latency, and not for a limit.
+_AT_LIMIT = 0.9
+_LEAST_QUEUE = 1.0
+
+# If storage was at its limit for less of the time, faster storage gains little.
+_WORTH = 0.1
+
+# An I/O takes at least this long, so a queue limits the rate on any storage; and no storage is taken to make a workload
+# more than twenty times as fast.
+_LEAST_LATENCY_S = 0.001
+_MOST_GAIN = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Use:
+    """What a workload did in `elapsed_s`: `ios` of at most 256 KiB, and bytes.
+
+    `queue` is the mean number of requests in flight, `cpu_share` the busy share of all processors; None: not known.
+    `least_s` is how long the same takes if storage does not limit it.
+    """
+
+    elapsed_s: float
+    ios: float
+    moved_bytes: float
+    queue: float | None = None
+    cpu_share: float | None = None
+    least_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.least_s:
+            object.__setattr__(self, "least_s", self.elapsed_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """A workload's use of its storage. `limit` is the limit that it reached for `limited_s`, None if it reached none.
+
+    `uses` have in `least_s` how long each part takes if storage does not limit it. `balance_share` is the part of the
+    burst bucket that was full at the start. `here_s` is how long the storage takes for it: longer than it took if it
+    was recorded on faster storage.
+    """
+
+    uses: tuple[Use, ...]
+    limit: Limit | None
+    limited_s: float
+    balance_share: float
+    here_s: float
+
+    @property
+    def is_faster(self) -> bool:
+        """Return whether the workload was recorded on faster storage than that to which it is compared."""
+        return self.here_s > self.elapsed_s / _AT_LIMIT
+
+    @property
+    def elapsed_s(self) -> float:
+        """Return how long the workload was seen."""
+        return sum(use.elapsed_s for use in self.uses)
+
+    @property
+    def most_iops(self) -> float:
+        """Return the largest rate of I/Os that storage has to serve so that it does not limit the workload."""
+        return self._most([(use.ios, use.least_s, use.elapsed_s) for use in self.uses])
+
+    @property
+    def most_bytes_per_s(self) -> float:
+        """Return the largest throughput that storage has to serve so that it does not limit the workload."""
+        return self._most([(use.moved_bytes, use.least_s, use.elapsed_s) for use in self.uses])
+
+    def _most(self, amounts: Sequence[tuple[float, float, float]]) -> float:
+        """Return the mean rate of the parts that were limited, or a larger rate of another part."""
+        limited = [(amount, least_s) for amount, least_s, elapsed_s in amounts if least_s < elapsed_s]
+        free = [amount / elapsed_s for amount, least_s, elapsed_s in amounts if least_s >= elapsed_s]
+        mean = sum(amount for amount, _ in limited) / sum(least_s for _, least_s in limited) if limited else 0.0
+        # Rounded, so that a rate such as 4,500 does not become 4,501 when it is rounded up.
+        return round(max(mean, *free, 0.0), 3)
+
+
+def measure_demand(uses: Sequence[Use], limits: VolumeLimits, balance_share: float | None) -> Demand:
+    """Return what a workload asked of storage with these limits, of which at least the IOPS are known.
+
+    If `balance_share` is None, the burst bucket was full, unless the volume did no more than its baseline although
+    requests waited.
+    """
+    if balance_share is not None or limits.burst_ios is None:
+        return _measure(uses, limits, 1.0 if balance_share is None else balance_share)
+    full, spent = _measure(uses, limits, 1.0), _measure(uses, limits, 0.0)
+    is_spent = full.limit is None and spent.limited_s > spent.elapsed_s / 2 and spent.limit == "volume-iops"
+    never_above = all(use.ios <= (limits.iops or math.inf) * use.elapsed_s / _AT_LIMIT for use in uses)
+    return spent if is_spent and never_above else full
+
+
+def simulate(uses: Iterable[Use], limits: VolumeLimits, balance_share: float) -> float:
+    """Return how many seconds the same work takes on storage with these limits, whose burst bucket is simulated."""
+    bucket = _bucket(limits)
+    balance_ios, total_s = balance_share * bucket.capacity_ios, 0.0
+    for use in uses:
+        times = _least_times(use, limits)
+        elapsed_s, balance_ios = bucket.take(
+            balance_ios=balance_ios, ios=use.ios, least_s=max(use.least_s, *times.values())
+        )
+        total_s += elapsed_s
+    return total_s
+
+
+def _measure(uses: Sequence[Use], limits: VolumeLimits, balance_share: float) -> Demand:
+    bucket = _bucket(limits)
+    balance_ios = balance_share * bucket.capacity_ios
+    reached: list[Limit | None] = []
+    were_limited: list[bool] = []
+    for use in uses:
+        volume_s, _ = bucket.take(balance_ios=balance_ios, ios=use.ios, least_s=0.0)
+        times: dict[Limit, float] = {"volume-iops": volume_s, **_least_times(use, limits)}
+        slowest_s, limit = max((each_s, name) for name, each_s in times.items())
+        is_impossible = slowest_s > use.elapsed_s / _AT_LIMIT
+        waited = use.queue is None or use.queue >= _LEAST_QUEUE
+        is_there = is_impossible or (waited and slowest_s >= _AT_LIMIT * use.elapsed_s)
+        reached.append(limit if is_there else None)
+        were_limited.append(is_there and not is_impossible)
+        _, balance_ios = bucket.take(balance_ios=balance_ios, ios=use.ios, least_s=use.elapsed_s)
+    limited: dict[Limit, float] = {
+        limit: sum(use.elapsed_s for use, each in zip(uses, reached, strict=True) if each == limit)
+        for limit in reached
+        if limit is not None
+    }
+    main = max(limited.items(), key=lambda item: item[1])[0] if limited else None
+    limited_s = sum(limited.values())
+    if limited_s < _WORTH * sum(use.elapsed_s for use in uses):
+        main = None
+    free = _free(uses, were_limited, limits)
+    return Demand(
+        uses=free,
+        limit=main,
+        limited_s=limited_s,
+        balance_share=balance_share,
+        here_s=simulate(free, limits, balance_share),
+    )
+
+
+def _free(uses: Sequence[Use], were_limited: Sequence[bool], limits: VolumeLimits) -> tuple[Use, ...]:
+    """Return the uses with the time that each takes if the volume does not limit it.
+
+    A part that was limited is then limited by the processors, which it kept busy for a share of the time, or by the
+    instance.
+    """
+    shares = [use.cpu_share for use, was in zip(uses, were_limited, strict=True) if was and use.cpu_share is not None]
+    cpu_share = min(1.0, fmean(shares)) if shares else 0.0
+    return tuple(
+        replace(use, least_s=_free_s(use, limits, cpu_share)) if was_limited else use
+        for use, was_limited in zip(uses, were_limited, strict=True)
+    )
+
+
+def _free_s(use: Use, limits: VolumeLimits, cpu_share: float) -> float:
+    waits_s = use.ios * _LEAST_LATENCY_S / use.queue if use.queue else 0.0
+    instance_s = _least_times(use, limits)["instance-limit"]
+    return min(use.elapsed_s, max(cpu_share * use.elapsed_s, waits_s, instance_s, use.elapsed_s / _MOST_GAIN))
+
+
+def _least_times(use: Use, limits: VolumeLimits) -> dict[Limit, float]:
+    """Return how long each limit apart from the volume's IOPS makes it take."""
+    instance_s = use.ios / (limits.instance_iops or math.inf)
+    return {
+        "volume-throughput": use.moved_bytes / (limits.bytes_per_s or math.inf),
+        "instance-limit": max(instance_s, use.moved_bytes / (limits.instance_bytes_per_s or math.inf)),
+    }
+
+
+def _bucket(limits: VolumeLimits) -> Bucket:
+    """Return the burst bucket of storage, an empty one if it has none."""
+    iops = limits.iops or 1
+    return Bucket(
+        capacity_ios=limits.burst_ios or 0, baseline_iops=iops, burst_iops=max(iops, limits.burst_iops or iops)
+    )
