@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _ENDINGS = (".svg", ".png")
 
 # Okabe and Ito's colours, which colour-blind readers can distinguish, without the pale ones. Markers serve in print.
-_STYLES = (("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"), ("#56B4E9", "v"))
+STYLES = (("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"), ("#56B4E9", "v"))
 _PUBLISHED_STYLE = ("#000000", "X")
 
 # A share of the axis's width by which lines with equal values are drawn side by side.
@@ -103,7 +103,7 @@ def _render(plot: Plot, kind: str) -> bytes:
 
 
 def _draw_lines(axes: Axes, lines: Sequence[Line]) -> None:
-    styles = iter(_STYLES * len(lines))
+    styles = iter(STYLES * len(lines))
     values = [point.x for line in lines for point in line.points]
     decades = math.log10(max(values) / min(values))
     for number, line in enumerate(lines):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import textwrap
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from datetime import datetime, time, timedelta
 from pathlib import Path  # noqa: TC003 (typer reads annotations)
 from typing import TYPE_CHECKING, Annotated
@@ -62,7 +62,7 @@ def diagnose(
     Exit codes: 0 read, whatever was found, 4 the file is not a recording, or has a newer format.
     """
     from penstock.diagnose import examine
-    from penstock.diagnose.load import LoadCase, judge_load
+    from penstock.diagnose.load import judge_recording
     from penstock.observe.history import read_history
     from penstock.observe.kept import list_recordings, newest_recording, recordings_folder
     from penstock.observe.recordings import read_recording
@@ -77,10 +77,7 @@ def diagnose(
         if since_s > until_s:
             raise UsageError("--from is later than --to")
         read = read_history(list_recordings(path) if path.is_dir() else [path], since_s, until_s)
-    found = examine(read)
-    if read.load is not None:
-        case = LoadCase(counts=read.load, findings=found, cpu_count=read.header.cpu_count)
-        found = replace(found, diagnoses=judge_load(case))
+    found = judge_recording(read, examine(read))
     if as_json:
         write_result(
             {

@@ -1,0 +1,40 @@
+"""`penstock report`: writes recordings as one HTML page. The package penstock.report draws it."""
+
+from __future__ import annotations
+
+from pathlib import Path  # noqa: TC003 (typer reads annotations)
+from typing import Annotated
+
+import typer
+
+from penstock.cli.terminal.output import write_result
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def report(
+    recordings: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RECORDING...",
+            show_default=False,
+            help="Read these files of penstock watch --record or penstock load; several are shown side by side.",
+        ),
+    ],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FILE", help="Write the page to this file.", show_default=False)
+    ],
+) -> None:
+    """Write an HTML page of recordings: what limits the workload, charts over time, files, plan, differences.
+
+    The page is one file, and needs no network. Needs pip install 'penstock[report]'.
+
+    Exit codes: 0 written, 4 a file is not a recording, or has a newer format, or the page cannot be written.
+    """
+    from penstock.observe.recordings import read_recording
+    from penstock.report.page import check_page, write_page
+
+    check_page(output, sources=[str(path) for path in recordings])
+    write_page(output, [(path.name, read_recording(path)) for path in recordings])
+    write_result([f"wrote {output}"])

@@ -1,0 +1,300 @@
+"""What a report shows of one recording, read in one pass, and what it compares between several. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from penstock.diagnose.activity import CPU
+from penstock.diagnose.examination import Examination, keep_workload
+from penstock.diagnose.load import judge_recording
+from penstock.report.timeline import Timeline, mean
+from penstock.units import GB, MB, format_count, format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from penstock.diagnose.examination import Findings
+    from penstock.model.load.accounts import LoadCounts
+    from penstock.model.load.details import FileOutcome, LoadDetails
+    from penstock.model.recording import Recording, RecordingHeader
+
+# How many rows the tables have that could be long.
+_WAITS_SHOWN, _STATEMENTS_SHOWN, FILES_SHOWN = 10, 5, 50
+_STATEMENT_WIDTH = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A table of text; the first `texts` columns are aligned to the left, all others to the right."""
+
+    heads: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    texts: int = 1
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """One recording: `name` is its file, `letter` its name on the page."""
+
+    name: str
+    letter: str
+    header: RecordingHeader
+    timeline: Timeline
+    findings: Findings
+    load: LoadCounts | None
+    is_whole: bool
+
+    @property
+    def details(self) -> LoadDetails | None:
+        """Return what the load did, if the recording has it."""
+        return None if self.load is None else self.load.details
+
+
+def look_at(recording: Recording, *, name: str, letter: str) -> Look:
+    """Read all samples of a recording, and return what is shown of it."""
+    examination, timeline = Examination(recording.header), Timeline()
+    for sample in recording.samples:
+        examination.see(sample)
+        timeline.see(keep_workload(sample, recording.header.application))
+    found = examination.conclude(None if recording.load is None else recording.load.accounts.io)
+    return Look(
+        name=name,
+        letter=letter,
+        header=recording.header,
+        timeline=timeline,
+        findings=judge_recording(recording, found),
+        load=recording.load,
+        is_whole=recording.is_whole,
+    )
+
+
+def verdict(look: Look) -> tuple[str, str]:
+    """Return what limits the workload, and what would change that."""
+    if look.findings.diagnoses:
+        limit = look.findings.diagnoses[0]
+        counted = "" if limit.samples else " (by counts alone)"
+        return f"Limited by: {limit.claim}{counted}", f"To change it: {limit.remedy}"
+    if look.findings.hides_sessions:
+        return "Cannot tell what limits the server", "Other roles' sessions are hidden from the role that recorded."
+    return "No limit was found", ""
+
+
+def facts(look: Look) -> list[tuple[str, str]]:
+    """Return what was recorded, and where."""
+    header, activity = look.header, look.findings.activity
+    cpus = "" if header.cpu_count is None else f", {header.cpu_count} CPUs"
+    found = [
+        ("file", look.name),
+        ("server", f"PostgreSQL {header.version}{cpus}, {header.server}, database {header.database}"),
+        ("recorded", f"{format_duration(look.timeline.end_s)} from {header.started_at} on"),
+        ("activity", f"{activity.sessions:.2f} active sessions on average, {format_count(activity.samples)} samples"),
+    ]
+    if not look.is_whole:
+        found.append(("end", "missing: the writer was killed or is still writing"))
+    return found + [("not read", f"{unread.what}: {unread.why}") for unread in header.unread]
+
+
+def describe_time(look: Look) -> Table | None:
+    """Return where the time of a load's sessions, readers and steps went."""
+    if look.load is None:
+        return None
+    accounts = look.load.accounts
+    sessions, readers = accounts.sessions, accounts.readers
+    spent = [
+        (f"sessions ({accounts.session_count})", "waiting for blocks", sessions.waiting_s),
+        ("", "encoding", sessions.encoding_s),
+        ("", "sending, or waiting for the server to take rows", sessions.sending_s),
+        ("", "waiting for the end of COPY", sessions.finishing_s),
+        ("", "committing", sessions.committing_s),
+        (f"readers ({accounts.reader_count})", "reading", readers.reading_s),
+        ("", "decompressing", readers.decompressing_s),
+        ("", "finding the ends of records", readers.cutting_s),
+        ("", "waiting for room in the queue", readers.queueing_s),
+        *(("step", name, seconds) for name, seconds in accounts.steps_s.items()),
+        ("client", f"its processors ({accounts.client_cpus})", accounts.client_cpu_s),
+    ]
+    rows = tuple((who, what, f"{seconds:,.2f}") for who, what, seconds in spent)
+    return Table(heads=("who", "what", "seconds"), rows=rows, texts=2, note="Sums over sessions and readers.")
+
+
+def describe_tables(look: Look) -> Table | None:
+    """Return the rows of each table of a load."""
+    if look.details is None or not look.details.files:
+        return None
+    tables: dict[str, list[FileOutcome]] = {}
+    for file in look.details.files:
+        tables.setdefault(file.table, []).append(file)
+    rows = tuple(
+        (table, format_count(len(files)), format_count(sum(file.rows for file in files)))
+        for table, files in tables.items()
+    )
+    return Table(heads=("table", "files", "rows"), rows=rows)
+
+
+def describe_files(look: Look) -> Table | None:
+    """Return the rows and the time of each file of a load, or of those that took longest."""
+    if look.details is None or not look.details.files:
+        return None
+    files = sorted(look.details.files, key=lambda file: -file.seconds)
+    rows = tuple(
+        (file.uri, file.table, *map(say, (file.rows, file.seconds, file.rows / (file.seconds or 1.0))))
+        for file in files[:FILES_SHOWN]
+    )
+    more = f"{len(files) - FILES_SHOWN} more, which took less time." if len(files) > FILES_SHOWN else ""
+    return Table(heads=("file", "table", "rows", "seconds", "rows/s"), rows=rows, texts=2, note=more)
+
+
+def describe_plan(look: Look) -> Table | None:
+    """Return what a load planned, and what stayed in effect at its tables."""
+    if look.load is None or look.details is None:
+        return None
+    setting = look.load.setting
+    stayed = {
+        "indexes and keys kept": setting.indexes,
+        "foreign keys kept": setting.foreign_keys,
+        "row triggers kept": setting.triggers,
+    }
+    rows = [*look.details.plan, *((name, ", ".join(found)) for name, found in stayed.items() if found)]
+    return _cells(rows)
+
+
+def describe_done(look: Look) -> Table | None:
+    """Return what was changed and restored, and what followed the rows."""
+    return None if look.details is None else _cells(look.details.done)
+
+
+def _cells(rows: Sequence[tuple[str, ...]]) -> Table | None:
+    """Return rows of text of different lengths as a table; a single cell is as wide as the table."""
+    return Table(heads=(), rows=tuple(rows), texts=max(map(len, rows))) if rows else None
+
+
+def describe_waits(look: Look) -> Table:
+    """Return the largest waits of active sessions."""
+    waits = look.findings.activity.waits[:_WAITS_SHOWN]
+    rows = tuple((part.name, f"{part.sessions:.2f}", f"{100 * part.share:.0f}") for part in waits)
+    return Table(heads=("wait", "sessions", "% of time"), rows=rows, note="CPU: active without a wait.")
+
+
+def describe_statements(look: Look) -> Table:
+    """Return the statements with the most active time."""
+    parts = look.findings.activity.statements[:_STATEMENTS_SHOWN]
+    rows = tuple((_shorten(part.name), f"{part.sessions:.2f}", f"{100 * part.share:.0f}") for part in parts)
+    return Table(heads=("statement", "sessions", "% of time"), rows=rows)
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= _STATEMENT_WIDTH else f"{text[:_STATEMENT_WIDTH]} ..."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """A number by which recordings are compared."""
+
+    name: str
+    unit: str
+    of: Callable[[Look], float | None] = field(repr=False)
+
+
+_MEASURES = (
+    Measure(name="recorded", unit="s", of=lambda look: look.timeline.end_s),
+    Measure(name="load", unit="s", of=lambda look: _count(look, "elapsed_s")),
+    Measure(name="rows loaded", unit="", of=lambda look: _count(look, "rows")),
+    Measure(name="rows", unit="/s", of=lambda look: _rate(look, "rows") or mean(look.timeline.rows)),
+    Measure(name="COPY data", unit="MB/s", of=lambda look: _rate(look, "bytes_copied", MB)),
+    Measure(name="sessions of the load", unit="", of=lambda look: _count(look, "session_count")),
+    Measure(name="processors of the client", unit="s", of=lambda look: _count(look, "client_cpu_s")),
+    Measure(name="read by the load's sessions", unit="GB", of=lambda look: _io(look, "read_bytes")),
+    Measure(name="written by the load's sessions", unit="GB", of=lambda look: _io(look, "write_bytes")),
+    Measure(name="WAL of the load's sessions", unit="GB", of=lambda look: _io(look, "wal_bytes")),
+    Measure(name="active sessions", unit="", of=lambda look: look.findings.activity.sessions),
+    Measure(name="busy processors of the host", unit="", of=lambda look: mean(look.timeline.busy_cpus)),
+    Measure(name="WAL", unit="GB", of=lambda look: look.timeline.wal_bytes / GB),
+    Measure(name="WAL", unit="MB/s", of=lambda look: mean(look.timeline.wal)),
+    Measure(name="checkpoints forced by WAL", unit="", of=lambda look: look.timeline.forced.count),
+    Measure(name="queue of the data's device", unit="", of=lambda look: _data(look, "queue")),
+    Measure(name="I/Os of the data's device", unit="/s", of=lambda look: _data(look, "iops")),
+    Measure(name="I/O of the data's device", unit="MB/s", of=lambda look: _data(look, "mb_per_s")),
+)
+
+
+def compare(looks: Sequence[Look]) -> Table:
+    """Return the numbers of each recording beside each other; of two, with the difference."""
+    found = [(each.name, each.unit, [each.of(look) for look in looks]) for each in _MEASURES]
+    shares = [{part.name: 100 * part.share for part in look.findings.activity.waits} for look in looks]
+    found += [(f"active time in {name}", "%", [share.get(name, 0.0) for share in shares]) for name in top_waits(looks)]
+    limits = [{each.code: 100 * each.share for each in look.findings.diagnoses} for look in looks]
+    codes = dict.fromkeys(code for shares in limits for code in shares)
+    found += [(f"limit {code}", "%", [shares.get(code) for shares in limits]) for code in codes]
+    rows = [
+        (name, unit, *map(say, values), _difference(values))
+        for name, unit, values in found
+        if any(value is not None for value in values)
+    ]
+    names = {name: None for look in looks for name in look.header.settings}
+    for name in names:
+        of_each = [look.header.settings.get(name, "") for look in looks]
+        if len(set(of_each)) > 1:
+            rows.append((name, "", *of_each, ""))
+    last = f"{looks[-1].letter} against A" if len(looks) == 2 else ""
+    letters = (look.letter if len(looks) > 1 else "value" for look in looks)
+    return Table(heads=("", "unit", *letters, last), rows=tuple(rows), texts=2)
+
+
+def top_waits(looks: Sequence[Look], count: int = 5) -> list[str]:
+    """Return the waits that have most of the recordings' active time, CPU first."""
+    sums: dict[str, float] = {}
+    for look in looks:
+        for part in look.findings.activity.waits:
+            sums[part.name] = sums.get(part.name, 0.0) + part.share
+    names = sorted(sums, key=lambda name: -sums[name])[:count]
+    return sorted(names, key=lambda name: name != CPU)
+
+
+def _difference(values: Sequence[float | None]) -> str:
+    """Return how much the second of two values is above the first, in per cent.
+
+    >>> _difference([2.0, 3.0]), _difference([0.0, 1.0]), _difference([2.0, 2.0])
+    ('+50 %', '', '=')
+    """
+    if len(values) != 2 or not values[0] or values[1] is None:
+        return ""
+    per_cent = 100 * (values[1] / values[0] - 1)
+    return f"{per_cent:+,.0f} %" if abs(per_cent) >= 0.5 else "="
+
+
+def _count(look: Look, name: str) -> float | None:
+    """Return a number of the load's accounts, None if no load was recorded."""
+    return None if look.load is None else getattr(look.load.accounts, name)
+
+
+def _io(look: Look, name: str) -> float | None:
+    """Return GB that the server counted of the load's sessions alone, None if it does not."""
+    io = None if look.load is None else look.load.accounts.io
+    counted = None if io is None or not io.is_exact else getattr(io, name)
+    return None if counted is None else counted / GB
+
+
+def _rate(look: Look, name: str, unit: float = 1.0) -> float | None:
+    count, seconds = _count(look, name), _count(look, "rows_s")
+    return None if count is None else count / (seconds or 1.0) / unit
+
+
+def _data(look: Look, curve: str) -> float | None:
+    """Return the mean of a curve of the device that has the data directory."""
+    devices = (each for each in look.timeline.devices.values() if each.has_data)
+    return next((mean(getattr(each, curve)) for each in devices), None)
+
+
+def say(value: float | None) -> str:
+    """Return a number with about three digits.
+
+    >>> [say(value) for value in (None, 3, 0.25, 12.34, 123456.0)]
+    ['', '3', '0.25', '12.3', '123,456']
+    """
+    if value is None:
+        return ""
+    if isinstance(value, int) or value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"

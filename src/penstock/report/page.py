@@ -1,0 +1,246 @@
+"""Writes recordings as one HTML page: charts as inline SVG, a table under each, no script and no network.
+
+This is the only module that imports jinja2, which penstock[report] installs. It escapes all recorded text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from penstock.errors import UsageError
+from penstock.files.newfile import NewFile, check_writable, could_not_write
+from penstock.report import looks as shown
+from penstock.report.looks import Table, look_at, say
+from penstock.report.timeline import Marks, Piece, bin_pieces, mean, pieces_of
+from penstock.report.times import COLORS, DASHES, REST_COLOR, TimePlot, draw_times
+from penstock.units import MB
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from penstock.model.recording import Recording
+    from penstock.report.looks import Look
+
+# A limit that is further above the curves than this is named, but not drawn: the curves would be flat.
+_FARTHEST = 4.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """A named curve, or if `pieces` is empty, a limit or the marks of a chart; `highest` is the limit, or the count."""
+
+    name: str
+    pieces: Sequence[Piece] = ()
+    kind: str = "line"
+    color: str = "currentColor"
+    dashes: str = "none"
+    limit: float = 0.0
+    marks: Marks = field(default_factory=Marks)
+
+    @property
+    def cells(self) -> tuple[str, str]:
+        """Return the mean and the highest value, or what is known of a limit or of marks."""
+        if self.kind == "limit":
+            return "", say(self.limit)
+        if self.kind == "mark":
+            return "", f"{say(self.marks.count)} in all"
+        return say(mean(self.pieces)), say(max((piece.value for piece in self.pieces), default=None))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """A chart of one recording, with the rows of its table; `svg` is None if nothing was recorded."""
+
+    svg: str | None
+    curves: tuple[Curve, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """A section of the page, with a chart or a table for each recording."""
+
+    title: str
+    unit: str = ""
+    note: str = ""
+    charts: tuple[Chart, ...] = ()
+    tables: tuple[Table | None, ...] = ()
+
+
+def check_page(path: Path, sources: Sequence[str]) -> None:
+    """Check that a page can be written, and replaces no source, before it is drawn. Raises UsageError, SourceError."""
+    if find_spec("matplotlib") is None or find_spec("jinja2") is None:
+        raise UsageError("a report needs matplotlib and jinja2", hint="Run pip install 'penstock[report]'.")
+    check_writable(path, sources=sources)
+
+
+def write_page(path: Path, recordings: Sequence[tuple[str, Recording]]) -> None:
+    """Write the page of some recordings, each with its name, completely or not at all. Raises SourceError."""
+    looks = [
+        look_at(recording, name=name, letter=chr(ord("A") + number))
+        for number, (name, recording) in enumerate(recordings)
+    ]
+    page = render(looks)
+    try:
+        with NewFile(path) as file:
+            # JSON may have halves of surrogate pairs, which no encoding has.
+            file.write(page.encode("utf-8", errors="replace"))
+            file.finish()
+    except OSError as error:
+        raise could_not_write(path, error) from error
+
+
+def render(looks: Sequence[Look]) -> str:
+    """Return the page as HTML."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 (an extra)
+    from markupsafe import Markup  # noqa: PLC0415 (with jinja2)
+
+    environment = Environment(
+        loader=PackageLoader("penstock.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    # The drawings have no recorded text.
+    environment.filters["drawing"] = Markup
+    return environment.get_template("page.html.j2").render(
+        looks=looks,
+        facts=shown.facts,
+        verdict=shown.verdict,
+        say=say,
+        differences=shown.compare(looks),
+        sections=[section for section in (*_charts(looks), *_tables(looks)) if section is not None],
+    )
+
+
+def _tables(looks: Sequence[Look]) -> list[Section | None]:
+    kinds: tuple[tuple[str, Callable[[Look], Table | None]], ...] = (
+        ("Waits", shown.describe_waits),
+        ("Statements", shown.describe_statements),
+        ("Where the load's time went", shown.describe_time),
+        ("Tables", shown.describe_tables),
+        ("Files", shown.describe_files),
+        ("Plan", shown.describe_plan),
+        ("Changed, restored, and done after the rows", shown.describe_done),
+    )
+    sections: list[Section | None] = []
+    for title, describe in kinds:
+        tables = tuple(map(describe, looks))
+        sections.append(Section(title=title, tables=tables) if any(table and table.rows for table in tables) else None)
+    return sections
+
+
+def _charts(looks: Sequence[Look]) -> list[Section | None]:
+    waits = shown.top_waits(looks, len(COLORS))
+    return [
+        _draw(looks, "Sessions by what they wait for", "sessions", lambda look: _sessions(look, waits)),
+        _draw(looks, "Throughput", "rows/s", _rows),
+        _draw(looks, "WAL and checkpoints", "MB/s", _wal),
+        _draw(looks, "Queue of the devices", "requests", lambda look: _devices(look, "queue")),
+        _draw(looks, "I/O requests of the devices", "IOPS", lambda look: _devices(look, "iops") + _iops_limits(look)),
+        _draw(looks, "Throughput of the devices", "MB/s", lambda look: _devices(look, "mb_per_s") + _mb_limits(look)),
+    ]
+
+
+def _sessions(look: Look, waits: Sequence[str]) -> list[Curve]:
+    """Return an area for each of the largest waits and one for all others, and the processors."""
+    timeline, cpus = look.timeline, look.header.cpu_count
+    areas = [
+        Curve(name=name, pieces=pieces_of(timeline.waits, [name]), kind="area", color=COLORS[number])
+        for number, name in enumerate(waits)
+    ]
+    others = {name for _, _, counts in timeline.waits for name in counts} - set(waits)
+    rest = [pieces_of(timeline.waits, others)] if others or not waits else []
+    areas += [Curve(name="others", pieces=pieces, kind="area", color=REST_COLOR) for pieces in rest]
+    if timeline.busy_cpus:
+        areas.append(Curve(name="busy processors of the host", pieces=timeline.busy_cpus))
+    return areas + ([] if cpus is None else [_limit("processors of the server", cpus)])
+
+
+def _rows(look: Look) -> list[Curve]:
+    return [Curve(name="rows", pieces=look.timeline.rows, color=COLORS[0])] if look.timeline.rows else []
+
+
+def _wal(look: Look) -> list[Curve]:
+    timeline = look.timeline
+    wal = [Curve(name="WAL", pieces=timeline.wal, color=COLORS[0])] if timeline.wal else []
+    marks = {"checkpoints forced by WAL or asked for": timeline.forced, "checkpoints by time": timeline.timed}
+    return wal + [
+        Curve(name=name, kind="mark", dashes="2 2", marks=found) for name, found in marks.items() if wal and found.count
+    ]
+
+
+def _devices(look: Look, curve: str) -> list[Curve]:
+    devices = sorted(look.timeline.devices.items(), key=lambda item: not item[1].has_data)
+    return [
+        Curve(
+            name=f"{name} ({use.use})",
+            pieces=getattr(use, curve),
+            color=COLORS[number % len(COLORS)],
+            dashes=DASHES[number % len(DASHES)],
+        )
+        for number, (name, use) in enumerate(devices)
+    ]
+
+
+def _iops_limits(look: Look) -> list[Curve]:
+    if (volume := look.header.volume) is None:
+        return []
+    limits = {
+        "limit of the volume": volume.iops,
+        "limit of its bursts": volume.burst_iops,
+        "limit of the instance": volume.instance_iops,
+    }
+    return [_limit(name, value) for name, value in limits.items() if value]
+
+
+def _mb_limits(look: Look) -> list[Curve]:
+    if (volume := look.header.volume) is None:
+        return []
+    limits = {"limit of the volume": volume.bytes_per_s, "limit of the instance": volume.instance_bytes_per_s}
+    return [_limit(name, value / MB) for name, value in limits.items() if value]
+
+
+def _limit(name: str, value: float) -> Curve:
+    return Curve(name=name, kind="limit", limit=value, dashes="4 3")
+
+
+def _draw(looks: Sequence[Look], title: str, unit: str, pick: Callable[[Look], list[Curve]]) -> Section | None:
+    """Return a section with a chart for each recording, all with the same axes; None if nothing was recorded."""
+    found = [pick(look) for look in looks]
+    if not any(curve.pieces for curves in found for curve in curves):
+        return None
+    end_s = max(look.timeline.end_s for look in looks)
+    plots = [_bin(curves, end_s) for curves in found]
+    heights = [sum(value or 0.0 for value in at) for areas, _ in plots for at in zip(*areas, strict=True)]
+    heights += [value for _, lines in plots for line in lines for value in line if value is not None]
+    highest = max(heights, default=0.0)
+    limits = [curve.limit for curves in found for curve in curves if curve.kind == "limit"]
+    near = [limit for limit in limits if limit <= _FARTHEST * highest]
+    top = max(highest, *near) if near else highest
+    charts = []
+    for number, (curves, (areas, lines)) in enumerate(zip(found, plots, strict=True)):
+        plot = TimePlot(
+            y_label=unit,
+            end_s=end_s or 1.0,
+            top=top or 1.0,
+            curves=tuple(lines),
+            stacked=tuple(areas),
+            limits=tuple(curve.limit for curve in curves if curve.kind == "limit" and curve.limit <= top),
+            marks=tuple(mark for curve in curves for mark in curve.marks.at_s),
+        )
+        name = f"{''.join(filter(str.isalnum, title))}-{looks[number].letter}"
+        is_there = any(curve.pieces for curve in curves)
+        charts.append(Chart(svg=draw_times(plot, name) if is_there else None, curves=tuple(curves)))
+    note = "A limit that is not drawn is far above the curves." if len(near) < len(limits) else ""
+    return Section(title=title, unit=unit, note=note, charts=tuple(charts))
+
+
+def _bin(curves: Sequence[Curve], end_s: float) -> tuple[list[list[float | None]], list[list[float | None]]]:
+    """Return the areas and the lines of a chart."""
+    areas = [bin_pieces(curve.pieces, end_s) for curve in curves if curve.kind == "area"]
+    lines = [bin_pieces(curve.pieces, end_s) for curve in curves if curve.kind == "line"]
+    return areas, lines

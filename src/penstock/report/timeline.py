@@ -1,0 +1,212 @@
+"""Turns the samples of a recording into curves over time: waits, rows, WAL, checkpoints, devices. Pure.
+
+A curve is a list of pieces, each with its begin, its end and its value. Curves are drawn from bins, so that a drawing
+of many hours is as large as one of a minute.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.diagnose.activity import find_moments, name_wait
+from penstock.diagnose.devices import DATA, WAL, are_counters, read_device
+from penstock.model.server.device import rates
+from penstock.units import MB
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from penstock.model.recording import CounterRow, Sample
+    from penstock.model.server.device import DeviceCounters
+
+# How many bins a drawing has.
+BINS = 160
+
+# The columns of forced and of timed checkpoints, before PostgreSQL 17 and since.
+_CHECKPOINTS = (
+    ("pg_stat_bgwriter", "checkpoints_req", "checkpoints_timed"),
+    ("pg_stat_checkpointer", "num_requested", "num_timed"),
+)
+
+# COPY's progress shows rows as they arrive, but misses the end of short commands. It is used if it has seen this part
+# of the rows, which the server counts at the end of transactions. Those are spread over the time since the last count.
+_LEAST_SEEN = 0.9
+
+
+class Piece(NamedTuple):
+    """A value between two moments, in seconds since the recording's start."""
+
+    begin_s: float
+    end_s: float
+    value: float
+
+
+@dataclass(slots=True)
+class Marks:
+    """The moments of the readings at which a count had risen, and by how much it rose in all."""
+
+    at_s: list[float] = field(default_factory=list)
+    count: int = 0
+
+
+@dataclass(slots=True)
+class DeviceCurves:
+    """The use of one device; `roles` are the tablespaces on it, and pg_wal."""
+
+    roles: dict[str, None]
+    queue: list[Piece]
+    iops: list[Piece]
+    mb_per_s: list[Piece]
+
+    @property
+    def has_data(self) -> bool:
+        """Return whether the data directory is on the device."""
+        return DATA in self.roles
+
+    @property
+    def use(self) -> str:
+        """Return what the device stores, in words."""
+        names = {DATA: "data", WAL: "WAL"}
+        return ", ".join(names.get(role, role) for role in self.roles)
+
+
+class Timeline:
+    """Reads samples one by one; keeps one piece of each curve for each reading."""
+
+    def __init__(self) -> None:
+        self.end_s = 0.0
+        self.waits: list[tuple[float, float, Counter[str]]] = []
+        self.busy_cpus: list[Piece] = []
+        self.wal: list[Piece] = []
+        self.wal_bytes = 0
+        self.forced = Marks()
+        self.timed = Marks()
+        self.devices: dict[str, DeviceCurves] = {}
+        self._copied: list[Piece] = []
+        self._inserted: list[Piece] = []
+        self._last: dict[str, tuple[float, Mapping[object, int]]] = {}
+        self._last_devices: dict[str, tuple[float, DeviceCounters]] = {}
+
+    def see(self, sample: Sample) -> None:
+        """Add a sample; its sessions are those of the workload."""
+        begin_s, self.end_s = max(0.0, sample.at_s - sample.interval_s), max(self.end_s, sample.at_s)
+        counts = Counter(name_wait(moment.session) for moment in find_moments(sample, 0))
+        self.waits.append((begin_s, sample.at_s, counts))
+        if sample.host_busy_cpus is not None:
+            self.busy_cpus.append(Piece(begin_s, sample.at_s, sample.host_busy_cpus))
+        if sample.progress.wal_bytes is not None:
+            self.wal_bytes += self._add(self.wal, "wal", sample.at_s, {None: sample.progress.wal_bytes}, unit=MB)
+        self._see_rows(sample)
+        self._see_checkpoints(sample)
+        self._see_devices(sample)
+
+    @property
+    def rows(self) -> list[Piece]:
+        """Return the rows per second."""
+        copied, inserted = (sum((p.end_s - p.begin_s) * p.value for p in c) for c in (self._copied, self._inserted))
+        return self._copied if copied and copied >= _LEAST_SEEN * inserted else self._inserted
+
+    def _see_rows(self, sample: Sample) -> None:
+        if (found := sample.counters.get("pg_stat_database")) is not None:
+            counts = _numbers(found, "datname", "tup_inserted")
+            is_idle = not self.waits[-1][2]
+            if is_idle or self._last.get("inserted", (0.0, {}))[1] != counts:
+                self._add(self._inserted, "inserted", sample.at_s, counts)
+            copies = sample.counters.get("pg_stat_progress_copy", ())
+            # A COPY that was not there before began at 0.
+            self._add(self._copied, "copied", sample.at_s, _numbers(copies, "pid", "tuples_processed"), is_new=True)
+
+    def _see_checkpoints(self, sample: Sample) -> None:
+        for view, forced, timed in _CHECKPOINTS:
+            rows = sample.counters.get(view, ())
+            for column, marks in ((forced, self.forced), (timed, self.timed)):
+                now = _numbers(rows, "", column)
+                if now and (rise := self._add([], column, sample.at_s, now)):
+                    marks.at_s.append(sample.at_s)
+                    marks.count += rise
+
+    def _see_devices(self, sample: Sample) -> None:
+        seen: dict[str, CounterRow] = {}
+        for row in filter(are_counters, sample.counters.get("host_devices", ())):
+            device = str(row.get("device"))
+            curves = self.devices.setdefault(device, DeviceCurves({}, [], [], []))
+            curves.roles[str(row.get("tablespace"))] = None
+            seen[device] = row
+        for device, row in seen.items():
+            now = read_device(row)
+            before_s, before = self._last_devices.get(device, (sample.at_s, now))
+            self._last_devices[device] = (sample.at_s, now)
+            if now.at_s > before.at_s and sample.at_s > before_s:
+                use, curves = rates(before, now), self.devices[device]
+                mb_per_s = (use.read_bytes_per_s + use.write_bytes_per_s) / MB
+                curves.queue.append(Piece(before_s, sample.at_s, use.queue))
+                curves.iops.append(Piece(before_s, sample.at_s, use.read_iops + use.write_iops))
+                curves.mb_per_s.append(Piece(before_s, sample.at_s, mb_per_s))
+
+    def _add(
+        self,
+        curve: list[Piece],
+        name: str,
+        at_s: float,
+        now: Mapping[object, int],
+        *,
+        unit: float = 1.0,
+        is_new: bool = False,
+    ) -> int:
+        """Add the rise of some counters per second to a curve, and return it; a counter that fell was reset.
+
+        `is_new`: a counter that was not there before began at 0.
+        """
+        before_s, before = self._last.get(name, (at_s, now))
+        self._last[name] = (at_s, now)
+        rise = sum(
+            value - then if value >= then else value
+            for key, value in now.items()
+            for then in [before.get(key, 0 if is_new else value)]
+        )
+        if at_s > before_s:
+            curve.append(Piece(before_s, at_s, rise / (at_s - before_s) / unit))
+        return rise
+
+
+def _numbers(rows: Iterable[CounterRow], key: str, column: str) -> dict[object, int]:
+    return {row.get(key): value for row in rows if isinstance(value := row.get(column), int)}
+
+
+def pieces_of(waits: Iterable[tuple[float, float, Counter[str]]], names: Iterable[str]) -> list[Piece]:
+    """Return the average number of sessions in some waits together."""
+    wanted = set(names)
+    return [
+        Piece(begin_s, end_s, sum(count for name, count in counts.items() if name in wanted))
+        for begin_s, end_s, counts in waits
+    ]
+
+
+def mean(pieces: Sequence[Piece]) -> float | None:
+    """Return the mean by time; None without pieces.
+
+    >>> mean([Piece(0, 1, 4), Piece(1, 4, 0)])
+    1.0
+    """
+    seconds = sum(piece.end_s - piece.begin_s for piece in pieces)
+    return sum((piece.end_s - piece.begin_s) * piece.value for piece in pieces) / seconds if seconds else None
+
+
+def bin_pieces(pieces: Iterable[Piece], end_s: float, bins: int = BINS) -> list[float | None]:
+    """Return the mean in each of `bins` equal parts of the time up to `end_s`; None where there is no piece.
+
+    >>> bin_pieces([Piece(0, 1, 4), Piece(1, 3, 2)], end_s=4, bins=2)
+    [3.0, 2.0]
+    """
+    width_s = (end_s or 1.0) / bins
+    sums, seconds = [0.0] * bins, [0.0] * bins
+    for piece in pieces:
+        first, last = int(piece.begin_s / width_s), int(piece.end_s / width_s)
+        for number in range(max(0, first), min(bins - 1, last) + 1):
+            inside_s = min(piece.end_s, (number + 1) * width_s) - max(piece.begin_s, number * width_s)
+            if inside_s > 0:
+                sums[number] += inside_s * piece.value
+                seconds[number] += inside_s
+    return [total / spent_s if spent_s else None for total, spent_s in zip(sums, seconds, strict=True)]
