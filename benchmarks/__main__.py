@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks import (
     bad_rows,
+    bulk_load,
     commits,
     default_settings,
     dialects,
@@ -19,6 +20,7 @@ from benchmarks import (
     optimized_reads,
     pollock,
     rebuild_schedules,
+    recording_cost,
     sampler_cost,
     single_file,
     small_objects,
@@ -45,10 +47,12 @@ BENCHMARKS = {
     "default_settings": default_settings,
     "rebuild_schedules": rebuild_schedules,
     "sampler_cost": sampler_cost,
+    "recording_cost": recording_cost,
     "commits": commits,
     "foretold_commits": foretold_commits,
     "disk_space": disk_space,
     "optimized_reads": optimized_reads,
+    "bulk_load": bulk_load,
     "pollock": pollock,
     "dialects": dialects,
     "volumes": volumes,

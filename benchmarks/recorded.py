@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from penstock.bench.bulk_load.plan import Recovery, Run, StepRuns
+from penstock.bench.bulk_load.plan import Scaled as BulkScaled
+from penstock.bench.bulk_load.published import Step as BulkStep
+from penstock.bench.bulk_load.run import BulkLoadResult
+from penstock.bench.bulk_load.run import TargetResult as BulkTarget
 from penstock.bench.commits.plan import Size, SizeResult
 from penstock.bench.commits.run import Check, CommitsResult
 from penstock.bench.commits.run import TargetResult as CommitsTarget
@@ -11,7 +16,7 @@ from penstock.bench.optimized_reads.plan import DeviceUse, Experiment, QueryRuns
 from penstock.bench.optimized_reads.run import ReadsResult
 from penstock.bench.optimized_reads.run import TargetResult as ReadsTarget
 from penstock.host import Machine
-from penstock.model.server.device import Device
+from penstock.model.server.device import Device, VolumeLimits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,6 +45,7 @@ def _read_size(fields: Mapping[str, Any]) -> SizeResult:
         runs_s=tuple(fields["runs_s"]),
         bare_s=fields["bare_s"],
         waits=tuple(fields["samples"].items()),
+        busy_cpus=fields.get("busy_cpus"),
     )
 
 
@@ -78,4 +84,34 @@ def _read_runs(fields: Mapping[str, Any]) -> QueryRuns:
         workers_planned=fields["workers_planned"],
         workers_launched=fields["workers_launched"],
         **{name: None if use is None else DeviceUse(**use) for name, use in uses.items()},
+    )
+
+
+def read_bulk_load(fields: Mapping[str, Any]) -> BulkLoadResult:
+    """Return the result from which an object was made; only its runs are read."""
+    kept = {name: fields[name] for name in ("rounds", "rows", "plain_bytes", "size_bytes", "is_imdbs")}
+    scaled = fields["scaled"]
+    return BulkLoadResult(
+        **kept,
+        machine=Machine(**fields["machine"]),
+        scaled=None if scaled is None else BulkScaled(**scaled),
+        targets=tuple(
+            BulkTarget(
+                name=target["name"],
+                postgresql=target["postgresql"],
+                schema=target["schema"],
+                steps=tuple(map(_read_step, target["steps"])),
+            )
+            for target in fields["targets"]
+        ),
+    )
+
+
+def _read_step(fields: Mapping[str, Any]) -> StepRuns:
+    runs = [{name: run[name] for name in Run.__dataclass_fields__} for run in fields["runs"]]
+    return StepRuns(
+        step=BulkStep(**fields["step"]),
+        limits=None if fields["limits"] is None else VolumeLimits(**fields["limits"]),
+        runs=tuple(Run(**{**run, "waits": tuple(run["waits"].items())}) for run in runs),
+        recoveries=tuple(Recovery(**recovery) for recovery in fields["recoveries"]),
     )

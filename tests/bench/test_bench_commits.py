@@ -6,6 +6,7 @@ import doctest
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import psutil
@@ -25,9 +26,13 @@ from penstock.bench.commits.plan import (
     published_multiple,
 )
 from penstock.bench.commits.run import check_sums, measure_commits
-from penstock.errors import ServerError, TargetError
+from penstock.bench.commits.table import HEADING, rows
+from penstock.cli.commands.bench.commits import commits
+from penstock.errors import LabError, ServerError, TargetError, UsageError
+from penstock.host import read_machine
 from penstock.lab.installations import default_installation
 from penstock.lab.topology import Lab
+from penstock.lab.volumes.find import PACKAGES, check_machine
 from penstock.server.benchmarks.commits import SCHEMA, CallResult, DatabaseCounters, experiment
 from penstock.server.connect.connection import ConnectionFactory
 from support import pgbouncer
@@ -98,6 +103,34 @@ def test_rows_and_commits_add_up_on_every_version(database: str) -> None:
     assert [(run.size.rows, len(run.runs_s)) for run in target.sizes] == [(300, 2)] * 3
     assert all(run.bare_s for run in target.sizes)
     assert _schema_count(database) == 0
+
+
+def test_processors_that_are_busy_during_the_procedure_are_measured(database18: str) -> None:
+    """The article's open question: beside the samples of each length, on this machine's processors."""
+    sweep = replace(TINY, rows=200_000, rows_per_commit=(200_000, 100_000), rounds=1)
+    (target,) = measure_commits(sweep, to=ConnectionFactory(database18)).targets
+    busy = [run.busy_cpus for run in target.sizes]
+    assert all(each is not None and 0 < each <= 1.1 * read_machine().cpu_count for each in busy)
+    assert rows(target)[0][HEADING.index("busy CPUs")] == f"{busy[0]:.2f}"
+
+
+def test_a_volume_is_refused_for_a_server_of_the_user() -> None:
+    """It has its own."""
+    with pytest.raises(UsageError, match="--volume needs a topology"):
+        commits(to="host=x", volume="gp2:250GiB")
+
+
+@pytest.mark.full
+def test_servers_on_volumes_stand_beside_a_quorum_without(servers: ServerPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As RDS on EBS beside Aurora."""
+    try:
+        check_machine("this test", PACKAGES)
+    except LabError as error:
+        pytest.skip(str(error))
+    monkeypatch.setenv("PENSTOCK_HOME", str(servers.new_home()))
+    result = measure_commits(TINY, shapes=("single", "multi-az", "quorum"), volume="gp3:1GiB:1000:125")
+    names = ["single on gp3:1GiB:1000:125", "multi-az on gp3:1GiB:1000:125", "quorum"]
+    assert [target.name for target in result.targets] == names
 
 
 def test_somebody_elses_schema_is_refused_and_stays(database18: str) -> None:

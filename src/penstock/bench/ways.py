@@ -1,35 +1,44 @@
-"""The three ways of experiment A to load many files, each as one call. `bulk_load` times and checks them."""
+"""The ways of experiment A to load files, each as one call. `bulk_load` measures them."""
 
 from __future__ import annotations
 
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from penstock.changes.server_settings import LeaseRequest
+from penstock.changes.settings.profiles import BULK_LOAD
+from penstock.diagnose.load import find_setting
 from penstock.files import SourceReader
 from penstock.host import cpu_count
 from penstock.lab.datasets.imdb import IMDB_TABLES
-from penstock.lab.psql_copy import copy_with_psql
+from penstock.loading.claim.claims import client_name
 from penstock.loading.context import LoadTools
 from penstock.loading.plan.gather import gather_inputs
 from penstock.loading.plan.plan import plan_load
 from penstock.loading.run import run_load
+from penstock.model.load.accounts import LoadCounts
 from penstock.model.load.job import LoadJob, LoadRules, TargetJob
 from penstock.model.server.table import TableName
 from penstock.model.source.block import CopySpec
 from penstock.server.benchmarks.tables import describe_copy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from penstock.lab import EmbeddedServer
+    from penstock.changes.settings_backend import SettingsBackend
     from penstock.lab.datasets.datafiles import DataFile
+    from penstock.lab.psql_copy import Psql
     from penstock.server.connect.connection import ConnectionFactory
 
 # COPY has no option for "no quoting", so the quote is a byte that does not occur in IMDb's files. The article's own
 # FORMAT csv would load \N as text and remove quotes, so the rows could not be compared.
 _QUOTE = "\x01"
+
+# The expected WAL of text that is loaded into tables without indexes, as a multiple of the text.
+_WAL_OF_TEXT = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +47,9 @@ class LoadSetting:
 
     files: tuple[DataFile, ...]
     schema: str
-    server: EmbeddedServer
+    psql: Psql
     connect: ConnectionFactory
+    open_settings: Callable[[], SettingsBackend]
 
 
 def table_of(file: DataFile) -> str:
@@ -49,28 +59,59 @@ def table_of(file: DataFile) -> str:
 
 def load_in_turn(setting: LoadSetting) -> None:
     """Load one file after another, each with its own psql."""
-    for file, statement in _statements(setting):
-        copy_with_psql(setting.server, file.path, statement)
+    for file in setting.files:
+        setting.psql.copy(file.path, _copy_statement(setting.schema, file))
 
 
 def load_in_parallel(setting: LoadSetting) -> None:
     """Load all files at once, each with its own psql: the article's `psql ... &`."""
     with ThreadPoolExecutor(max_workers=len(setting.files)) as threads:
         runs = [
-            threads.submit(copy_with_psql, setting.server, file.path, statement)
-            for file, statement in _statements(setting)
+            threads.submit(setting.psql.copy, file.path, _copy_statement(setting.schema, file))
+            for file in setting.files
         ]
     for run in runs:
         run.result()
 
 
-def load_with_penstock(setting: LoadSetting) -> None:
+def load_with_penstock(setting: LoadSetting) -> LoadCounts | None:
     """Load all files as one job with the number of sessions that penstock chooses."""
-    load_files(setting.connect, setting.schema, setting.files)
+    return load_files(setting.connect, setting.schema, setting.files)
 
 
-def load_files(connect: ConnectionFactory, schema: str, files: Sequence[DataFile]) -> None:
-    """Load files into the tables of the same names as one job, without VACUUM. Raises PenstockError."""
+def load_with_settings(setting: LoadSetting) -> LoadCounts | None:
+    """Load all files as one job while the server's settings are those of profile bulk-load."""
+    with bulk_load_settings(setting):
+        return load_with_penstock(setting)
+
+
+@contextmanager
+def bulk_load_settings(setting: LoadSetting) -> Iterator[None]:
+    """Change the server's settings by profile bulk-load, and restore them at the end of the block."""
+    wal_bytes = _WAL_OF_TEXT * sum(file.plain_bytes for file in setting.files)
+    request = LeaseRequest(
+        profile=BULK_LOAD,
+        client=client_name(),
+        reason="penstock bench bulk-load",
+        expected_wal_bytes=wal_bytes,
+    )
+    backend = setting.open_settings()
+    try:
+        report, _ = backend.take(request)
+        try:
+            yield
+        finally:
+            for lease_id in report.lease_ids:
+                backend.release(lease_id)
+    finally:
+        backend.close()
+
+
+def load_files(connect: ConnectionFactory, schema: str, files: Sequence[DataFile]) -> LoadCounts | None:
+    """Load files into the tables of the same names as one job, without VACUUM. Return what the loader counted.
+
+    Raises PenstockError.
+    """
     job = LoadJob(
         targets=tuple(
             TargetJob(sources=(str(file.path),), into=TableName(schema=schema, name=table_of(file))) for file in files
@@ -83,51 +124,17 @@ def load_files(connect: ConnectionFactory, schema: str, files: Sequence[DataFile
         with connect.connect(label="plan") as connection:
             server, job, inputs = gather_inputs(job, sources=sources, connection=connection, on_notice=lambda _: None)
         plan = plan_load(job, inputs, server=server, cpu_count=cpu_count(), load_id=str(uuid.uuid4()))
-        run_load(plan, LoadTools(connect=connect, sources=sources, server_major=server.major))
+        outcome = run_load(plan, LoadTools(connect=connect, sources=sources, server_major=server.major))
     finally:
         sources.close()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
-    """One way to load: its name, its description, its function, and the published seconds, if any."""
-
-    name: str
-    description: str
-    published_s: int | None
-    run: Callable[[LoadSetting], None]
-
-
-# Experiment A: Amazon RDS for PostgreSQL 14, db.r6g.2xlarge, the real seven files.
-WAYS: Sequence[Way] = (
-    Way(
-        name="one session per file, in turn",
-        description='gzip -dc FILE | psql -c "COPY ...", one after another',
-        published_s=129,
-        run=load_in_turn,
-    ),
-    Way(
-        name="one session per file, in parallel",
-        description='gzip -dc FILE | psql -c "COPY ...", all at once',
-        published_s=57,
-        run=load_in_parallel,
-    ),
-    Way(
-        name="penstock",
-        description="one job, all sessions inside each file",
-        published_s=None,
-        run=load_with_penstock,
-    ),
-)
+    if outcome.accounts is None:
+        return None
+    return LoadCounts(accounts=outcome.accounts, setting=find_setting(plan))
 
 
 def staging_tables(files: Sequence[DataFile]) -> Mapping[str, Sequence[str]]:
     """Return the staging table of each file with its columns."""
     return {table_of(file): IMDB_TABLES[file.table] for file in files}
-
-
-def _statements(setting: LoadSetting) -> list[tuple[DataFile, str]]:
-    return [(file, _copy_statement(setting.schema, file)) for file in setting.files]
 
 
 def _copy_statement(schema: str, file: DataFile) -> str:

@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import subprocess
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.errors import LabError
@@ -16,30 +17,44 @@ from penstock.errors import LabError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.lab.embedded import EmbeddedServer
-
-# Not the PG* variables: they would make psql connect to another server.
+# Not the PG* variables: they would make psql connect to another server, unless the user named the server.
 _INHERITED_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 _TAG = re.compile(r"^COPY (\d+)$", re.MULTILINE)
 
 
-def copy_with_psql(server: EmbeddedServer, path: Path, statement: str) -> int:
-    """Pipe a gzip file to `statement`, a COPY FROM STDIN, and return the row count that psql reports.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Psql:
+    """A psql and its server. `conninfo` has no password, because other users see it: PGPASSWORD passes `password`.
 
-    It uses one session: gzip and psql, connected by a pipe. Raises LabError.
+    If `is_users`, the server is the user's, and all of the user's PG* variables hold.
     """
-    gzip = shutil.which("gzip")
-    if gzip is None:
-        raise LabError("gzip is not installed", hint="Install it; the comparison decompresses as a shell would.")
-    psql = server.psql_argv(["--no-psqlrc", "--dbname=postgres", f"--command={statement}"])
-    try:
-        return _run_pipe([gzip, "-dc", str(path)], psql, path=path)
-    except OSError as error:
-        raise LabError(f'could not load "{path}" with psql', detail=f"{psql[0]}: {error.strerror}") from error
+
+    program: str
+    conninfo: str
+    password: str | None = field(default=None, repr=False)
+    is_users: bool = False
+
+    def copy(self, path: Path, statement: str) -> int:
+        """Pipe a gzip file to `statement`, a COPY FROM STDIN, and return the row count that psql reports.
+
+        It uses one session: gzip and psql, connected by a pipe. Raises LabError.
+        """
+        gzip = shutil.which("gzip")
+        if gzip is None:
+            raise LabError("gzip is not installed", hint="Install it; the comparison decompresses as a shell would.")
+        argv = [self.program, "--no-psqlrc", f"--dbname={self.conninfo}", f"--command={statement}"]
+        try:
+            return _run_pipe([gzip, "-dc", str(path)], argv, path=path, environment=self._environment())
+        except OSError as error:
+            raise LabError(f'could not load "{path}" with psql', detail=f"{argv[0]}: {error.strerror}") from error
+
+    def _environment(self) -> dict[str, str]:
+        kept = [name for name in os.environ if name in _INHERITED_VARIABLES or self.is_users]
+        password = {} if self.password is None else {"PGPASSWORD": self.password}
+        return {name: os.environ[name] for name in kept} | {"LC_ALL": "C"} | password
 
 
-def _run_pipe(gzip_argv: list[str], psql_argv: list[str], *, path: Path) -> int:
-    environment = {"LC_ALL": "C"} | {name: os.environ[name] for name in _INHERITED_VARIABLES if name in os.environ}
+def _run_pipe(gzip_argv: list[str], psql_argv: list[str], *, path: Path, environment: dict[str, str]) -> int:
     with subprocess.Popen(gzip_argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as gzip:
         assert gzip.stdout is not None
         try:

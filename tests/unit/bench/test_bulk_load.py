@@ -1,64 +1,173 @@
-"""What the comparison makes of its runs."""
+"""What the bulk load experiment makes of its runs: the scale, the bottleneck, the tables."""
 
 from __future__ import annotations
 
 import doctest
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from benchmarks.recorded import read_bulk_load
 
-from penstock.bench.bulk_load import BulkLoadResult, WayResult, check_rows
-from penstock.errors import LabError
+from penstock.bench.bulk_load import plan
+from penstock.bench.bulk_load.chart import chart
+from penstock.bench.bulk_load.measure import check_rows
+from penstock.bench.bulk_load.plan import Recovery, Run, StepRuns, choose_steps, find_bottlenecks, judge, scale
+from penstock.bench.bulk_load.published import FIRST, LARGE, PROVISIONED, STEPS
+from penstock.bench.bulk_load.record import as_object
+from penstock.bench.bulk_load.run import BulkLoadResult, TargetResult
+from penstock.bench.bulk_load.table import LOAD_HEADING, load_rows, recovery_rows, time_rows
+from penstock.cli.commands.bench.bulk_load import bulk_load, describe_bulk_load
+from penstock.errors import LabError, UsageError
 from penstock.host import machine, read_machine
 from penstock.lab.datasets.datafiles import DataFile
+from penstock.model.server.device import VolumeLimits
+from penstock.units import GIB, MIB
 
-FILE = DataFile(table="title.ratings", path=Path("title.ratings.tsv.gz"), rows=3, plain_bytes=60, size_bytes=40)
+FILE = DataFile(table="title.principals", path=Path("x.gz"), rows=3, plain_bytes=60, size_bytes=36_100_000)
+LIMITS = VolumeLimits(iops=1_000, bytes_per_s=100 * MIB, instance_bytes_per_s=50 * MIB)
+RUN = Run(
+    seconds=2.0,
+    rows=3,
+    samples=40,
+    sessions=2.0,
+    waits=(("IO:WalSync", 0.6), ("CPU", 0.4)),
+    code="volume-iops",
+    claim="60 % of active time waits",
+    peak_queue=9.0,
+    mean_queue=3.0,
+    ios_per_s=950.0,
+    bytes_per_s=10.0 * MIB,
+    cpu=0.3,
+)
 
 
-def way(name: str, *runs_s: float, published_s: int | None = None) -> WayResult:
-    """Return a way that took these seconds."""
-    return WayResult(name=name, description="", runs_s=runs_s, published_s=published_s)
-
-
-def result(*ways: WayResult) -> BulkLoadResult:
-    """Return a comparison of ways."""
+def result() -> BulkLoadResult:
+    """Return three rounds of the article's steps; each step is as fast as the step before."""
+    runs = tuple(replace(RUN, seconds=seconds) for seconds in (2.0, 60.0, 1.0))
+    crashed = (Recovery(wal_bytes=10_000_000, seconds=1.0), Recovery(wal_bytes=20_000_000, seconds=3.0))
+    steps = tuple(
+        StepRuns(step=step, limits=LIMITS, runs=runs, recoveries=crashed if step.crashes else ()) for step in STEPS
+    )
     return BulkLoadResult(
-        ways=ways,
-        schema="staging",
-        tables=("title_ratings",),
+        rounds=3,
+        machine=read_machine(),
+        scaled=scale([FILE], cpu_count=2, machine_bytes=64 * GIB),
         rows=3,
         plain_bytes=60,
         size_bytes=40,
-        machine=read_machine(),
-        postgresql="18.0",
+        is_imdbs=False,
+        targets=(TargetResult(name="single", postgresql="18.4", schema="staging", steps=steps),),
     )
 
 
+def test_rates_scale_by_cores_and_data_memory_and_wal_by_the_file() -> None:
+    """Two of 8 vCPUs, and a tenth of the article's file; what the instance passes limits the volume."""
+    scaled = scale([FILE], cpu_count=2, machine_bytes=64 * GIB)
+    assert (scaled.rate_scale, scaled.data_scale) == (0.25, 0.1)
+    assert scaled.memory_bytes == round(6.4 * GIB)
+    assert scaled.max_wal_bytes == round(204.8 * MIB)
+    assert [scaled.volume(volume) for volume in (FIRST, LARGE, PROVISIONED)] == [
+        "gp3:12GiB:188:62",
+        "gp3:12GiB:1125:142",
+        "gp3:12GiB:2500:142",
+    ]
+
+
+def test_memory_is_at_most_the_machines() -> None:
+    """Data may be larger than a tenth of the article's on a machine with less memory."""
+    assert scale([FILE], cpu_count=2, machine_bytes=GIB).memory_bytes == GIB
+
+
+@pytest.mark.parametrize(
+    ("change", "found", "is_named"),
+    [
+        ({}, ("IOPS",), True),
+        ({"code": "cpu-bound"}, ("IOPS",), False),
+        ({"ios_per_s": 500.0, "bytes_per_s": 49.0 * MIB, "code": "instance-limit"}, ("throughput",), True),
+        ({"ios_per_s": 500.0, "cpu": 0.95, "code": "load-server-cpu"}, ("CPU",), True),
+        ({"ios_per_s": 500.0, "cpu": 0.95, "code": None}, ("CPU",), False),
+        ({"ios_per_s": 500.0}, (), None),
+        ({"mean_queue": 0.4}, (), None),
+        ({"ios_per_s": None, "bytes_per_s": None}, (), None),
+        ({"sessions": 1.0, "waits": (("CPU", 0.9),), "ios_per_s": 1.0, "code": "few-sessions"}, ("one session",), True),
+    ],
+)
+def test_a_diagnosis_is_held_against_the_counters(
+    change: dict[str, object], found: tuple[str, ...], is_named: bool | None
+) -> None:
+    """The resource that was used up, and whether the diagnosis names it; nothing used up is no judgement."""
+    run = replace(RUN, **change)  # type: ignore[arg-type]
+    assert find_bottlenecks(run, LIMITS) == found
+    assert judge(run, LIMITS) is is_named
+
+
+def test_two_limits_are_both_shown_the_nearer_first() -> None:
+    """Either explains the run."""
+    assert find_bottlenecks(replace(RUN, cpu=0.9), LIMITS) == ("IOPS", "CPU")
+
+
 def test_one_slow_run_does_not_move_the_median() -> None:
-    """A disturbed run is not what a way takes."""
-    assert way("a", 1.0, 60.0, 2.0).median_s == 2.0
+    """A disturbed run is not what a step takes."""
+    (target,) = result().targets
+    assert time_rows(target)[1][2:6] == ("2.00", "1.00", "60.00", "1.00")
 
 
-def test_ways_are_compared_with_the_first() -> None:
-    """Twice as fast is half the seconds."""
-    first, second = way("in turn", 4.0), way("in parallel", 2.0)
-    compared = result(first, second)
-    assert compared.times_as_fast(first) == 1.0
-    assert compared.times_as_fast(second) == 2.0
+def test_tables_have_the_articles_figures_beside_ours() -> None:
+    """Its seconds, its multiples and its queue; what it does not have is a dash."""
+    (target,) = result().targets
+    assert [row[6:] for row in time_rows(target)[:2]] == [("345", "1.00"), ("62", "0.18")]
+    first = dict(zip(LOAD_HEADING, load_rows(target)[0], strict=True))
+    assert (first["IOPS"], first["of"], first["peak"], first["published"]) == ("950", "52", "9.0", "2,048")
+    assert (first["at its limit"], first["diagnosis"], first["names it"]) == ("IOPS", "volume-iops", "yes")
+    assert load_rows(target)[3][LOAD_HEADING.index("published")] == "-"
+    assert [row[1:3] for row in recovery_rows(target)] == [("15", "2.00"), ("15", "2.00")]
+
+
+def test_what_differs_from_the_article_is_said() -> None:
+    """For each step, and for the import."""
+    text = "\n".join(describe_bulk_load(result()))
+    assert "imports inside the server" in text
+    assert "the burst bucket is spent" in text
+    assert "44 s for title.principals alone" in text
+
+
+def test_a_result_is_read_back_from_its_object_and_drawn() -> None:
+    """So that a record's tables and plot can be computed again."""
+    made = result()
+    assert read_bulk_load(json.loads(json.dumps(as_object(made)))) == made
+    measured, published = chart(made).lines
+    assert [point.x for point in measured.points] == list(range(1, 8))
+    assert [point.x for point in published.points] == [1, 2, 3, 4, 5]
+
+
+def test_given_volumes_take_the_place_of_the_articles() -> None:
+    """One file on each, the rest on the last."""
+    steps = choose_steps(["gp3:500GiB:12000:500", "io2:500GiB:30000"])
+    assert [step.name for step in steps[:2]] == ["one file, gp3:500GiB:12000:500", "one file, io2:500GiB:30000"]
+    assert {step.volume for step in steps[2:]} == {"io2:500GiB:30000"}
+    assert [step.published_s for step in steps[:2]] == [None, None]
+
+
+def test_options_that_cannot_go_together_are_refused() -> None:
+    """A server of the user has its own volumes; a volume has a form, and limits."""
+    with pytest.raises(UsageError, match="--volume needs a topology"):
+        bulk_load(to="host=x", volume="gp2:250GiB")
+    with pytest.raises(UsageError, match="not a valid volume"):
+        bulk_load(volume="gp9")
+    with pytest.raises(UsageError, match='unknown topology "quorum"'):
+        bulk_load(topology="quorum")
 
 
 def test_missing_rows_are_an_error_that_names_the_file() -> None:
     """A way that loses rows has no time worth showing."""
-    with pytest.raises(LabError, match=r'"psql" did not load every row of title\.ratings'):
-        check_rows("psql", {"title_ratings": 2}, [FILE])
-
-
-def test_all_rows_pass() -> None:
-    """What was written is what is there."""
-    check_rows("psql", {"title_ratings": 3}, [FILE])
+    with pytest.raises(LabError, match=r'"psql" did not load every row of title\.principals'):
+        check_rows("psql", {"title_principals": 2}, [FILE])
 
 
 def test_cpu_model_is_read_as_documented() -> None:
-    """The example in the docstring holds, and a text without the line has no model."""
+    """The examples in docstrings hold, and a text without the line has no model."""
     assert doctest.testmod(machine).failed == 0
+    assert doctest.testmod(plan).failed == 0
     assert machine.parse_cpu_model("processor : 0\n") is None

@@ -89,13 +89,15 @@ class SizeResult:
     """The runs of one batch size in order, in unscaled seconds, with a sampler; `bare_s` is the run without it.
 
     Median and spread include all runs, with and without the sampler, because the sampler costs less than the runs
-    differ. `waits` counts the samples of all runs by wait event.
+    differ. `waits` counts the samples of all runs by wait event. `busy_cpus` is how many processors were busy, on
+    average, in the runs with the sampler; None if the server is not on this machine.
     """
 
     size: Size
     runs_s: tuple[float, ...]
     bare_s: float | None = None
     waits: tuple[tuple[str, int], ...] = ()
+    busy_cpus: float | None = None
 
     @property
     def totals_s(self) -> tuple[float, ...]:

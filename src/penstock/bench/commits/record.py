@@ -49,6 +49,7 @@ def _size(run: SizeResult, *, of_largest: float | None, of_base: float | None) -
         "bare_s": run.bare_s,
         "samples": dict(run.waits),
         "shares": None if run.shares is None else dict(zip(SHARES.split("/"), run.shares, strict=True)),
+        "busy_cpus": run.busy_cpus,
         "median_s": run.median_s,
         "lowest_s": min(run.totals_s),
         "highest_s": max(run.totals_s),

@@ -79,11 +79,15 @@ class CommitsResult:
 
 @dataclass(slots=True)
 class _Seen:
-    """The runs of one batch size so far: seconds with a sampler, seconds without it, and samples by wait event."""
+    """The runs of one batch size so far: seconds with a sampler, seconds without it, and samples by wait event.
+
+    `busy` has the seconds of busy processors and of time in each sample.
+    """
 
     runs_s: list[float] = field(default_factory=list)
     bare_s: float | None = None
     waits: Counter[str] = field(default_factory=Counter)
+    busy: list[tuple[float, float]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,28 +106,33 @@ class _Target:
         check_sums(result, rows=rows, commits=-(-rows // rows_per_commit))
         return result
 
-    def call_sampled(self, *, rows: int, rows_per_commit: int) -> tuple[CallResult, Counter[str]]:
-        """Time one call with the sampler; also return the number of its samples by wait event."""
+    def call_sampled(self, *, rows: int, rows_per_commit: int, runs: _Seen) -> None:
+        """Time one call with the sampler; add it, its samples by wait event, and the busy processors to the runs."""
         with sampling_beside(self.sampler, interval_s=_SAMPLE_INTERVAL_S) as samples:
             result = self.call(rows=rows, rows_per_commit=rows_per_commit)
-        sessions = (session for sample in samples for session in sample.sessions)
-        calls = (session for session in sessions if is_active(session) and session.pid == result.pid)
-        return result, Counter(map(name_wait, calls))
+        runs.runs_s.append(result.elapsed_s)
+        for sample in samples:
+            calls = [each for each in sample.sessions if is_active(each) and each.pid == result.pid]
+            runs.waits += Counter(map(name_wait, calls))
+            if calls and sample.host_busy_cpus is not None:
+                runs.busy.append((sample.host_busy_cpus * sample.interval_s, sample.interval_s))
 
 
 def measure_commits(
     sweep: Sweep,
     *,
     shapes: Sequence[Shape] = (),
+    volume: str | None = None,
     to: ConnectionFactory | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> CommitsResult:
     """Run the sweep on topologies, which are created and removed here, and on `to`.
 
+    If `volume` is given, the servers of each topology but quorum have their data on such a volume: Aurora has no EBS.
     Raises LabError, TargetError, and ServerError, also if a run's number of rows or commits is wrong.
     """
     with ExitStack() as stack:
-        targets = [stack.enter_context(_topology(shape, say)) for shape in shapes]
+        targets = [stack.enter_context(_topology(shape, volume, say)) for shape in shapes]
         if to is not None:
             targets.append(stack.enter_context(_endpoint(to)))
         checks = [_check(target, sweep, say) for target in targets]
@@ -160,16 +169,18 @@ def check_sums(result: CallResult, *, rows: int, commits: int) -> None:
 
 
 @contextmanager
-def _topology(shape: Shape, say: Callable[[str], None]) -> Iterator[_Target]:
+def _topology(shape: Shape, volume: str | None, say: Callable[[str], None]) -> Iterator[_Target]:
     """Create a lab for this process and remove it at the end."""
     lab = Lab.named(f"bench-{shape}-{os.getpid()}")
     say(f"bringing up {shape}")
     try:
-        found = lab.up(shape, default_installation(), parameters="postgres")
+        volume = None if shape == "quorum" else volume
+        found = lab.up(shape, default_installation(), parameters="postgres", volume=volume)
         assert found.conninfo is not None
         factory = ConnectionFactory(over_own_socket(found.conninfo))
         with experiment(factory) as made, _sampling(factory) as sampler:
-            yield _Target(name=shape, experiment=made, sampler=sampler, after_run=lab.trim_receivers)
+            name = shape if volume is None else f"{shape} on {volume}"
+            yield _Target(name=name, experiment=made, sampler=sampler, after_run=lab.trim_receivers)
     finally:
         lab.down()
 
@@ -237,10 +248,15 @@ def _run_once(target: _Target, size: Size, runs: _Seen, *, is_bare: bool) -> Non
     if is_bare:
         runs.bare_s = target.call(rows=size.rows, rows_per_commit=size.rows_per_commit).elapsed_s
         return
-    result, waits = target.call_sampled(rows=size.rows, rows_per_commit=size.rows_per_commit)
-    runs.runs_s.append(result.elapsed_s)
-    runs.waits += waits
+    target.call_sampled(rows=size.rows, rows_per_commit=size.rows_per_commit, runs=runs)
 
 
 def _conclude(size: Size, runs: _Seen) -> SizeResult:
-    return SizeResult(size=size, runs_s=tuple(runs.runs_s), bare_s=runs.bare_s, waits=tuple(sorted(runs.waits.items())))
+    busy_s, seen_s = map(sum, zip(*runs.busy, strict=True)) if runs.busy else (0.0, 0.0)
+    return SizeResult(
+        size=size,
+        runs_s=tuple(runs.runs_s),
+        bare_s=runs.bare_s,
+        waits=tuple(sorted(runs.waits.items())),
+        busy_cpus=busy_s / seen_s if seen_s else None,
+    )

@@ -30,6 +30,7 @@ HEADING = (
     "published",
     SHARES,
     "published",
+    "busy CPUs",
 )
 
 
@@ -47,6 +48,7 @@ def rows(target: TargetResult) -> list[tuple[str, ...]]:
             _multiple(published_multiple(run.size.rows_per_commit, base=BASE)),
             _describe_shares(run.shares),
             _describe_shares(published_shares(run.size.rows_per_commit)),
+            _multiple(run.busy_cpus),
         )
         for run, largest, base in zip(target.sizes, of_largest, of_base, strict=True)
     ]

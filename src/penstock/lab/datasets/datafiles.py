@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import logging
+import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,6 +24,7 @@ _COMPRESS_LEVEL = 2
 # A gzip member with a 32 KiB window. igzip writes neither a name nor a time into the header, so the same seed gives the
 # same bytes.
 _GZIP_WBITS = 31
+_READ_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +86,23 @@ def write_table(
     except OSError as error:
         raise _could_not_write(out_dir, error) from error
     _log.info("wrote %s: %s rows", path, rows)
+    return DataFile(table=table, path=path, rows=rows, plain_bytes=plain_bytes, size_bytes=size_bytes)
+
+
+def measure_file(path: Path, table: str) -> DataFile:
+    """Return a gzip file of a table after counting its rows, without the header. Raises LabError."""
+    rows, plain_bytes = -1, 0
+    try:
+        with gzip.open(path, "rb") as file:
+            while block := file.read(_READ_BYTES):
+                rows += block.count(b"\n")
+                plain_bytes += len(block)
+        size_bytes = path.stat().st_size
+    except (OSError, EOFError, zlib.error) as error:
+        raise LabError(
+            f'could not read "{path}": {getattr(error, "strerror", None) or error}',
+            hint="Download IMDb's seven files from datasets.imdbws.com, and name their directory.",
+        ) from error
     return DataFile(table=table, path=path, rows=rows, plain_bytes=plain_bytes, size_bytes=size_bytes)
 
 

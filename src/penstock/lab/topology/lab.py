@@ -32,6 +32,7 @@ from penstock.server.inspect.replication import commit_durably, create_slots, re
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from penstock.lab.embedded import EmbeddedServer
     from penstock.lab.topology.shapes import Kind, Member, Parameters, Shape
     from penstock.model.server.inspection import Standby
 
@@ -111,8 +112,9 @@ class Lab:
         local_storage_bytes: int | None = None,
         memory_bytes: int | None = None,
     ) -> LabStatus:
-        """Bring a lab up. If it is up with the same options, start those of its members that have ended.
+        """Bring a lab up. If it is up with the same options, start the members that have ended.
 
+        Members that the user has stopped (`state.down`) are not started.
         Leftovers of an interrupted command are removed first. If bringing it up fails, everything is removed. Raises
         LabError, and UsageError for a volume that is not valid.
         """
@@ -211,6 +213,21 @@ class Lab:
     def trim_receivers(self) -> None:
         """Remove the complete WAL segments of the receivers, except the last. Nothing reads them."""
         self._parts(self._known()).trim_receivers()
+
+    def change_volume(self, volume: str) -> None:
+        """Change the limits of the lab's volumes while they are in use; their size stays. Raises UsageError, LabError.
+
+        A modification of EBS volumes does the same, but takes hours.
+        """
+        with self._changing():
+            state = self._settled()
+            self._parts(state).resources.change_volumes(volume)
+            self.files.write(replace(state, volume=volume))
+
+    def primary(self) -> EmbeddedServer:
+        """Return the server that is the primary, running or not. Raises UsageError if the lab does not exist."""
+        state = self._known()
+        return self._parts(state).server(state.primary)
 
     def _build(self, state: LabState, installation: Installation) -> LabStatus:
         parts = LabParts(self.files, state, installation)

@@ -11,7 +11,14 @@ from penstock.lab.cluster import make_private_dir
 from penstock.lab.topology.processes import Launch, Processes
 from penstock.lab.volumes.cgroup import cgroup_of, create_cgroup, remove_cgroup
 from penstock.lab.volumes.find import check_machine
-from penstock.lab.volumes.volume import VolumeFiles, create_image, daemon_argv, mount_volume, release_volumes
+from penstock.lab.volumes.volume import (
+    VolumeFiles,
+    change_throttle,
+    create_image,
+    daemon_argv,
+    mount_volume,
+    release_volumes,
+)
 from penstock.storage.volume import parse_volume
 
 if TYPE_CHECKING:
@@ -89,6 +96,14 @@ class LabResources:
                 f'the volume of {name} of lab "{self.state.name}" is lost',
                 hint=f"Remove the lab with penstock lab down {self.state.name}.",
             )
+
+    def change_volumes(self, text: str) -> None:
+        """Change the limits of all volumes to those that a text names. Raises UsageError, LabError."""
+        throttle = parse_volume(text).throttle
+        if throttle is None or parse_volume(self.state.volume or "unlimited").throttle is None:
+            raise UsageError(f'the volumes of lab "{self.state.name}" cannot change between limited and unlimited')
+        for files in self._volumes():
+            change_throttle(files, throttle, is_mirrored=self._is_mirrored)
 
     def find_lost(self) -> list[str]:
         """Return the members whose volume is gone because the machine restarted or the volume's daemon ended."""

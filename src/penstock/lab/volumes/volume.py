@@ -21,6 +21,7 @@ from penstock.errors import LabError
 from penstock.lab.programs import run_program
 from penstock.lab.volumes.find import find_program, mounts_below
 from penstock.lab.volumes.loops import attach_loop, detach_loop, loops_below
+from penstock.lab.volumes.monitor import MONITOR_ARGV, set_limits
 from penstock.storage.volume import IO_BYTES
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def create_image(files: VolumeFiles, *, size_bytes: int, is_mirrored: bool = Fal
 def daemon_argv(files: VolumeFiles, throttle: Throttle | None, *, is_mirrored: bool) -> list[str]:
     """Return the command that exports a volume. Each copy of a mirrored volume has its own throttle."""
     images = [files.image, files.mirror] if is_mirrored else [files.image]
-    argv = [find_program("qemu-storage-daemon")]
+    argv = [find_program("qemu-storage-daemon"), *MONITOR_ARGV]
     for number, image in enumerate(images):
         file = {"driver": "file", "node-name": f"file{number}", "filename": str(image)}
         argv += ["--blockdev", json.dumps(file)]
@@ -165,19 +166,23 @@ def _unmount(lab: Path, mount: Path) -> None:
             time.sleep(_POLL_S)
 
 
+def change_throttle(files: VolumeFiles, throttle: Throttle, *, is_mirrored: bool) -> None:
+    """Change the limits of a volume that is in use and has limits. A burst bucket is full again. Raises LabError."""
+    set_limits(files.folder, {f"group{number}": _limits(throttle) for number in range(2 if is_mirrored else 1)})
+
+
 def _throttle_group(name: str, throttle: Throttle) -> dict[str, str | int]:
-    group: dict[str, str | int] = {
-        "qom-type": "throttle-group",
-        "id": name,
-        "x-iops-total": throttle.iops,
-        "x-iops-size": IO_BYTES,
-        "x-bps-total": throttle.bytes_per_s,
-    }
+    limits = {f"x-{limit}": value for limit, value in _limits(throttle).items()}
+    return {"qom-type": "throttle-group", "id": name, **limits}
+
+
+def _limits(throttle: Throttle) -> dict[str, int]:
+    limits = {"iops-total": throttle.iops, "iops-size": IO_BYTES, "bps-total": throttle.bytes_per_s}
     if throttle.burst_iops is not None and throttle.burst_ios:
         # QEMU's bucket holds maximum times length and leaks at the baseline rate, as gp2's bucket of I/Os does.
         length_s = max(round(throttle.burst_ios / throttle.burst_iops), 1)
-        group |= {"x-iops-total-max": throttle.burst_iops, "x-iops-total-max-length": length_s}
-    return group
+        limits |= {"iops-total-max": throttle.burst_iops, "iops-total-max-length": length_s}
+    return limits
 
 
 def _run(folder: Path, program: str, *arguments: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.errors import UsageError
-from penstock.lab.datasets.datafiles import make_folder, write_table
+from penstock.lab.datasets.datafiles import make_folder, measure_file, write_table
 from penstock.lab.datasets.draws import Draws
 from penstock.lab.datasets.imdb import people, titles
 from penstock.lab.datasets.imdb.tables import IMDB_TABLES, Counts, expected_rows
@@ -49,6 +49,14 @@ def write_imdb(
         )
         for table in chosen
     )
+
+
+def read_imdb(folder: Path) -> tuple[DataFile, ...]:
+    """Return IMDb's seven files in a directory, such as title.ratings.tsv.gz, after counting their rows.
+
+    Raises LabError if one is missing or damaged.
+    """
+    return tuple(measure_file(folder / f"{table}.tsv.gz", table) for table in IMDB_TABLES)
 
 
 def _choose_tables(tables: Collection[str] | None) -> list[str]:

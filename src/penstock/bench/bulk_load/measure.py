@@ -1,0 +1,163 @@
+"""Runs one load into new tables, samples the server meanwhile, and diagnoses it by the rules for any recording."""
+
+from __future__ import annotations
+
+import time
+from statistics import mean
+from typing import TYPE_CHECKING
+
+from penstock.bench.bulk_load.plan import PRINCIPALS, Run
+from penstock.bench.ways import (
+    load_in_parallel,
+    load_in_turn,
+    load_with_penstock,
+    load_with_settings,
+    staging_tables,
+    table_of,
+)
+from penstock.diagnose.devices import DATA
+from penstock.diagnose.examination import examine
+from penstock.diagnose.load import LoadCase, judge_load
+from penstock.diagnose.rules.limits import DeviceIntervals
+from penstock.errors import LabError
+from penstock.model.recording import Recording
+from penstock.model.server.device import VolumeLimits, count_bytes, count_ios
+from penstock.observe.sampler import Sampler, sampling_beside
+from penstock.server.benchmarks.tables import checkpoint, count_rows, make_staging
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from penstock.bench.bulk_load.published import Load
+    from penstock.bench.ways import LoadSetting
+    from penstock.lab.datasets.datafiles import DataFile
+    from penstock.model.diagnosis import Diagnosis
+    from penstock.model.load.accounts import LoadCounts
+    from penstock.model.recording import RecordingHeader, Sample
+
+# The comment on the tables of a comparison. Only tables with this comment are replaced.
+MARK = "created by penstock bench, which drops and recreates it at each run"
+
+# A quick run of one file takes two seconds.
+_SAMPLE_INTERVAL_S, _COUNTERS_EVERY_S = 0.05, 0.5
+_WAITS_SHOWN = 3
+
+WAYS: Mapping[Load, Callable[[LoadSetting], LoadCounts | None]] = {
+    "one psql": load_in_turn,
+    "psql in turn": load_in_turn,
+    "psql in parallel": load_in_parallel,
+    "penstock": load_with_penstock,
+    "penstock with settings": load_with_settings,
+}
+
+
+def choose_files(files: Sequence[DataFile], *, is_one: bool) -> tuple[DataFile, ...]:
+    """Return the files of a step."""
+    return tuple(file for file in files if not is_one or file.table == PRINCIPALS)
+
+
+def make_tables(setting: LoadSetting) -> None:
+    """Create empty tables in place of those of the last run, and write what that left. Raises TargetError."""
+    with setting.connect.connect(label="bench") as connection:
+        make_staging(connection, setting.schema, staging_tables(setting.files), mark=MARK)
+        checkpoint(connection)
+
+
+def measure(
+    setting: LoadSetting,
+    load: Load,
+    *,
+    limits: VolumeLimits | None,
+    limited: AbstractContextManager[None],
+    after: Callable[[], None],
+) -> Run:
+    """Create the tables, load within `limited` and call `after` there, then count the rows.
+
+    The seconds are those of the load alone. Raises PenstockError, and LabError if rows are missing.
+    """
+    make_tables(setting)
+    application = "penstock" if load.startswith("penstock") else "psql"
+    sampler = Sampler(
+        setting.connect,
+        interval_s=_SAMPLE_INTERVAL_S,
+        counters_every_s=_COUNTERS_EVERY_S,
+        volume=limits,
+        application=application,
+    )
+    with limited:
+        try:
+            with sampling_beside(sampler, interval_s=_SAMPLE_INTERVAL_S) as samples:
+                began_s = time.monotonic()
+                counts = WAYS[load](setting)
+                seconds = time.monotonic() - began_s
+        finally:
+            sampler.close()
+        after()
+    rows = count_loaded(setting, load)
+    return summarize(sampler.header, samples, counts, seconds=seconds, rows=rows)
+
+
+def count_loaded(setting: LoadSetting, what: str) -> int:
+    """Return how many rows all tables have. Raises LabError if a table's number of rows differs from its file's."""
+    with setting.connect.connect(label="bench") as connection:
+        counts = count_rows(connection, setting.schema, list(staging_tables(setting.files)))
+    check_rows(what, counts, setting.files)
+    return sum(counts.values())
+
+
+def check_rows(what: str, counts: Mapping[str, int], files: Sequence[DataFile]) -> None:
+    """Raise LabError if a table's number of rows differs from its file's."""
+    for file in files:
+        if counts[table_of(file)] != file.rows:
+            raise LabError(
+                f'"{what}" did not load every row of {file.table}',
+                detail=f"{counts[table_of(file)]} rows in the table, {file.rows} in the file",
+            )
+
+
+def summarize(
+    header: RecordingHeader, samples: Sequence[Sample], counts: LoadCounts | None, *, seconds: float, rows: int
+) -> Run:
+    """Return what a recording of a load shows. `counts` is what the loader itself counted, None for psql."""
+    findings = examine(Recording(header=header, samples=samples, load=counts))
+    diagnoses: tuple[Diagnosis, ...] = findings.diagnoses
+    if counts is not None:
+        diagnoses = judge_load(LoadCase(counts=counts, findings=findings, cpu_count=header.cpu_count))
+    first = diagnoses[0] if diagnoses else None
+    activity = findings.activity
+    device, cpu = _measure_device(samples), _measure_cpu(header, samples)
+    return Run(
+        seconds=seconds,
+        rows=rows,
+        samples=activity.samples,
+        sessions=activity.sessions,
+        waits=tuple((part.name, part.share) for part in activity.waits[:_WAITS_SHOWN]),
+        code=None if first is None else first.code,
+        claim=None if first is None else first.claim,
+        cpu=cpu,
+        **device,
+    )
+
+
+def _measure_device(samples: Sequence[Sample]) -> dict[str, float]:
+    """Return the rates of the device with the data. The peak of the queue is the mean of its worst second."""
+    meter = DeviceIntervals()
+    for sample in samples:
+        meter.see(sample, 0.0)
+    seen = [each.rates for each in meter.by_device.get(meter.device_of.get(DATA, ""), [])]
+    if not seen:
+        return {}
+    total_s = sum(each.elapsed_s for each in seen)
+    io_bytes = VolumeLimits().io_bytes
+    return {
+        "peak_queue": max(each.queue for each in seen),
+        "mean_queue": sum(each.queue * each.elapsed_s for each in seen) / total_s,
+        "ios_per_s": sum(count_ios(each, io_bytes) * each.elapsed_s for each in seen) / total_s,
+        "bytes_per_s": sum(count_bytes(each) * each.elapsed_s for each in seen) / total_s,
+    }
+
+
+def _measure_cpu(header: RecordingHeader, samples: Sequence[Sample]) -> float | None:
+    busy = [sample.host_busy_cpus for sample in samples[1:] if sample.host_busy_cpus is not None]
+    return min(1.0, mean(busy) / header.cpu_count) if busy and header.cpu_count else None

@@ -1,0 +1,234 @@
+"""How the article's machine is scaled to this one, what a run is held against, and medians. Pure.
+
+There are two factors, both fixed before anything runs. Rates (IOPS, bytes a second) are scaled by the cores here over
+the vCPUs there. Data and memory, max_wal_size with them, are scaled by the size of title.principals here over the
+article's, which changes only the duration.
+"""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from penstock.bench.bulk_load.published import (
+    INSTANCE_BYTES_PER_S,
+    MAX_WAL_BYTES,
+    MEMORY_BYTES,
+    PRINCIPALS_BYTES,
+    STEPS,
+    VCPUS,
+    Step,
+)
+from penstock.errors import UsageError
+from penstock.model.server.device import VolumeLimits
+from penstock.storage.volume import parse_volume
+from penstock.units import GIB, MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.lab.datasets.datafiles import DataFile
+
+# IMDb's table in the steps of one file.
+PRINCIPALS = "title.principals"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experiment:
+    """How much data (1 is IMDb's 186 million rows), and how many rounds."""
+
+    imdb_scale: float
+    rounds: int
+
+
+# About 8 minutes for a round on two cores.
+FULL = Experiment(imdb_scale=0.1, rounds=3)
+
+# Less than two minutes on two cores.
+QUICK = Experiment(imdb_scale=0.06, rounds=1)
+
+# PostgreSQL needs two segments of 16 MiB, and one with four can still have two checkpoints' distances.
+_LEAST_WAL_BYTES = 64 * MIB
+
+# The servers' processes need this much, however small the data are.
+_LEAST_MEMORY_BYTES = 512 * MIB
+
+# Room for the tables with their WAL: text takes up to twice its size in a table, and again in WAL.
+_SPACE_FACTOR = 6
+_LEAST_SPACE_BYTES = 12 * GIB
+
+# A resource that a step used this much of is its bottleneck. A little is lost when a load begins and ends. A volume is
+# a bottleneck only if requests wait for it, too.
+_USED = 0.8
+_LEAST_QUEUE = 1.0
+
+# A single session is the bottleneck if it spends this share of its time on what is its own, whatever the volume does.
+_OWN = ("CPU", "Client:")
+_LEAST_OWN = 2 / 3
+_ONE_SESSION = 1.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scaled:
+    """The article's machine at this size. `rate_scale` and `data_scale` are the two factors."""
+
+    rate_scale: float
+    data_scale: float
+    memory_bytes: int
+    max_wal_bytes: int
+    disk_bytes: int
+
+    @property
+    def unlimited(self) -> str:
+        """Return a volume of this size that has room for everything, for what is not measured."""
+        return f"gp3:{self.disk_gib}GiB:1000000:100000"
+
+    @property
+    def disk_gib(self) -> int:
+        """Return the volume's size."""
+        return -(-self.disk_bytes // GIB)
+
+    def limits(self, volume: str) -> VolumeLimits:
+        """Return the limits of one of the article's volumes and of its instance, scaled. Raises UsageError."""
+        throttle = parse_volume(volume).throttle
+        if throttle is None:
+            raise UsageError(f'"{volume}" has no limits to scale', hint="Name a volume with IOPS.")
+        return VolumeLimits(
+            iops=max(round(throttle.iops * self.rate_scale), 1),
+            bytes_per_s=_whole_mib(throttle.bytes_per_s * self.rate_scale),
+            instance_bytes_per_s=_whole_mib(INSTANCE_BYTES_PER_S * self.rate_scale),
+        )
+
+    def volume(self, volume: str) -> str:
+        """Return one of the article's volumes at this size, as `lab up --volume` takes it. Raises UsageError."""
+        limits = self.limits(volume)
+        assert limits.bytes_per_s is not None
+        assert limits.instance_bytes_per_s is not None
+        bytes_per_s = min(limits.bytes_per_s, limits.instance_bytes_per_s)
+        return f"gp3:{self.disk_gib}GiB:{limits.iops}:{bytes_per_s // MIB}"
+
+
+def scale(files: Sequence[DataFile], *, cpu_count: int, machine_bytes: int) -> Scaled:
+    """Return the article's machine scaled to this number of cores and to these files.
+
+    The memory is at most what this machine has.
+    """
+    principals = next(file for file in files if file.table == PRINCIPALS)
+    data_scale = principals.size_bytes / PRINCIPALS_BYTES
+    plain_bytes = sum(file.plain_bytes for file in files)
+    return Scaled(
+        rate_scale=cpu_count / VCPUS,
+        data_scale=data_scale,
+        memory_bytes=min(max(round(MEMORY_BYTES * data_scale), _LEAST_MEMORY_BYTES), machine_bytes),
+        max_wal_bytes=max(round(MAX_WAL_BYTES * data_scale), _LEAST_WAL_BYTES),
+        disk_bytes=max(_LEAST_SPACE_BYTES, _SPACE_FACTOR * plain_bytes),
+    )
+
+
+def choose_steps(volumes: Sequence[str] | None) -> tuple[Step, ...]:
+    """Return the article's steps, or one file on each of the given volumes and the seven files on the last of them."""
+    if volumes is None:
+        return STEPS
+    for volume in volumes:
+        parse_volume(volume)
+    one = STEPS[0]
+    singles = (Step(name=f"one file, {volume}", load=one.load, volume=volume) for volume in volumes)
+    return (*singles, *(replace(step, volume=volumes[-1]) for step in STEPS if not step.is_one_file))
+
+
+def steps_without_volumes() -> tuple[Step, ...]:
+    """Return the steps on a server whose storage is what it is."""
+    first, *_ = STEPS
+    one = replace(first, name="one file", volume="", published_s=None, published_queue=None, differs="your storage")
+    rest = (replace(step, volume="") for step in STEPS if not step.is_one_file)
+    return (one, *rest)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One run of a step. Rates are means over its time, None if the server's device or processors are not visible.
+
+    `cpu` is the share of this machine's processors that were busy, 0 to 1. `ios_per_s` counts a request of more than
+    256 KiB as several, as a volume does. `waits` are the active sessions' largest waits with their shares of time.
+    `code` and `claim` are those of the first diagnosis, None without one.
+    """
+
+    seconds: float
+    rows: int
+    samples: int
+    sessions: float
+    waits: tuple[tuple[str, float], ...]
+    code: str | None
+    claim: str | None
+    peak_queue: float | None = None
+    mean_queue: float | None = None
+    ios_per_s: float | None = None
+    bytes_per_s: float | None = None
+    cpu: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """A recovery after the server was killed at the end of a load. `wal_bytes` is the WAL since the last checkpoint."""
+
+    wal_bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRuns:
+    """The runs of one step, and its recoveries. `limits` are those of its volume, None if they are not known."""
+
+    step: Step
+    limits: VolumeLimits | None
+    runs: tuple[Run, ...]
+    recoveries: tuple[Recovery, ...] = ()
+
+    @property
+    def median(self) -> Run:
+        """Return the run of the median time (of two, the slower)."""
+        return sorted(self.runs, key=lambda run: run.seconds)[len(self.runs) // 2]
+
+    @property
+    def seconds(self) -> float:
+        """Return the median time."""
+        return statistics.median(run.seconds for run in self.runs)
+
+
+# What a bottleneck is called, and the diagnoses that name it. Forced checkpoints come before the volume that they fill.
+NAMED_BY = {
+    "IOPS": ("volume-iops", "checkpoints-forced"),
+    "throughput": ("volume-throughput", "instance-limit", "checkpoints-forced"),
+    "CPU": ("cpu-bound", "load-server-cpu", "load-encoding"),
+    "one session": ("few-sessions", "client-bound", "load-few-sessions"),
+}
+
+
+def find_bottlenecks(run: Run, limits: VolumeLimits | None) -> tuple[str, ...]:
+    """Return which resources a run used up, by the device's and the processors' counters, the most used first.
+
+    A session by itself is one if it computes, or waits for its client, for most of its time.
+
+    >>> find_bottlenecks(Run(seconds=1, rows=1, samples=1, sessions=1, waits=(), code=None, claim=None, cpu=0.97), None)
+    ('CPU',)
+    """
+    own = sum(share for name, share in run.waits if name.startswith(_OWN))
+    is_alone = run.sessions < _ONE_SESSION and own >= _LEAST_OWN
+    used = {"CPU": run.cpu or 0.0, "one session": 1.0 if is_alone else 0.0}
+    waits = run.mean_queue is not None and run.mean_queue >= _LEAST_QUEUE
+    if waits and limits is not None and run.ios_per_s is not None and run.bytes_per_s is not None:
+        most = [limit for limit in (limits.bytes_per_s, limits.instance_bytes_per_s) if limit]
+        used["throughput"] = max((run.bytes_per_s / limit for limit in most), default=0.0)
+        used["IOPS"] = run.ios_per_s / limits.iops if limits.iops else 0.0
+    return tuple(name for name in sorted(used, key=lambda each: -used[each]) if used[name] >= _USED)
+
+
+def judge(run: Run, limits: VolumeLimits | None) -> bool | None:
+    """Return whether the diagnosis names what the counters show; None if the counters show nothing at its limit."""
+    found = find_bottlenecks(run, limits)
+    return any(run.code in NAMED_BY[name] for name in found) if found else None
+
+
+def _whole_mib(bytes_per_s: float) -> int:
+    return max(round(bytes_per_s / MIB), 1) * MIB

@@ -1,0 +1,118 @@
+"""The article's machine and measurements, as data. They are never ours, and are shown with their source. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from penstock.units import GIB, MB, MIB
+
+SOURCE = (
+    "AWS Database Blog on bulk loading into Amazon RDS for PostgreSQL: PostgreSQL 14, db.r6g.2xlarge, Multi-AZ, IMDb's "
+    "seven files from S3 by aws_s3.table_import_from_s3"
+)
+
+SHORT_SOURCE = "RDS for PostgreSQL 14, db.r6g.2xlarge"
+
+VCPUS = 8
+MEMORY_BYTES = 64 * GIB
+
+# The gzip file of title.principals: the scale of data and memory is the size of ours over this.
+PRINCIPALS_BYTES = 361 * MB
+
+# What the instance class reaches at most, between the instance and its volumes.
+INSTANCE_BYTES_PER_S = 593_750_000
+
+# RDS's default of max_wal_size, which holds data.
+MAX_WAL_BYTES = 2048 * MIB
+
+Load = Literal["one psql", "psql in turn", "psql in parallel", "penstock", "penstock with settings"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One load of the article's order: the files, how they are loaded, and the volume as `lab up --volume` names it.
+
+    `published_s` and `published_queue` (the largest queue of the volume) are the article's, None if it has none, and
+    `published` what else it says. `differs` is what is different here, besides that the article imports inside the
+    server.
+    """
+
+    name: str
+    load: Load
+    volume: str
+    published_s: float | None = None
+    published_queue: int | None = None
+    published: str = ""
+    differs: str = ""
+    crashes: bool = False
+
+    @property
+    def is_one_file(self) -> bool:
+        """Return whether only title.principals is loaded."""
+        return self.load == "one psql"
+
+
+FIRST = "gp2:250GiB:spent"
+LARGE = "gp2:1500GiB:spent"
+PROVISIONED = "io1:1500GiB:10000"
+
+STEPS = (
+    Step(
+        name="one file, gp2 250 GiB",
+        load="one psql",
+        volume=FIRST,
+        published_s=345,
+        published_queue=2048,
+        differs="the burst bucket is spent; the article does not give its balance, and a full one lasts 2,400 s",
+    ),
+    Step(
+        name="one file, gp2 1,500 GiB",
+        load="one psql",
+        volume=LARGE,
+        published_s=62,
+        published_queue=200,
+        differs="4,500 IOPS without burst; the article's four stripes may have had up to 12,000",
+    ),
+    Step(
+        name="one file, 10,000 IOPS",
+        load="one psql",
+        volume=PROVISIONED,
+        published_s=62,
+        published_queue=170,
+        differs="the article does not give the size of its io1 volume",
+    ),
+    Step(
+        name="seven files in turn",
+        load="psql in turn",
+        volume=PROVISIONED,
+        published_s=129,
+        published="CPU 15 %, 200 MB/s written",
+        differs="client and server share the processors",
+    ),
+    Step(
+        name="seven files in parallel",
+        load="psql in parallel",
+        volume=PROVISIONED,
+        published_s=57,
+        published="CPU 90 %, 400 to 800 MB/s written",
+        differs="client and server share the processors",
+    ),
+    Step(
+        name="seven files, penstock",
+        load="penstock",
+        volume=PROVISIONED,
+        differs="not in the article",
+        crashes=True,
+    ),
+    Step(
+        name="seven files, penstock, bulk-load",
+        load="penstock with settings",
+        volume=PROVISIONED,
+        published="44 s for title.principals alone",
+        differs="all seven files; max_wal_size by the WAL that penstock expects, the article 4 GB",
+        crashes=True,
+    ),
+)
+
+RECOVERY = "recovery of 10 minutes or more is possible with the settings"

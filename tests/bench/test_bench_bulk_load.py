@@ -1,0 +1,110 @@
+"""`penstock bench bulk-load` on a server of the user, on IMDb's own files, and on the lab's volumes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from penstock.bench.bulk_load.plan import Experiment
+from penstock.bench.bulk_load.run import measure_bulk_load, users_target
+from penstock.changes.settings_backend import SystemSettings
+from penstock.errors import LabError, TargetError
+from penstock.lab.datasets.imdb import IMDB_TABLES, read_imdb, write_imdb
+from penstock.lab.volumes.find import check_machine
+from penstock.server.benchmarks.schema import SCHEMA
+from penstock.server.connect.connection import ConnectionFactory
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from penstock.bench.bulk_load.run import BulkLoadResult
+
+TINY = Experiment(imdb_scale=0.00002, rounds=1)
+
+
+def measure(conninfo: str, files: Path | None = None) -> BulkLoadResult:
+    """Measure a server of the user."""
+    connect = ConnectionFactory(conninfo)
+    return measure_bulk_load(
+        TINY,
+        files_from=files,
+        open_target=lambda found: users_target(connect, conninfo, found, open_settings=lambda: SystemSettings(connect)),
+    )
+
+
+def test_a_server_of_the_user_is_measured_without_volumes_and_keeps_nothing(database18: str) -> None:
+    """One file, then the seven; no limits are known, and nobody kills it."""
+    result = measure(database18)
+    (target,) = result.targets
+    assert [each.step.name for each in target.steps] == [
+        "one file",
+        "seven files in turn",
+        "seven files in parallel",
+        "seven files, penstock",
+        "seven files, penstock, bulk-load",
+    ]
+    assert [each.median.rows for each in target.steps[1:]] == [result.rows] * 4
+    assert [(each.limits, each.recoveries) for each in target.steps] == [(None, ())] * 5
+    with psycopg.connect(database18) as connection:
+        assert connection.execute("SELECT to_regnamespace(%s)", [SCHEMA]).fetchone() == (None,)
+
+
+def test_somebody_elses_schema_is_refused(database18: str) -> None:
+    """Only the comment makes it ours."""
+    with psycopg.connect(database18, autocommit=True) as connection:
+        connection.execute(f"CREATE SCHEMA {SCHEMA}".encode())
+    with pytest.raises(TargetError, match="was not created by penstock"):
+        measure(database18)
+
+
+def test_files_of_imdb_are_counted_before_they_are_loaded(tmp_path: Path) -> None:
+    """Rows without the header, bytes before and after compression; a missing or damaged file is named."""
+    written = write_imdb(tmp_path, scale=0.00002)
+    assert read_imdb(tmp_path) == written
+    damaged = tmp_path / f"{next(iter(IMDB_TABLES))}.tsv.gz"
+    damaged.write_bytes(damaged.read_bytes()[:-9])
+    with pytest.raises(LabError, match=damaged.name):
+        read_imdb(tmp_path)
+    damaged.unlink()
+    with pytest.raises(LabError, match=damaged.name):
+        read_imdb(tmp_path)
+
+
+def test_files_are_loaded_from_a_directory(database18: str, tmp_path: Path) -> None:
+    """IMDb's own, if they are there."""
+    written = write_imdb(tmp_path, scale=0.00002)
+    result = measure(database18, files=tmp_path)
+    assert (result.is_imdbs, result.rows) == (True, sum(file.rows for file in written))
+
+
+def _missing() -> str | None:
+    try:
+        check_machine("this test", ["qemu-storage-daemon", "mkfs.ext4", "mount", "umount", "setpriv"])
+    except LabError as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.full
+@pytest.mark.timeout(600)
+def test_a_faster_volume_loads_faster_and_kept_wal_is_replayed() -> None:
+    """The published order on real volumes: sessions wait for the first, and the second's IOPS are not its limit."""
+    if (why := _missing()) is not None:
+        pytest.skip(why)
+    argv = [sys.executable, "-m", "penstock", "bench", "bulk-load", "--quick", "--json"]
+    shown = subprocess.run(argv, stdout=subprocess.PIPE, check=True)
+    (target,) = json.loads(shown.stdout)["targets"]
+    first, second, *rest = target["steps"]
+    # On a machine that others keep busy, sessions wait for WAL while the volume is not at its limit all the time.
+    assert first["runs"][0]["code"] in ("volume-iops", "wal-write")
+    assert first["runs"][0]["ios_per_s"] <= 1.1 * first["limits"]["iops"]
+    assert second["median_s"] < first["median_s"]
+    assert "IOPS" not in second["runs"][0]["at_limit"]
+    assert [len(step["recoveries"]) for step in rest] == [0, 0, 0, 1, 1]
+    plain, kept = (step["recoveries"][0]["wal_bytes"] for step in rest[-2:])
+    assert kept > plain
