@@ -56,8 +56,11 @@ def test_each_option_is_declared_once() -> None:
     ]
     # Those of the lab and of benchmarks, which are no options of a load by the same name.
     assert {name for name, _ in by_hand} <= {
+        "bulk_load.py",
         "commits.py",
         "optimized_reads.py",
+        # What the experiments share.
+        "options.py",
         "demo.py",
         "doctor.py",
         "lab.py",

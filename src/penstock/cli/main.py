@@ -59,12 +59,14 @@ _HEADINGS = MappingProxyType(
         "What a server waits for": {
             "watch": "penstock.cli.commands.watching.watch",
             "diagnose": "penstock.cli.commands.watching.diagnose",
+            "report": "penstock.cli.commands.watching.report",
             "commits": "penstock.cli.commands.watching.commits",
         },
-        "Temporary work, settings, Amazon RDS": {
+        "Temporary work, settings, storage, Amazon RDS": {
             "temp": "penstock.cli.commands.temp.temp",
             "settings": "penstock.cli.commands.settings",
             "rds": "penstock.cli.commands.rds.rds",
+            "storage": "penstock.cli.commands.storage",
         },
         "To try things on this machine": {
             "demo": "penstock.cli.commands.demo",
@@ -198,7 +200,11 @@ def _run(arguments: list[str]) -> int:
 
 
 def _usage_error(error: typer.TyperException) -> UsageError:
-    """Return typer's error as a UsageError; an option for something that penstock never does gets the reason."""
+    """Return typer's error as a UsageError.
+
+    If the error names an option that asks for something penstock never does, such as --no-fsync, return the error that
+    explains why.
+    """
     if (unknown := getattr(error, "option_name", None)) is not None:
         from penstock.model.refusals import explain_refusal
 

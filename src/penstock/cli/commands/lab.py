@@ -57,7 +57,7 @@ def imdb(
         ),
     ] = None,
 ) -> None:
-    r"""Write files shaped like IMDb's seven: gzip, tab separated, with a header and \N for null."""
+    r"""Write files shaped like IMDb's seven data files: gzip, tab separated, with a header and \N for null."""
     from penstock.lab.datasets.imdb import write_imdb
 
     chosen = None if tables is None else [name.strip() for name in tables.split(",") if name.strip()]

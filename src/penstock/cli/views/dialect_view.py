@@ -10,7 +10,10 @@ if TYPE_CHECKING:
 
 
 def describe_dialect(dialect: Dialect, compression: Compression, *, bom: str | None) -> str:
-    r"""Return a dialect in one line, with characters spelled as options take them; `bom` is the mark's encoding.
+    r"""Return a dialect in one line. Characters are written as on the command line, such as \t.
+
+    `bom` is the encoding of the file's byte-order mark, None if it has none; it is shown instead of the dialect's
+    encoding.
 
     >>> from penstock.model.source.dialect import Dialect
     >>> tsv = Dialect(format="tsv", delimiter="\t", quote=None, escape=None, nulls=(r"\N",), has_header=True,

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from penstock.model.diagnosis import Diagnosis
-    from penstock.model.load.outcome import CheckOutcome, FileOutcome, LoadOutcome, Problem
+    from penstock.model.load.details import FileOutcome
+    from penstock.model.load.outcome import CheckOutcome, LoadOutcome, Problem
     from penstock.model.load.part import StepPart
     from penstock.model.server.server import ServerFacts
 

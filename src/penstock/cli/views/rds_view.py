@@ -109,11 +109,30 @@ def _instance_rows(instance: RdsInstance, cluster: RdsCluster | None) -> Iterabl
         yield "with local storage", describe_class(instance.local_sibling)
         yield "", f"aws rds modify-db-instance --db-instance-identifier {instance.identifier} \\"
         yield "", f"  --db-instance-class {instance.local_sibling.name} --no-apply-immediately"
+    if instance.insights_mode is not None:
+        yield from _insights_rows(instance.insights_mode, instance, cluster)
     if cluster is None:
         yield "Multi-AZ", "a standby in another zone" if instance.is_multi_az else "no standby"
     if instance.replica_of is not None:
         yield "replica of", instance.replica_of
     yield from _common_rows(instance, cluster=cluster)
+
+
+def _insights_rows(mode: str, instance: RdsInstance, cluster: RdsCluster | None) -> Iterable[Row]:
+    """Yield the mode of Database Insights and the command that changes to the other one.
+
+    The advanced mode needs Performance Insights with a retention of 15 months. A cluster has one mode.
+    """
+    yield "Database Insights", mode
+    name = f"db-instance --db-instance-identifier {instance.identifier}"
+    if cluster is not None:
+        name = f"db-cluster --db-cluster-identifier {cluster.identifier}"
+    yield "", f"aws rds modify-{name} \\"
+    if mode == "advanced":
+        yield "", "  --database-insights-mode standard"
+    else:
+        yield "", "  --database-insights-mode advanced --enable-performance-insights \\"
+        yield "", "  --performance-insights-retention-period 465"
 
 
 def _common_rows(owner: RdsInstance | RdsCluster, *, cluster: RdsCluster | None = None) -> Iterable[Row]:

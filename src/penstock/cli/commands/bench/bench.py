@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import typer
 
+from penstock.cli.commands.bench.bulk_load import bulk_load
 from penstock.cli.commands.bench.commits import commits
 from penstock.cli.commands.bench.optimized_reads import optimized_reads
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
+app.command("bulk-load")(bulk_load)
 app.command()(commits)
 app.command("optimized-reads")(optimized_reads)
 

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from pathlib import Path  # noqa: TC003 (typer reads annotations)
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.cli.commands.bench.options import AsJson, Plot, To, choose_shapes
 from penstock.cli.terminal.columns import line_up
 from penstock.cli.terminal.output import write_message, write_result
-from penstock.errors import UsageError
 from penstock.units import format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.bench.commits.run import Check, CommitsResult, TargetResult
     from penstock.lab.topology.shapes import Shape
 
 # The topologies in which a commit waits for different things.
 _SHAPES: tuple[Shape, ...] = ("single", "cluster", "quorum")
+# multi-az replicates the volume.
+_SHAPES_ON_VOLUMES: tuple[Shape, ...] = ("single", "multi-az", "cluster", "quorum")
 
 
 def commits(
@@ -32,15 +31,17 @@ def commits(
             help="Measure these lab topologies, such as single,quorum (default: all, with --to none).",
         ),
     ] = None,
-    to: Annotated[
+    to: To = None,
+    volume: Annotated[
         str | None,
-        typer.Option("--to", metavar="CONNINFO", help="Measure this server, in a schema that is dropped afterwards."),
+        typer.Option(
+            "--volume",
+            metavar="VOLUME",
+            help="Put each server's data on a volume, as lab up does, and add multi-az; quorum has none, as Aurora.",
+        ),
     ] = None,
-    plot: Annotated[
-        Path | None,
-        typer.Option("--plot", metavar="FILE", help="Also draw the times, as SVG or PNG by the file's extension."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    plot: Plot = None,
+    as_json: AsJson = False,
 ) -> None:
     """Measure how long inserts take for different numbers of rows per commit, from all at once to row by row.
 
@@ -61,12 +62,14 @@ def commits(
 
     if plot is not None:
         check_plot(plot)
-    default = _SHAPES if to is None else ()
-    shapes = default if topology is None else parse_shapes(topology, _SHAPES)
+    known = _SHAPES if volume is None else _SHAPES_ON_VOLUMES
+    default = known if to is None else ()
+    shapes = choose_shapes(topology, known, default=default, volume=volume)
     with interrupting_signals():
         result = measure_commits(
             QUICK if quick else FULL,
             shapes=shapes,
+            volume=volume,
             to=None if to is None else open_target({"to": to}),
             say=write_message,
         )
@@ -86,6 +89,9 @@ def describe_commits(result: CommitsResult) -> list[str]:
         lines += ["", *_describe_target(target)]
     lines += ["", "Published for Aurora's storage, not measured here:", f"  {SOURCE}."]
     lines.append("bare: the run without a sampler, which median, min and max include.")
+    lines.append(
+        "busy CPUs: processors of this machine in use while the procedure ran; the article saw 1 of 2 at every length."
+    )
     lines.append(f"{SHARES}: per cent of samples that wait for nothing, write WAL, and wait for a commit.")
     if any(run.size.is_scaled for target in result.targets for run in target.sizes):
         lines.append(f"{MARK} extrapolated: fewer rows were inserted, and the seconds scaled up to all.")
@@ -113,12 +119,3 @@ def _describe_check(check: Check) -> str:
         f"{format_count(check.rows)} rows with a commit every 1,000: {others} by others or around the call, "
         f"{check.background_commits_per_s:.1f} per second before it"
     )
-
-
-def parse_shapes(text: str, known: Sequence[Shape]) -> tuple[Shape, ...]:
-    """Return the known topologies that a comma-separated list names, in the order of `known`. Raises UsageError."""
-    names = [name.strip() for name in text.split(",")]
-    for name in names:
-        if name not in known:
-            raise UsageError(f'unknown topology "{name}"', hint=f"Use one of {', '.join(known)}.")
-    return tuple(shape for shape in known if shape in names)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.commands.bench.commits import parse_shapes
+from penstock.cli.commands.bench.options import AsJson, choose_shapes
 from penstock.cli.terminal.columns import line_up
 from penstock.cli.terminal.output import write_message, write_result
 from penstock.errors import UsageError
@@ -55,7 +55,7 @@ def optimized_reads(
         Path | None,
         typer.Option("--plot", metavar="FILE", help="Also draw the speed-ups, as SVG or PNG by the file's extension."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Measure how much faster queries that spill to disk are with temporary work on a local disk.
 
@@ -79,7 +79,7 @@ def optimized_reads(
     if plot is not None:
         check_plot(plot)
     default = () if to is not None else _SHAPES[:1]
-    shapes = default if topology is None else parse_shapes(topology, _SHAPES)
+    shapes = choose_shapes(topology, _SHAPES, default=default, volume=None)
     experiment = QUICK if quick else FULL
     if sessions is not None:
         experiment = replace(experiment, sessions=parse_counts(sessions, option="--sessions"))

@@ -1,4 +1,4 @@
-"""`penstock rds token` and `penstock rds certificates`. The api room does the work."""
+"""The commands `penstock rds token` and `penstock rds certificates`. The package penstock.api does the work."""
 
 from __future__ import annotations
 
