@@ -29,8 +29,7 @@ from penstock.model.server.inspection import (
     TableInspection,
     Volume,
 )
-from penstock.model.server.reading import Unread
-from penstock.model.server.reading import Clock
+from penstock.model.server.reading import Clock, Unread
 from penstock.model.server.server import PoolerFacts, ServerFacts
 from penstock.model.server.table import TableFacts, TableName
 
