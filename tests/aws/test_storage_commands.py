@@ -162,8 +162,8 @@ def test_a_full_balance_by_cloudwatch_is_not_taken_as_spent() -> None:
     assert (found.demand.limit, found.candidates) == (None, ())
 
 
-def test_metrics_in_the_recording_are_used_if_cloudwatch_has_none(tmp_path: Path) -> None:
-    """Late rows stand at their own time, and a row that was read twice counts once."""
+def recorded_metrics(path: Path, minutes: Sequence[int], **more: Any) -> Path:
+    """Write a recording with metrics of the instance orders at its 750 IOPS, as CloudWatch gave them."""
     rows = [
         {
             "instance": "orders",
@@ -173,13 +173,27 @@ def test_metrics_in_the_recording_are_used_if_cloudwatch_has_none(tmp_path: Path
             "WriteIOPS": 750.0,
             "ReadThroughput": 0.0,
             "WriteThroughput": 12_288_000.0,
+            **more,
         }
-        for minute in (2, 0, 1, 1)
+        for minute in minutes
     ]
-    path = recorded(tmp_path / "watched", [{"rds_metrics": tuple(rows)}, {}])
+    return recorded(path, [{"rds_metrics": tuple(rows)}, {}])
+
+
+def test_metrics_in_the_recording_are_used_if_cloudwatch_has_none(tmp_path: Path) -> None:
+    """Late rows stand at their own time, and a row that was read twice counts once."""
+    path = recorded_metrics(tmp_path / "watched", (2, 0, 1, 1))
     found = report(FakeAws(instances=[instance("orders", **GP2)]), recording=path)
     assert found.demand is not None
     assert found.demand.elapsed_s == 180
+
+
+@pytest.mark.parametrize("more", [{"instance": "billing"}, {"period_s": 0}])
+def test_metrics_that_are_not_of_the_instance_or_of_no_time_are_not_used(tmp_path: Path, more: dict[str, Any]) -> None:
+    """The recording is of another instance, or its rows cover no time."""
+    path = recorded_metrics(tmp_path / "watched", (0, 1), **more)
+    with pytest.raises(SourceError, match="has no use of the storage of orders"):
+        report(FakeAws(instances=[instance("orders", **GP2)]), recording=path)
 
 
 def test_an_instance_without_metrics_is_refused() -> None:

@@ -89,6 +89,20 @@ def test_times_without_samples_are_an_error(tmp_path: Path) -> None:
         read_history(list_recordings(tmp_path), NOON_S - 600, NOON_S - 300)
 
 
+@pytest.mark.parametrize("other", [{"server": "host=db2"}, {"database": "crm"}])
+def test_recordings_of_two_servers_are_refused(tmp_path: Path, other: dict[str, str]) -> None:
+    """Counters of two servers, or databases, do not belong to one scale; an hour of one of them is read."""
+    write_hours(tmp_path, 1, keep_s=24 * HOUR_S)
+    clock = Clock()
+    clock.now_s = NOON_S + HOUR_S
+    with History(tmp_path, replace(made_samples.HEADER, **other), keep_s=24 * HOUR_S, clock=clock) as history:
+        history.write(made_samples.sample(0))
+    with pytest.raises(SourceError, match="several servers or databases"):
+        read_history(list_recordings(tmp_path), NOON_S, clock.now_s + 600)
+    after = read_history(list_recordings(tmp_path), clock.now_s + 1, clock.now_s + 600)
+    assert {name: getattr(after.header, name) for name in other} == other
+
+
 def test_recordings_that_are_not_of_a_history_are_kept(tmp_path: Path) -> None:
     """A load's recording and one that the user named stay in the folder, however old they are."""
     others = [tmp_path / "20200101T000000.000000-4242.recording", tmp_path / "before.recording"]

@@ -133,6 +133,22 @@ def test_waiting_sessions_are_counted() -> None:
     assert shown["sessions that wait for records, on average"] == pytest.approx(2.0)
 
 
+@pytest.mark.parametrize("cause", ["checkpoints-forced", "index-reads"])
+def test_what_fills_the_volume_is_before_the_volume(cause: str) -> None:
+    """Both have the same share; a diagnosis of too few samples is behind both, although its share is larger."""
+    samples = [made_samples.sample(float(n), made_samples.session("IO:DataFileRead")) for n in range(60)]
+    findings = examine(made_samples.recording_of(samples))
+    counts = LoadCounts(accounts=replace(IDLE, sessions=SENDING), setting=LoadSetting())
+    one = judge_load(LoadCase(counts=counts, findings=None, cpu_count=2))[0]
+    found = (
+        replace(one, code="lock-wait", share=0.9, confidence="too few samples"),
+        replace(one, code="volume-iops", share=0.6, confidence="high"),
+        replace(one, code=cause, share=0.6, confidence="high"),
+    )
+    verdict = judge_load(LoadCase(counts=counts, findings=replace(findings, diagnoses=found), cpu_count=2))
+    assert [each.code for each in verdict if each.share > 0.5] == [cause, "volume-iops", "lock-wait"]
+
+
 def test_empty_load_has_no_verdict() -> None:
     """Nothing was counted."""
     assert judge(replace(IDLE, elapsed_s=0.0, rows_s=0.0)) == []
