@@ -87,7 +87,7 @@ LOAD_ADVICE: Final = {
     "load-indexes": Advice(
         "the load's time creates indexes and keys after the rows",
         "Give the builds more memory and workers (maintenance_work_mem, max_parallel_maintenance_workers): --settings "
-        "bulk-load does. If the table had most of its rows before: --indexes keep.",
+        "bulk-load does, unless the load used it. If the table had most of its rows before: --indexes keep.",
         _AGAIN,
         _POPULATE,
     ),
