@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 import psycopg
 import pytest
 
-from penstock.errors import SourceError
+from penstock.errors import ServerError, SourceError
 from penstock.observe.kept import list_recordings, make_room, newest_recording
 from penstock.observe.recordings import read_recording
 from support.loads import Loads, target, write_csv
@@ -60,11 +61,13 @@ def test_recording_has_the_files_and_what_was_planned_and_done(database18: str, 
 
 
 def test_lost_connection_of_the_recording_leaves_the_load_alone(database18: str, tmp_path: Path) -> None:
-    """Its session is terminated whenever it is seen; all rows are stored, and the recording can be read."""
+    """Its session is terminated three times after it began; all rows are stored, and the recording can be read."""
     loads = Loads(database18, setup=SETUP, record=tmp_path / "r")
     ended: list[int] = []
 
     def terminate(_: object) -> None:
+        if len(ended) >= 3 or not (tmp_path / "r").exists():
+            return
         with psycopg.connect(database18, autocommit=True) as admin:
             found = admin.execute(
                 "SELECT pid FROM pg_stat_activity"
@@ -78,6 +81,15 @@ def test_lost_connection_of_the_recording_leaves_the_load_alone(database18: str,
     assert outcome.rows == loads.count() == 500
     assert ended
     assert list(read_recording(tmp_path / "r").samples)
+
+
+def test_recording_that_was_asked_for_and_cannot_begin_is_a_notice(database18: str, tmp_path: Path) -> None:
+    """Its session is refused each time; the load goes on, and says why there is no file."""
+    loads = Loads(database18, setup=SETUP, record=tmp_path / "r")
+    with patch("penstock.observe.sampler.read_server_facts", side_effect=ServerError("no more", is_transient=True)):
+        assert loads.run(target(slow_file(tmp_path))).rows == 500
+    assert any("no more: the load goes on without a recording" in notice for notice in loads.notices)
+    assert not (tmp_path / "r").exists()
 
 
 def test_folder_that_cannot_be_written_is_a_notice(

@@ -37,8 +37,9 @@ class Beside:
     """A thread that samples a server, writes the samples to a new file, and passes them on.
 
     `see` is called in that thread with the header and each sample. If the file cannot be written, `on_notice` gets the
-    reason, and sampling goes on without it. No error reaches the load. Needs a free connection, and pg_read_all_stats
-    to see other roles' sessions.
+    reason, and sampling goes on without it. If the server cannot be sampled and the caller named a `path`, `on_notice`
+    gets the reason too. No error reaches the load. Needs a free connection, and pg_read_all_stats to see other roles'
+    sessions.
     """
 
     def __init__(
@@ -82,7 +83,10 @@ class Beside:
         try:
             self._sample()
         except PenstockError as error:
-            _log.info("the load is not sampled: %s", error)
+            if self._path is None:
+                _log.info("the load is not sampled: %s", error)
+            else:
+                self._notice(f"{error.message}: the load goes on without a recording")
 
     def _sample(self) -> None:
         from penstock.observe.sampler import sample_on_clock  # noqa: PLC0415 (in this thread, not at a load's start)
