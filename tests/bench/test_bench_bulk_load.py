@@ -100,8 +100,9 @@ def test_a_faster_volume_loads_faster_and_kept_wal_is_replayed() -> None:
     shown = subprocess.run(argv, stdout=subprocess.PIPE, check=True)
     (target,) = json.loads(shown.stdout)["targets"]
     first, second, *rest = target["steps"]
-    # On a machine that others keep busy, sessions wait for WAL while the volume is not at its limit all the time.
-    assert first["runs"][0]["code"] in ("volume-iops", "wal-write")
+    # Other tests keep the processors busy: then sessions wait for WAL while the volume is not at its limit all the time,
+    # or the busy processors are named. That a volume is named by itself is in tests/lab/test_planted_storage.py.
+    assert first["runs"][0]["code"] in ("volume-iops", "wal-write", "waits-disagree-with-cpu")
     assert first["runs"][0]["ios_per_s"] <= 1.1 * first["limits"]["iops"]
     assert second["median_s"] < first["median_s"]
     assert "IOPS" not in second["runs"][0]["at_limit"]
