@@ -241,6 +241,27 @@ class SourceReader:
         """Return the object's text as a stream; a pipe can be sampled several times, and then opened once."""
         return self._open(source, options, is_sample=False)
 
+    def stat(self, uri: str) -> tuple[SourceObject, str | None]:
+        """Return the object of S3 with exactly that key, whatever characters it has, and its Content-Encoding."""
+        from penstock.files.remote.listing import stat_key  # noqa: PLC0415 (10 ms, obstore)
+
+        return stat_key(uri, self._connect())
+
+    def read_bytes(self, source: SourceObject, *, decompresses: bool = True) -> Iterator[bytes]:
+        """Yield an object's bytes, decompressed if they are compressed, and otherwise as they are stored.
+
+        Raises SourceError, also at the end of an object that is truncated.
+        """
+        with naming_file(source.uri):
+            stored = self._open_stored(source, is_sample=False)
+            try:
+                head, pieces = _peek(stored.pieces())
+                yield from decompress(
+                    chain((head,), pieces), compression=sniff(head) if decompresses else "none", uri=source.uri
+                )
+            finally:
+                stored.close()
+
     def interrupt(self) -> None:
         """Make every wait for a pipe's bytes raise SourceError; may be called from any thread."""
         for pipe in self._pipes.values():

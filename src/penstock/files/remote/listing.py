@@ -70,6 +70,16 @@ def list_remote(source: str, stores: Stores, *, on_notice: OnNotice) -> Iterator
         yield from matching
 
 
+def stat_key(uri: str, stores: Stores) -> tuple[SourceObject, str | None]:
+    """Return the object whose key is exactly that of `uri`, and its Content-Encoding. Raises SourceError."""
+    store, key = stores.find(uri)
+    meta = _retrying(lambda: obstore.head(store, key), uri=uri)
+    # An object of no bytes has no first byte to ask for, and no encoding that matters.
+    first_byte = _retrying(lambda: _get_first_byte(store, key), uri=uri) if meta["size"] else None
+    found = SourceObject(uri=uri, location=uri, size_bytes=meta["size"], version=meta["e_tag"])
+    return found, None if first_byte is None else first_byte.attributes.get("Content-Encoding")
+
+
 def safe_url(url: str) -> str:
     """Return an HTTP URL without user, password, query string and fragment, which may contain secrets."""
     parts = urlsplit(url)
