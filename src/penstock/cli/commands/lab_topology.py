@@ -200,7 +200,7 @@ def _print(found: LabStatus, *, as_json: bool) -> None:
 
 
 def _as_text(found: LabStatus) -> list[str]:
-    from penstock.lab.s3.standin import BUCKET
+    from penstock.lab.topology.s3 import BUCKET
 
     latency = f", {found.zone_latency_s * 1000:g} ms to each zone" if found.zone_latency_s else ""
     lines = [

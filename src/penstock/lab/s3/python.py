@@ -1,8 +1,8 @@
 """Finds a Python with penstock that the servers' account can run: this one, or a copy of what `penstock cat` needs.
 
-The functions of aws_s3 read objects by `penstock cat`, which their server starts. This Python may be in a folder such as
-/root, which the servers' account cannot enter. Then the interpreter, its standard library and the packages that
-penstock requires are copied, about 150 MB.
+The functions of aws_s3 read objects by `penstock cat`, which their server starts. This Python may be in a folder such
+as /root, which the servers' account cannot enter. Then the interpreter, its standard library and the packages that
+penstock requires are copied, about 130 MB.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _copy(target: Path) -> None:
     ignored = shutil.ignore_patterns(*_LEFT_OUT)
     shutil.copytree(sysconfig.get_path("stdlib"), library, symlinks=True, ignore=ignored)
     for shared in Path(sysconfig.get_config_var("LIBDIR")).glob("libpython3*.so*"):
-        shutil.copy(shared, target / "lib")
+        shutil.copy(shared, target / "lib", follow_symlinks=False)
     packages = library / "site-packages"
     for distribution in _required("penstock", {}).values():
         for file in distribution.files or ():

@@ -21,11 +21,11 @@ from penstock.lab.embedded import default_home
 from penstock.lab.installations import Installation, installation_at
 from penstock.lab.layout import ClusterFiles
 from penstock.lab.locks import exclusive_lock
-from penstock.lab.s3.standin import check_moto
 from penstock.lab.standby import promote
 from penstock.lab.topology.parts import LabParts, connect_to
 from penstock.lab.topology.processes import Processes
 from penstock.lab.topology.resources import LabResources, release
+from penstock.lab.topology.s3 import check_moto
 from penstock.lab.topology.shapes import members_of, needed_acknowledgements
 from penstock.lab.topology.state import LabFiles, LabState, check_name, lab_names
 from penstock.lab.users import choose_server_user, is_root

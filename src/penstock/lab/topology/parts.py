@@ -19,10 +19,10 @@ from penstock.lab.cluster import make_home, make_private_dir, make_private_dirs
 from penstock.lab.control import reachable
 from penstock.lab.embedded import EmbeddedServer, format_conninfo
 from penstock.lab.layout import SUPERUSER, ClusterFiles
-from penstock.lab.s3.standin import S3StandIn
 from penstock.lab.standby import copy_primary
 from penstock.lab.topology.processes import Launch, Processes
 from penstock.lab.topology.resources import LabResources
+from penstock.lab.topology.s3 import S3StandIn
 from penstock.lab.topology.shapes import base_settings, server_settings
 from penstock.lab.users import choose_server_user
 from penstock.server.connect.connection import ConnectionFactory, over_own_socket

@@ -45,9 +45,9 @@ BEGIN
             ERRCODE = 'syntax_error',
             MESSAGE = format('column_list is not a list of column names: %s', column_list);
     END IF;
-    SELECT format(' (%s)', string_agg(format('%I', aws_s3._read_column(found[1])), ', ' ORDER BY place))
+    SELECT format(' (%s)', string_agg(format('%I', aws_s3._read_column(written[1])), ', ' ORDER BY place))
     INTO composed
-    FROM regexp_matches(column_list, name, 'g') WITH ORDINALITY AS names (found, place);
+    FROM regexp_matches(column_list, name, 'g') WITH ORDINALITY AS names (written, place);
     RETURN composed;
 END
 $$;
@@ -189,11 +189,11 @@ LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    found text;
+    line text;
 BEGIN
     EXECUTE format('COPY aws_s3._answers FROM PROGRAM %L', format('exec @SCRIPT@ answer %s', call));
-    DELETE FROM aws_s3._answers WHERE _answers.call = _take_answer.call RETURNING answer INTO found;
-    RETURN convert_from(decode(found, 'hex'), 'UTF8');
+    DELETE FROM aws_s3._answers WHERE _answers.call = _take_answer.call RETURNING answer INTO line;
+    RETURN convert_from(decode(line, 'hex'), 'UTF8');
 END
 $$;
 

@@ -105,7 +105,7 @@ class S3StandIn:
         folder = _extension_folder(self._copy)
         for name in _EXTENSIONS:
             for suffix in (".control", "--1.0.sql"):
-                text = files(__package__).joinpath("extension", f"{name}{suffix}").read_text(encoding="utf-8")
+                text = files("penstock.lab.s3").joinpath("extension", f"{name}{suffix}").read_text(encoding="utf-8")
                 file = folder / f"{name}{suffix}"
                 file.write_text(text.replace("@SCRIPT@", _quote_in_sql(shlex.quote(str(script)))), encoding="utf-8")
                 file.chmod(0o644)
