@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
-import random
-from typing import TYPE_CHECKING
+import os
+import socket
+import stat
+import subprocess
+import threading
+import time
+from typing import TYPE_CHECKING, TypeVar
 
+import psutil
 import psycopg
 import pytest
 from psycopg import sql
@@ -13,10 +20,13 @@ from psycopg import sql
 from penstock.lab.datasets.imdb import write_imdb
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    import random
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from support.s3_lab import S3Lab
+
+_Found = TypeVar("_Found")
 
 _ROWS = b"1,one\n2,two\n"
 
@@ -346,34 +356,177 @@ _HOSTILE_OPTIONS = [
 
 
 @pytest.mark.parametrize("settings", ["", "SET standard_conforming_strings = off; SET backslash_quote = on"])
-def test_nothing_that_is_passed_is_run(
-    session: psycopg.Connection, s3_lab: S3Lab, tmp_path: Path, settings: str
-) -> None:
+def test_nothing_that_is_passed_is_run(session: psycopg.Connection, s3_lab: S3Lab, settings: str) -> None:
     """Neither by the server nor by a shell, in any argument."""
     s3_lab.put("k.csv", _ROWS)
-    if settings and session.info.server_version >= 190000:
-        pytest.skip("standard_conforming_strings cannot be off")
     session.execute(settings or "SELECT 1")  # type: ignore[arg-type]
     # The server's account can write there.
     mark = s3_lab.calls / "mark"
-    tables = {row[0] for row in _rows(session, "SELECT oid FROM pg_class")}
+    tables = set(_rows(session, "SELECT oid FROM pg_class"))
     arguments = ("t", "", "(format csv)", s3_lab.bucket, "k.csv", s3_lab.region)
-    tries = [(place, text) for place in range(6) for text in _HOSTILE] + [(2, text) for text in _HOSTILE_OPTIONS]
+    # Table, columns and options each by itself. The others each start a process, so all of them are in one text.
+    tries = [(place, text) for place in range(2) for text in _HOSTILE]
+    tries += [(2, text) for text in _HOSTILE_OPTIONS] + [(place, " ".join(_HOSTILE)) for place in (3, 4, 5)]
     for place, text in tries:
         passed = list(arguments)
         passed[place] = text.replace("{mark}", str(mark))
         with pytest.raises(psycopg.Error):
             session.execute(_IMPORT, passed)
-    assert {row[0] for row in _rows(session, "SELECT oid FROM pg_class")} == tables
+    assert set(_rows(session, "SELECT oid FROM pg_class")) == tables
     assert _rows(session) == []
-    assert not mark.exists()
     assert _leaves_nothing(s3_lab)
 
 
 @pytest.mark.parametrize(
-    "key", ["a b", "a'b", "$(x)", "`x`", "a\nb", "a;b|c&d", 'a"b', "ü", "a%20b", "a+b", "a#b?c", "a*b[c]", "-x", "a\\b"]
+    "key", ["a b", "a'b", "$(x)", "`x`", "a;b|c&d", 'a"b', "ü", "a%20b", "a+b", "a#b?c", "a*b[c]", "-x", "a\\b"]
 )
 def test_hostile_keys_are_only_names(session: psycopg.Connection, s3_lab: S3Lab, key: str) -> None:
     """The object of that very key is imported."""
     s3_lab.put(key, _ROWS)
     assert _import(session, s3_lab, key) == f'2 rows imported into relation "t" from file {key} of 12 bytes'
+
+
+def test_a_planted_key_is_shown_nowhere(session: psycopg.Connection, s3_lab: S3Lab) -> None:
+    """In no log, command line, environment, error or statement, while the import runs or when it fails."""
+    session.execute(
+        "SET log_statement = 'all'; SET client_min_messages = 'debug1'; SET log_error_verbosity = 'verbose'"
+    )
+    session.execute("SET log_min_messages = 'debug1'; SET log_parameter_max_length = 0")
+    key, secret, token = "PLANTED-ID", "PLANTED-SECRET", "PLANTED-TOKEN"
+    call = """SELECT aws_s3.table_import_from_s3('t', '', '(format csv)', aws_commons.create_s3_uri('lab', %s, 'us-east-1'),
+        aws_commons.create_aws_credentials(%s, %s, %s))"""
+    seen: list[str] = []
+    is_over = threading.Event()
+
+    def look() -> None:
+        with psycopg.connect(s3_lab.conninfo, autocommit=True) as other:
+            while not is_over.is_set():
+                seen.extend(str(row) for row in other.execute("SELECT * FROM pg_stat_activity"))
+                for process in psutil.process_iter():
+                    with contextlib.suppress(psutil.Error):
+                        seen.append(str((process.cmdline(), process.environ())))
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    s3_lab.put("k.csv", _ROWS)
+    s3_lab.put("bad.csv", b"x,y\n")
+    try:
+        session.execute(call, ("k.csv", key, secret, token))
+        for wrong in ("bad.csv", "no such key"):
+            with pytest.raises(psycopg.Error) as caught:
+                session.execute(call, (wrong, key, secret, token))
+            diag = caught.value.diag
+            seen.append(str([getattr(diag, name) for name in dir(diag) if not name.startswith("_")]))
+    finally:
+        is_over.set()
+        watcher.join()
+    assert any("--call" in each for each in seen)
+    assert not any("PLANTED" in each for each in seen)
+    assert "PLANTED" not in s3_lab.log
+    assert "create_aws_credentials" in s3_lab.log
+    logs = "".join(path.read_text() for path in (s3_lab.status.folder / "processes").iterdir())
+    assert "PLANTED" not in logs
+    assert session.execute("SELECT current_setting('aws_s3._call', true)").fetchone() in [(None,), ("",)]
+    assert _leaves_nothing(s3_lab)
+
+
+def test_a_calls_file_is_private_and_short_lived(session: psycopg.Connection, s3_lab: S3Lab) -> None:
+    """Mode 0600 in a folder of the server's account, and gone once the object is read."""
+    assert stat.S_IMODE(s3_lab.calls.stat().st_mode) == 0o700
+    session.execute("CREATE TABLE locked (a int, b text)")
+    s3_lab.put("k.csv", _ROWS)
+    with psycopg.connect(s3_lab.conninfo) as other:
+        other.execute("LOCK TABLE locked IN EXCLUSIVE MODE")
+        caller = threading.Thread(target=_import, args=(session, s3_lab), kwargs={"table": "locked"})
+        caller.start()
+        file = _await(lambda: next(iter(s3_lab.calls.iterdir()), None))
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        assert file.stat().st_uid == s3_lab.calls.stat().st_uid
+    caller.join()
+    assert _leaves_nothing(s3_lab)
+
+
+@pytest.mark.parametrize("how", ["cancel", "terminate", "kill backend", "kill cat", "timeout"])
+def test_nothing_is_left_of_an_import_that_is_ended(s3_lab: S3Lab, how: str) -> None:
+    """Neither a process nor a file nor a row, although the source stalls."""
+    with socket.create_server(("127.0.0.1", 0)) as stalled:
+        session = psycopg.connect(s3_lab.conninfo, autocommit=True)
+        session.execute("CREATE TABLE t (a int, b text)")
+        session.execute(f"SET aws_s3.endpoint_url = 'http://127.0.0.1:{stalled.getsockname()[1]}'")  # type: ignore[arg-type]
+        if how == "timeout":
+            session.execute("SET statement_timeout = '3s'")
+        pid = session.info.backend_pid
+        errors: list[psycopg.Error] = []
+
+        def call() -> None:
+            try:
+                _import(session, s3_lab)
+            except psycopg.Error as error:
+                errors.append(error)
+
+        caller = threading.Thread(target=call)
+        caller.start()
+        cat = _await(lambda: next(iter(_cats(s3_lab)), None))
+        _await(lambda: not list(s3_lab.calls.iterdir()))
+        with psycopg.connect(s3_lab.conninfo, autocommit=True) as other:
+            if how == "cancel":
+                other.execute("SELECT pg_cancel_backend(%s)", (pid,))
+            elif how == "terminate":
+                other.execute("SELECT pg_terminate_backend(%s)", (pid,))
+            elif how == "kill cat":
+                cat.kill()
+            elif how == "kill backend":
+                psutil.Process(pid).kill()
+        caller.join(timeout=60)
+        assert not caller.is_alive()
+        session.close()
+    (error,) = errors
+    expected = {
+        "cancel": psycopg.errors.QueryCanceled,
+        "timeout": psycopg.errors.QueryCanceled,
+        "kill cat": psycopg.errors.ExternalRoutineException,
+    }
+    assert isinstance(error, expected.get(how, psycopg.OperationalError))
+    _await(lambda: not _cats(s3_lab))
+    assert _leaves_nothing(s3_lab)
+    with _await(lambda: _try_to_connect(s3_lab)) as after:
+        assert _rows(after) == []
+
+
+def test_the_next_call_removes_files_of_backends_that_were_killed(session: psycopg.Connection, s3_lab: S3Lab) -> None:
+    """And leaves those of backends that live."""
+    s3_lab.put("k.csv", _ROWS)
+    owner = s3_lab.calls.stat()
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    alive = s3_lab.calls / f"{session.info.backend_pid}-alive"
+    for path in (s3_lab.calls / f"{ended.pid}-dead", alive):
+        path.write_text("call")
+        os.chown(path, owner.st_uid, owner.st_gid)
+    _import(session, s3_lab)
+    assert list(s3_lab.calls.iterdir()) == [alive]
+    alive.unlink()
+
+
+def _cats(s3_lab: S3Lab) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if "--call" in process.cmdline() and process.cwd() == str(s3_lab.calls):
+                found.append(process)
+    return found
+
+
+def _try_to_connect(s3_lab: S3Lab) -> psycopg.Connection | None:
+    with contextlib.suppress(psycopg.OperationalError):
+        return psycopg.connect(s3_lab.conninfo)
+    return None
+
+
+def _await(look: Callable[[], _Found | None]) -> _Found:
+    """Return what `look` finds, once it does."""
+    for _ in range(1200):
+        if found := look():
+            return found
+        time.sleep(0.05)
+    pytest.fail("not within a minute")

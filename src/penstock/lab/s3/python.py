@@ -83,7 +83,8 @@ def _copy(target: Path) -> None:
             # Scripts are in ../../../bin.
             if ".." not in file.parts and source.is_file():
                 (packages / file).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(source, packages / file)
+                # copy2 keeps the time of change, without which compiled files would not be used.
+                shutil.copy2(source, packages / file)
     # In an editable installation the package is elsewhere.
     shutil.copytree(Path(penstock.__file__).parent, packages / "penstock", dirs_exist_ok=True)
     let_everybody_read(target)

@@ -1,4 +1,4 @@
-"""Reads whole objects as bytes: for `penstock cat`, and for the aws_s3 functions of a lab."""
+"""Reads the object that a call of aws_s3.table_import_from_s3 asks for, and answers the call."""
 
 from __future__ import annotations
 
@@ -6,25 +6,17 @@ import http.client
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
-from penstock.aws.credentials import AwsCredentials
 from penstock.errors import PenstockError, SourceError
 from penstock.files.streams import SourceReader
 from penstock.lab.s3.call import take_call, write_answer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from penstock.lab.s3.call import S3Call
 
 _REGION_TIMEOUT_S = 30
-
-
-def read_objects(url: str) -> Iterator[bytes]:
-    """Yield the decompressed bytes of the objects that a URL or path names, one after another. Raises SourceError."""
-    with SourceReader(credentials=AwsCredentials()) as reader:
-        for source in reader.list([url]):
-            yield from reader.read_bytes(source)
 
 
 def serve_call(file: Path, write: Callable[[bytes], None]) -> None:
