@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from penstock.lab.topology import LabStatus
     from support.servers import ServerPool
 
+IMPORT = "SELECT aws_s3.table_import_from_s3(%s, %s, %s, aws_commons.create_s3_uri(%s, %s, %s))"
+
 
 @dataclass
 class S3Lab:
@@ -62,6 +64,24 @@ class S3Lab:
             self.client.put_object(Bucket=self.bucket, Key=key, Body=body)
         else:
             self.client.put_object(Bucket=self.bucket, Key=key, Body=body, ContentEncoding=encoding)
+
+    def import_into(
+        self,
+        session: psycopg.Connection,
+        key: str = "k.csv",
+        *,
+        table: str | None = "t",
+        columns: str | None = "",
+        options: str | None = "(format csv)",
+    ) -> str:
+        """Import an object by the shortest overload, and return what the function says."""
+        row = session.execute(IMPORT, (table, columns, options, self.bucket, key, self.region)).fetchone()
+        assert row is not None
+        return str(row[0])
+
+    def has_calls(self) -> bool:
+        """Return whether a file of a call is there."""
+        return any(self.calls.iterdir())
 
     def empty(self) -> None:
         """Remove all objects."""

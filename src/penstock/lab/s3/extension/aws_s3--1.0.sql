@@ -214,6 +214,12 @@ DECLARE
     row_count bigint;
     answer json;
 BEGIN
+    -- COPY TO PROGRAM would still write the call's file, and nothing could remove it.
+    IF pg_catalog.current_setting('transaction_read_only')::boolean THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'read_only_sql_transaction',
+            MESSAGE = 'cannot import in a read-only transaction';
+    END IF;
     -- COPY takes no parameters, and a statement's text may be logged. So the call travels in a setting of the transaction.
     PERFORM pg_catalog.set_config(
         'aws_s3._call',
@@ -228,7 +234,7 @@ BEGIN
     BEGIN
         EXECUTE statement;
         GET DIAGNOSTICS row_count = ROW_COUNT;
-    EXCEPTION WHEN external_routine_exception OR query_canceled OR OTHERS THEN
+    EXCEPTION WHEN query_canceled OR OTHERS THEN
         -- If COPY failed before it started the program, the call's file is still there; this removes it.
         answer := aws_s3._take_answer(call);
         IF answer IS NOT NULL AND pg_catalog.starts_with(SQLSTATE, '38') THEN
