@@ -6,7 +6,6 @@ import bz2
 import gzip
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +14,7 @@ from penstock.cli.main import main
 
 if TYPE_CHECKING:
     import random
+    from pathlib import Path
 
     from support.s3_lab import S3Lab
 
@@ -47,14 +47,14 @@ def test_cat_ends_with_its_reader(tmp_path: Path, rng: random.Random) -> None:
     """Also while it waits for its source."""
     fifo = tmp_path / "fifo"
     subprocess.run(["mkfifo", str(fifo)], check=True)
-    with subprocess.Popen([sys.executable, "-m", "penstock", "cat", str(fifo)], stdout=subprocess.PIPE) as cat:
-        with fifo.open("wb") as source:
-            source.write(rng.randbytes(2000))
-            source.flush()
-            assert cat.stdout is not None
-            assert cat.stdout.read(1)
-            cat.stdout.close()
-            assert cat.wait(timeout=60) == 141
+    argv = [sys.executable, "-m", "penstock", "cat", str(fifo)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE) as cat, fifo.open("wb") as source:
+        source.write(rng.randbytes(2000))
+        source.flush()
+        assert cat.stdout is not None
+        assert cat.stdout.read(1)
+        cat.stdout.close()
+        assert cat.wait(timeout=60) == 141
 
 
 @pytest.mark.pg(">= 18")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import gzip
-import urllib.request
+import http.client
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -327,9 +328,16 @@ def test_imdb_data_is_written_to_the_bucket(
 @contextlib.contextmanager
 def _checked_credentials(s3_lab: S3Lab) -> Iterator[None]:
     """Let moto refuse requests of keys that it has not given out."""
-    url = f"{s3_lab.environment['AWS_ENDPOINT_URL']}/moto-api/reset-auth"
-    urllib.request.urlopen(urllib.request.Request(url, data=b"0", method="POST")).close()
+    _let_requests_pass(s3_lab, b"0")
     try:
         yield
     finally:
-        urllib.request.urlopen(urllib.request.Request(url, data=b"inf", method="POST")).close()
+        _let_requests_pass(s3_lab, b"inf")
+
+
+def _let_requests_pass(s3_lab: S3Lab, count: bytes) -> None:
+    """Let moto answer so many requests before it checks their credentials."""
+    connection = http.client.HTTPConnection("127.0.0.1", urlsplit(s3_lab.environment["AWS_ENDPOINT_URL"]).port)
+    connection.request("POST", "/moto-api/reset-auth", count, {"Content-Type": "text/plain"})
+    assert connection.getresponse().status == 200
+    connection.close()

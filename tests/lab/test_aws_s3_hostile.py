@@ -20,13 +20,13 @@ import pytest
 
 from penstock.cli.main import main
 from penstock.lab.s3 import python
-from penstock.lab.topology import Lab
 from support.s3_lab import IMPORT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.lab.installations import Installation
+    from penstock.lab.topology import Lab
     from support.s3_lab import S3Lab
 
 _Found = TypeVar("_Found")
@@ -255,10 +255,11 @@ def test_down_ends_s3_and_imports(lab: Lab, installation: Installation) -> None:
         session.pgconn.send_query_params(
             b"SELECT aws_s3.table_import_from_s3('t', '', '', 'bucket', 'key', 'us-east-1')", None
         )
-        _await(lambda: stalled.accept())
+        waiting, _ = stalled.accept()
         assert len(_processes_of(lab.files.folder)) > 2
         assert lab.down()
         session.close()
+        waiting.close()
     _await(lambda: not _processes_of(lab.files.folder))
 
 
