@@ -20,13 +20,13 @@ import pytest
 
 from penstock.cli.main import main
 from penstock.lab.s3 import python
+from penstock.lab.topology import Lab
 from support.s3_lab import IMPORT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.lab.installations import Installation
-    from penstock.lab.topology import Lab
     from support.s3_lab import S3Lab
 
 _Found = TypeVar("_Found")
@@ -261,6 +261,20 @@ def test_down_ends_s3_and_imports(lab: Lab, installation: Installation) -> None:
         session.close()
         waiting.close()
     _await(lambda: not _processes_of(lab.files.folder))
+
+
+def test_a_lab_in_a_folder_of_an_odd_name_imports(home: Path, installation: Installation) -> None:
+    """The script's path is data for SQL and the shell. (PostgreSQL's initdb itself runs `$(x)` in its path.)"""
+    odd = Lab.named("lab", home / "it's 100%s; x | y")
+    status = odd.up("single", installation, parameters="postgres", has_s3=True)
+    assert status.conninfo is not None
+    try:
+        with psycopg.connect(status.conninfo, autocommit=True) as session:
+            session.execute("CREATE EXTENSION aws_s3 CASCADE; CREATE TABLE t (a int)")
+            with pytest.raises(psycopg.errors.ExternalRoutineException, match="does not exist"):
+                session.execute("SELECT aws_s3.table_import_from_s3('t', '', '', 'lab', 'key', 'us-east-1')")
+    finally:
+        odd.down()
 
 
 def test_s3_that_has_ended_is_started_again(lab: Lab, installation: Installation) -> None:

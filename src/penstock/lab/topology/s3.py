@@ -107,7 +107,9 @@ class S3StandIn:
             for suffix in (".control", "--1.0.sql"):
                 text = files("penstock.lab.s3").joinpath("extension", f"{name}{suffix}").read_text(encoding="utf-8")
                 file = folder / f"{name}{suffix}"
-                file.write_text(text.replace("@SCRIPT@", _quote_in_sql(shlex.quote(str(script)))), encoding="utf-8")
+                file.write_text(
+                    text.replace("@SCRIPT_IN_HEX@", shlex.quote(str(script)).encode().hex()), encoding="utf-8"
+                )
                 file.chmod(0o644)
 
     def start(self, processes: Processes) -> None:
@@ -160,8 +162,3 @@ def _extension_folder(copy: Path) -> Path:
     for control in copy.rglob("plpgsql.control"):
         return control.parent
     raise LabError(f'the PostgreSQL in "{copy}" has no folder of extensions')
-
-
-def _quote_in_sql(text: str) -> str:
-    """Return text for use inside a string constant of the SQL scripts."""
-    return text.replace("'", "''")

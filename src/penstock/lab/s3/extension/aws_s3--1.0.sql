@@ -11,6 +11,14 @@ CREATE UNLOGGED TABLE aws_s3._answers (
 GRANT SELECT, INSERT, DELETE ON aws_s3._answers TO PUBLIC;
 
 
+-- Returns the lab's script as a word of the shell. penstock lab up writes it here, so that no setting can name another.
+CREATE FUNCTION aws_s3._script()
+RETURNS text
+LANGUAGE sql IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$ SELECT convert_from(decode('@SCRIPT_IN_HEX@', 'hex'), 'UTF8') $$;
+
+
 -- Raises an error unless a text that is required has been passed.
 CREATE FUNCTION aws_s3._require(name text, value text, may_be_empty boolean)
 RETURNS void
@@ -143,7 +151,7 @@ BEGIN
         (SELECT string_agg(format('%I', part), '.' ORDER BY place)
          FROM unnest(parse_ident(table_name)) WITH ORDINALITY AS parts (part, place)),
         aws_s3._compose_columns(column_list),
-        format('exec @SCRIPT@ read %s', call),
+        format('exec %s read %s', aws_s3._script(), call),
         aws_s3._compose_options(options)
     );
 END
@@ -191,7 +199,7 @@ AS $$
 DECLARE
     line text;
 BEGIN
-    EXECUTE format('COPY aws_s3._answers FROM PROGRAM %L', format('exec @SCRIPT@ answer %s', call));
+    EXECUTE format('COPY aws_s3._answers FROM PROGRAM %L', format('exec %s answer %s', aws_s3._script(), call));
     DELETE FROM aws_s3._answers WHERE _answers.call = _take_answer.call RETURNING answer INTO line;
     RETURN convert_from(decode(line, 'hex'), 'UTF8');
 END
@@ -228,7 +236,7 @@ BEGIN
     );
     EXECUTE pg_catalog.format(
         'COPY (SELECT pg_catalog.current_setting(''aws_s3._call'')) TO PROGRAM %L',
-        pg_catalog.format('exec @SCRIPT@ put %s', call)
+        pg_catalog.format('exec %s put %s', aws_s3._script(), call)
     );
     PERFORM pg_catalog.set_config('aws_s3._call', '', true);
     BEGIN
