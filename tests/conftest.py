@@ -4,6 +4,7 @@
     database    conninfo of an empty database on `pg`
     pg18        the newest version's server only, for tests to which the version makes no difference
     database18  conninfo of an empty database on `pg18`
+    s3_lab      a database with aws_s3 on a lab of each version, and an empty bucket beside it; an S3Lab
     new_server  makes an EmbeddedServer for the test alone, to be stopped or broken
     seed, rng   what random input starts from
     some        a few of the cases in the first part, all of them in the second
@@ -36,6 +37,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from support import maven
+from support.s3_lab import S3Lab, S3Labs
 from support.servers import (
     TEST_SETTINGS,
     PgServer,
@@ -243,6 +245,27 @@ def new_server(servers: ServerPool) -> Iterator[Callable[..., EmbeddedServer]]:
     yield make
     for server in made:
         server.stop("immediate")
+
+
+@pytest.fixture(scope="session")
+def s3_labs(servers: ServerPool) -> Iterator[S3Labs]:
+    """Provide the labs with an S3; they end with this run."""
+    labs = S3Labs(servers)
+    yield labs
+    labs.close()
+
+
+@pytest.fixture
+def s3_lab(s3_labs: S3Labs, pg_major: int | None) -> Iterator[S3Lab]:
+    """Provide a database with aws_s3 and an empty bucket, of each version in turn."""
+    if pg_major is None:
+        pytest.skip("labs are not the server of PENSTOCK_TEST_DSN")
+    try:
+        lab = s3_labs.database(pg_major)
+    except maven.Unavailable as reason:
+        pytest.skip(f"PostgreSQL {pg_major}: {reason}")
+    yield lab
+    lab.empty()
 
 
 @pytest.fixture

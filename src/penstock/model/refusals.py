@@ -127,6 +127,12 @@ def explain_refusal(name: str) -> UsageError | None:
     True
     """
     word = name.partition("=")[0].strip().lstrip("-").lower().replace("-", "_")
+    if word == "s3":
+        return UsageError(
+            "--s3 is for labs only",
+            detail="Its functions aws_s3 run programs on the server; no other server gets them.",
+            hint="Load from S3 with penstock load s3://bucket/key, or bring up penstock lab up single --s3.",
+        )
     subject = next((found for each in _spellings(word) if (found := _ALIASES.get(each, each)) in _BY_NAME), None)
     if subject is None:
         return None

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path  # noqa: TC003 (typer reads the annotations at run time)
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from penstock.cli.commands import lab_topology
 from penstock.cli.terminal.output import write_result
+from penstock.errors import UsageError
 from penstock.units import format_bytes, format_count
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from penstock.lab.datasets.datafiles import DataFile, TableProgress
+
+    OnProgress = Callable[[TableProgress], None]
 
 app = typer.Typer(
     help="Create data sets, and servers in several topologies, for tests.",
@@ -38,16 +45,23 @@ def _group() -> None:
 
 @app.command("imdb")
 def imdb(
-    scale: Annotated[
-        float,
-        typer.Option("--scale", help="Set the size; 1 is IMDb's (186 million rows), 0.001 is small."),
-    ],
     out: Annotated[
-        Path, typer.Option("--out", help="Write the files to this directory; it is created if it does not exist.")
+        str,
+        typer.Option(
+            "--out",
+            metavar="PLACE",
+            help="Write the files to this directory, which is created, or to s3://bucket/prefix, with Content-Encoding "
+            "gzip.",
+        ),
     ],
+    scale: Annotated[
+        float | None,
+        typer.Option("--scale", help="Set the size; 1 is IMDb's (186 million rows), 0.001 is small."),
+    ] = None,
     seed: Annotated[
-        int, typer.Option("--seed", help="Seed the random numbers: the same seed gives the same files.")
-    ] = 1,
+        int | None,
+        typer.Option("--seed", help="Seed the random numbers: the same seed gives the same files (default: 1)."),
+    ] = None,
     tables: Annotated[
         str | None,
         typer.Option(
@@ -56,14 +70,54 @@ def imdb(
             help="Write these tables, such as title.principals,title.ratings (default: all).",
         ),
     ] = None,
+    files: Annotated[
+        Path | None,
+        typer.Option("--files", metavar="DIR", help="Upload IMDb's own files in this directory to s3://bucket/prefix."),
+    ] = None,
 ) -> None:
     r"""Write files shaped like IMDb's seven data files: gzip, tab separated, with a header and \N for null."""
     from penstock.lab.datasets.imdb import write_imdb
 
     chosen = None if tables is None else [name.strip() for name in tables.split(",") if name.strip()]
+    if files is not None:
+        _upload_files(files, out, tables=chosen, has_other_options=(scale, seed) != (None, None))
+        return
+    if scale is None:
+        raise UsageError("--scale is missing", hint="Name a size, such as 0.001, or upload files with --files DIR.")
+    write = partial(write_imdb, scale=scale, seed=1 if seed is None else seed)
     show = _show_progress if sys.stderr.isatty() else None
-    for file in write_imdb(out, scale=scale, seed=seed, tables=chosen, on_progress=show):
-        write_result(_describe(file))
+    if out.startswith("s3://"):
+        _write_to_s3(write, out, tables=chosen, show=show)
+    else:
+        for file in write(Path(out), tables=chosen, on_progress=show):
+            write_result(_describe(file))
+
+
+def _upload_files(folder: Path, out: str, *, tables: list[str] | None, has_other_options: bool) -> None:
+    from penstock.lab.datasets.imdb import read_imdb
+    from penstock.lab.datasets.upload import S3Folder
+
+    if has_other_options:
+        raise UsageError("--files uploads files as they are", hint="Leave --scale and --seed out.")
+    if not out.startswith("s3://"):
+        raise UsageError("--files needs an --out such as s3://bucket/prefix")
+    target = S3Folder(out)
+    for file in read_imdb(folder, tables=tables):
+        write_result(_describe(file, target.upload(file.path)))
+
+
+def _write_to_s3(
+    write: Callable[..., Sequence[DataFile]], out: str, *, tables: list[str] | None, show: OnProgress | None
+) -> None:
+    """Write and upload one table after the other, so that the largest file is all that needs space on disk."""
+    from penstock.lab.datasets.imdb import choose_tables
+    from penstock.lab.datasets.upload import S3Folder
+
+    target = S3Folder(out)
+    for table in choose_tables(tables):
+        with TemporaryDirectory(prefix="penstock-") as folder:
+            for file in write(Path(folder), tables=[table], on_progress=show):
+                write_result(_describe(file, target.upload(file.path)))
 
 
 @app.command("sysbench")
@@ -95,8 +149,8 @@ def _show_progress(progress: TableProgress) -> None:
     print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
 
 
-def _describe(file: DataFile) -> str:
+def _describe(file: DataFile, url: str | None = None) -> str:
     return (
-        f"{file.path}: {format_count(file.rows)} rows, {format_bytes(file.plain_bytes)}, "
+        f"{url or file.path}: {format_count(file.rows)} rows, {format_bytes(file.plain_bytes)}, "
         f"{format_bytes(file.size_bytes)} gzip"
     )

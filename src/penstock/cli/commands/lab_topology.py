@@ -70,6 +70,10 @@ def up(
         str | None,
         typer.Option("--memory", metavar="SIZE", help="Limit the servers' memory, page cache included (root)."),
     ] = None,
+    has_s3: Annotated[
+        bool,
+        typer.Option("--s3", help="Start an S3 beside it (moto), and let its servers CREATE EXTENSION aws_s3."),
+    ] = False,
     pg_bin: Annotated[
         Path | None,
         typer.Option("--pg-bin", metavar="DIR", help="Use the PostgreSQL with its programs in this folder."),
@@ -104,6 +108,7 @@ def up(
             volume=volume,
             local_storage_bytes=parse_size(local_storage, option="--local-storage") if local_storage else None,
             memory_bytes=parse_size(memory, option="--memory") if memory else None,
+            has_s3=has_s3,
         )
     _print(found, as_json=as_json)
 
@@ -195,6 +200,8 @@ def _print(found: LabStatus, *, as_json: bool) -> None:
 
 
 def _as_text(found: LabStatus) -> list[str]:
+    from penstock.lab.topology.s3 import BUCKET
+
     latency = f", {found.zone_latency_s * 1000:g} ms to each zone" if found.zone_latency_s else ""
     lines = [
         f'lab "{found.name}": {found.shape}, PostgreSQL {found.major}, {found.parameters} settings{latency}'
@@ -222,6 +229,9 @@ def _as_text(found: LabStatus) -> list[str]:
         "memory": None if found.memory_bytes is None else format_bytes(found.memory_bytes),
     }
     lines += [f"{name}: {value}" for name, value in given.items() if value is not None]
+    if found.s3 is not None:
+        variables = " ".join(f"{name}={value}" for name, value in found.s3.items())
+        lines.append(f"S3 with bucket {BUCKET}: export {variables}")
     if found.needed:
         lines.append(_describe_commits(found))
     return lines

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import LabError, ServerError, UsageError
 from penstock.lab.cluster import make_home
+from penstock.lab.control import find_free_port
 from penstock.lab.embedded import default_home
 from penstock.lab.installations import Installation, installation_at
 from penstock.lab.layout import ClusterFiles
@@ -24,13 +25,14 @@ from penstock.lab.standby import promote
 from penstock.lab.topology.parts import LabParts, connect_to
 from penstock.lab.topology.processes import Processes
 from penstock.lab.topology.resources import LabResources, release
+from penstock.lab.topology.s3 import check_moto
 from penstock.lab.topology.shapes import members_of, needed_acknowledgements
 from penstock.lab.topology.state import LabFiles, LabState, check_name, lab_names
 from penstock.lab.users import choose_server_user, is_root
 from penstock.server.inspect.replication import commit_durably, create_slots, read_received, read_standbys
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from penstock.lab.embedded import EmbeddedServer
     from penstock.lab.topology.shapes import Kind, Member, Parameters, Shape
@@ -66,7 +68,10 @@ class MemberStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabStatus:
-    """The status of a lab. A commit waits for `needed` members. `missing` are the members that receive no WAL now."""
+    """The status of a lab. A commit waits for `needed` members. `missing` are the members that receive no WAL now.
+
+    `s3` are the environment variables that lead to the lab's S3, None if it has none.
+    """
 
     name: str
     shape: Shape
@@ -79,6 +84,7 @@ class LabStatus:
     volume: str | None
     local_storage: Path | None
     memory_bytes: int | None
+    s3: Mapping[str, str] | None
     needed: int
     members: tuple[MemberStatus, ...]
     missing: tuple[str, ...]
@@ -111,6 +117,7 @@ class Lab:
         volume: str | None = None,
         local_storage_bytes: int | None = None,
         memory_bytes: int | None = None,
+        has_s3: bool = False,
     ) -> LabStatus:
         """Bring a lab up. If it is up with the same options, start the members that have ended.
 
@@ -131,9 +138,12 @@ class Lab:
             volume=volume or ("unlimited" if shape == "multi-az" else None),
             local_storage_bytes=local_storage_bytes,
             memory_bytes=memory_bytes,
+            s3_port=find_free_port() if has_s3 else None,
         )
         _check_programs(shape, installation)
         LabResources(self.files.folder, wanted).check()
+        if has_s3:
+            check_moto()
         with self._changing():
             state = self.files.read()
             if state is not None and state.stage == "up":
@@ -234,6 +244,8 @@ class Lab:
         make_home(ClusterFiles(self.files.folder), user=parts.user)
         self.files.write(state)
         parts.resources.create(parts.user)
+        if parts.s3 is not None:
+            parts.s3.create(installation, parts.user)
         state = replace(state, stage="up")
         self._start(state, installation)
         self.files.write(state)
@@ -345,6 +357,7 @@ class Lab:
             volume=state.volume,
             local_storage=parts.resources.local_storage,
             memory_bytes=state.memory_bytes,
+            s3=None if parts.s3 is None else parts.s3.variables,
             needed=needed_acknowledgements(state.shape),
             members=tuple(_member_status(parts, member, standbys.get(member.name)) for member in state.members),
             missing=tuple(m.name for m in state.others if not _counts(standbys.get(m.name))),
@@ -368,7 +381,16 @@ def _check_programs(shape: Shape, installation: Installation) -> None:
 
 
 def _check_same(state: LabState, wanted: LabState) -> None:
-    fields = ("shape", "parameters", "zone_latency_s", "bin_dir", "volume", "local_storage_bytes", "memory_bytes")
+    fields = (
+        "shape",
+        "parameters",
+        "zone_latency_s",
+        "bin_dir",
+        "volume",
+        "local_storage_bytes",
+        "memory_bytes",
+        "has_s3",
+    )
     if differing := [field for field in fields if getattr(state, field) != getattr(wanted, field)]:
         raise LabError(
             f'lab "{state.name}" is up with other options',

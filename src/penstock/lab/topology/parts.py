@@ -22,6 +22,7 @@ from penstock.lab.layout import SUPERUSER, ClusterFiles
 from penstock.lab.standby import copy_primary
 from penstock.lab.topology.processes import Launch, Processes
 from penstock.lab.topology.resources import LabResources
+from penstock.lab.topology.s3 import S3StandIn
 from penstock.lab.topology.shapes import base_settings, server_settings
 from penstock.lab.users import choose_server_user
 from penstock.server.connect.connection import ConnectionFactory, over_own_socket
@@ -67,6 +68,16 @@ class LabParts:
         return LabResources(self.files.folder, self.state)
 
     @property
+    def s3(self) -> S3StandIn | None:
+        """Return the lab's S3, or None if it has none."""
+        return None if self.state.s3_port is None else S3StandIn(lab=self.files.folder, port=self.state.s3_port)
+
+    @property
+    def programs(self) -> Installation:
+        """Return the installation that the servers run: with an S3, the lab's own copy, which has the extensions."""
+        return self.installation if self.s3 is None else self.s3.programs(self.installation)
+
+    @property
     def user(self) -> ServerUser | None:
         """Return the account of servers and receivers, or None if they run as the caller."""
         return choose_server_user(self._home(self.state.primary.name) / "data")
@@ -78,8 +89,11 @@ class LabParts:
         upstream = None if member.kind == "primary" else self._upstream(member)
         return EmbeddedServer.create(
             self._home(member.name),
-            self.installation,
-            server_settings(state.shape, state.members, member, upstream=upstream),
+            self.programs,
+            {
+                **server_settings(state.shape, state.members, member, upstream=upstream),
+                **({} if self.s3 is None else self.s3.settings),
+            },
             base=base_settings(
                 state.parameters,
                 memory_bytes=(state.memory_bytes or memory_bytes()) // servers,
@@ -98,6 +112,8 @@ class LabParts:
     def start(self, members: Sequence[Member]) -> None:
         """Start the given members that do not run, and the relays that they need. Raises LabError, ServerError."""
         self.resources.check_present()
+        if self.s3 is not None:
+            self.s3.start(self.processes)
         self.server(self.state.primary).ensure_running()
         others = [member for member in members if member.kind != "primary"]
         if not others:

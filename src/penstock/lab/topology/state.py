@@ -3,6 +3,7 @@
 HOME/labs/NAME/lab.json       its shape, settings, members, and which members stay down
 HOME/labs/NAME/processes/     records and logs of processes that are not servers, see processes.py
 HOME/labs/NAME/volumes/       the files of throttled volumes and of local storage, see volumes/volume.py
+HOME/labs/NAME/s3/, calls/, postgresql/  with --s3, see topology/s3.py
 HOME/labs/NAME/MEMBER/        a server's home or a receiver's segments
 HOME/labs/.lock               held by a command that changes any lab
 """
@@ -35,7 +36,8 @@ class LabState:
 
     `down` are the members that were killed and stay down until they are healed. `volume` describes the volume of each
     server's data; None means the machine's own disk. `local_storage_bytes` is the size of a second device; None means
-    that there is no such device. `memory_bytes` is the memory of all servers together; None means no limit.
+    that there is no such device. `memory_bytes` is the memory of all servers together; None means no limit. `s3_port`
+    is the port of the lab's S3; None means that there is none.
     """
 
     name: str
@@ -49,7 +51,13 @@ class LabState:
     volume: str | None = None
     local_storage_bytes: int | None = None
     memory_bytes: int | None = None
+    s3_port: int | None = None
     down: tuple[str, ...] = ()
+
+    @property
+    def has_s3(self) -> bool:
+        """Return whether the lab has an S3, and its servers the extension aws_s3."""
+        return self.s3_port is not None
 
     @property
     def primary(self) -> Member:

@@ -7,6 +7,6 @@ the files. Other rooms load them.
 from __future__ import annotations
 
 from penstock.lab.datasets.imdb.tables import IMDB_TABLES, expected_rows
-from penstock.lab.datasets.imdb.writer import read_imdb, write_imdb
+from penstock.lab.datasets.imdb.writer import choose_tables, read_imdb, write_imdb
 
-__all__ = ["IMDB_TABLES", "expected_rows", "read_imdb", "write_imdb"]
+__all__ = ["IMDB_TABLES", "choose_tables", "expected_rows", "read_imdb", "write_imdb"]

@@ -33,7 +33,7 @@ def write_imdb(
     None means all. Memory use does not depend on the scale. Raises UsageError for an unknown table or a scale that is
     not above zero, and LabError if a file cannot be written.
     """
-    chosen = _choose_tables(tables)
+    chosen = choose_tables(tables)
     if not 0 < scale < float("inf"):
         msg = f"scale must be greater than zero: {scale}"
         raise UsageError(msg, hint="Scale 1 is IMDb's size; 0.001 makes a small set.")
@@ -51,15 +51,16 @@ def write_imdb(
     )
 
 
-def read_imdb(folder: Path) -> tuple[DataFile, ...]:
+def read_imdb(folder: Path, *, tables: Collection[str] | None = None) -> tuple[DataFile, ...]:
     """Return IMDb's seven files in a directory, such as title.ratings.tsv.gz, after counting their rows.
 
-    Raises LabError if one is missing or damaged.
+    `tables` selects some of them. Raises UsageError for an unknown table, LabError if a file is missing or damaged.
     """
-    return tuple(measure_file(folder / f"{table}.tsv.gz", table) for table in IMDB_TABLES)
+    return tuple(measure_file(folder / f"{table}.tsv.gz", table) for table in choose_tables(tables))
 
 
-def _choose_tables(tables: Collection[str] | None) -> list[str]:
+def choose_tables(tables: Collection[str] | None) -> list[str]:
+    """Return the tables of a selection in IMDb's order, all for None. Raises UsageError for an unknown table."""
     if tables is None:
         return list(IMDB_TABLES)
     if not tables:

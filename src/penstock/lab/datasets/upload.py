@@ -1,0 +1,40 @@
+"""Uploads gzip files of a data set to S3, with the Content-Encoding by which RDS decompresses them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import obstore
+
+from penstock.aws.credentials import AwsCredentials
+from penstock.errors import LabError, UsageError
+from penstock.files.remote.stores import STORE_ERRORS, Stores, describe_failure
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class S3Folder:
+    """A prefix in a bucket, named by a URL such as s3://bucket/prefix. Raises UsageError if the URL names no bucket."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url.rstrip("/")
+        if not self._url.removeprefix("s3://"):
+            raise UsageError(f'"{url}" names no bucket', hint="Write s3://bucket/prefix.")
+        self._stores = Stores(AwsCredentials())
+
+    def upload(self, path: Path) -> str:
+        """Upload a gzip file under its own name, and return its URL. Raises LabError, SourceError."""
+        url = f"{self._url}/{path.name}"
+        store, key = self._stores.find(url)
+        try:
+            # obstore sends large files in parts. An upload that fails leaves no object.
+            obstore.put(store, key, path, attributes={"Content-Encoding": "gzip"})
+        except (*STORE_ERRORS, ValueError) as exc:
+            # The failure is not attached: its text has the URL, which may be signed.
+            raise LabError(
+                f'could not write "{url}"',
+                detail=describe_failure(exc).words,
+                hint="Check that the bucket exists, AWS_ENDPOINT_URL, AWS_REGION and the credentials.",
+            ) from None
+        return url

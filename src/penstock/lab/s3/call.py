@@ -1,0 +1,93 @@
+"""Reads what aws_s3.table_import_from_s3 asks `penstock cat` for, and writes the answer.
+
+The function writes the call, which may have credentials, to a file that only the server's account can read. So they are
+in no command line. `take_call` removes the file before anything else is done. The answer is a file beside it, which the
+function removes. Both have one line: JSON as hexadecimal digits, which mean the same to COPY and to this module.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from penstock.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from obstore.store import S3Credential
+
+# What a call without credentials uses, in place of the role of an RDS instance. moto accepts any.
+ROLE_VARIABLES: Mapping[str, str] = {"AWS_ACCESS_KEY_ID": "penstock-lab", "AWS_SECRET_ACCESS_KEY": "penstock-lab"}
+
+# Credentials of a call have no expiry that is known here, and obstore wants one. No import takes longer.
+_CREDENTIAL_LIFE = timedelta(days=7)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3Call:
+    """The object that one call imports, and the access to it. Implements the files room's CredentialSource."""
+
+    bucket: str
+    key: str
+    region: str
+    endpoint_url: str | None
+    access_key: str
+    secret_key: str
+    session_token: str | None
+
+    @property
+    def uri(self) -> str:
+        """Return the object's URL as users write it."""
+        return f"s3://{self.bucket}/{self.key}"
+
+    def s3_config(self) -> dict[str, str]:
+        """Return the region, and the endpoint unless it is AWS's own."""
+        return {"region": self.region} | ({"endpoint": self.endpoint_url} if self.endpoint_url else {})
+
+    def s3_credentials(self) -> Callable[[], S3Credential]:
+        """Return a function that gives the credentials."""
+        return lambda: {
+            "access_key_id": self.access_key,
+            "secret_access_key": self.secret_key,
+            "token": self.session_token,
+            "expires_at": datetime.now(UTC) + _CREDENTIAL_LIFE,
+        }
+
+
+def take_call(path: Path) -> S3Call:
+    """Remove the file of a call and return the call. Raises UsageError if there is none."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        path.unlink()
+        with os.fdopen(descriptor, encoding="ascii") as file:
+            fields = json.loads(bytes.fromhex(file.read()))
+        return S3Call(
+            bucket=fields["bucket"],
+            key=fields["file_path"],
+            region=fields["region"],
+            endpoint_url=fields["endpoint_url"],
+            access_key=fields["access_key"] or ROLE_VARIABLES["AWS_ACCESS_KEY_ID"],
+            secret_key=fields["secret_key"] or ROLE_VARIABLES["AWS_SECRET_ACCESS_KEY"],
+            session_token=fields["session_token"] or None,
+        )
+    except OSError as exc:
+        raise UsageError(f'could not read the call "{path}": {exc.strerror}', hint=_HINT) from exc
+    except (ValueError, KeyError, TypeError):
+        # The cause would quote the file, which may have credentials.
+        raise UsageError(f'"{path}" is not a call', hint=_HINT) from None
+
+
+_HINT = "Files for --call are written by the functions of aws_s3 in a lab; name a URL instead."
+
+
+def write_answer(path: Path, answer: Mapping[str, object]) -> None:
+    """Write the answer to the call of that file, for its owner only."""
+    file = path.with_name(f"{path.name}.answer")
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="ascii") as opened:
+        opened.write(f"{path.name}\t{json.dumps(answer).encode().hex()}\n")

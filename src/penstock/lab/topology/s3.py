@@ -1,0 +1,164 @@
+"""Starts moto's S3 for a lab, and prepares the PostgreSQL that has the extensions aws_commons and aws_s3.
+
+LAB/s3/                  the working directory of moto's server, which keeps objects in memory
+LAB/calls/               calls of the functions that have begun, with their credentials; of the server's account only
+LAB/postgresql/          a private copy of the installation, in which the extensions are
+LAB/postgresql/aws_s3    the script that the functions run
+LAB/python/              a copy of Python, if the servers' account cannot run this one (see python.py)
+"""
+
+from __future__ import annotations
+
+import http.client
+import shlex
+import sys
+import time
+from dataclasses import dataclass
+from importlib.resources import files
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from penstock.errors import LabError
+from penstock.lab.cluster import make_private_dir
+from penstock.lab.copies import copy_privately, private_copy
+from penstock.lab.s3.call import ROLE_VARIABLES
+from penstock.lab.s3.python import prepare_python
+from penstock.lab.topology.processes import Launch
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from penstock.lab.installations import Installation
+    from penstock.lab.topology.processes import Processes
+    from penstock.lab.users import ServerUser
+
+REGION = "us-east-1"
+BUCKET = "lab"
+
+_PROCESS = "s3"
+_EXTENSIONS = ("aws_commons", "aws_s3")
+# moto's server imports for a second, and longer on a machine that is busy.
+_START_TIMEOUT_S = 60
+_POLL_S = 0.05
+
+# `put` also removes what backends have left that were killed: a file's name begins with its backend's process id.
+_SCRIPT = """\
+#!/bin/sh
+# Written by penstock lab up --s3. The functions of aws_s3 run it as the server's account.
+umask 077
+cd {calls} || exit 1
+case $1 in
+put)
+    for file in *; do
+        kill -0 "${{file%%-*}}" 2>/dev/null || rm -f -- "$file"
+    done
+    exec cat >"$2"
+    ;;
+read)
+    exec {python} -I -m penstock cat --call "$2"
+    ;;
+answer)
+    if [ -f "$2.answer" ]; then cat "$2.answer"; fi
+    exec rm -f -- "$2" "$2.answer"
+    ;;
+esac
+exit 2
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3StandIn:
+    """The S3 of one lab: its folder, and the port of moto's server."""
+
+    lab: Path
+    port: int
+
+    @property
+    def endpoint_url(self) -> str:
+        """Return the URL of moto's server."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """Return the settings of the lab's servers that lead the functions to moto's server."""
+        return {"aws_s3.endpoint_url": self.endpoint_url, "aws_s3.region": REGION}
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """Return the environment variables that lead AWS's tools, and penstock, to moto's server."""
+        return {"AWS_ENDPOINT_URL": self.endpoint_url, "AWS_REGION": REGION, **ROLE_VARIABLES}
+
+    def programs(self, installation: Installation) -> Installation:
+        """Return the private copy of an installation, which `create` makes."""
+        return private_copy(installation, self._copy)
+
+    def create(self, installation: Installation, user: ServerUser | None) -> None:
+        """Copy an installation, and add the extensions to the copy. Raises LabError."""
+        make_private_dir(self._calls, user)
+        make_private_dir(self._home, None)
+        copy_privately(installation, self._copy)
+        python = shlex.join(prepare_python(self.lab / "python", user))
+        script = self._copy / "aws_s3"
+        script.write_text(_SCRIPT.format(calls=shlex.quote(str(self._calls)), python=python), encoding="utf-8")
+        script.chmod(0o755)
+        folder = _extension_folder(self._copy)
+        for name in _EXTENSIONS:
+            for suffix in (".control", "--1.0.sql"):
+                text = files("penstock.lab.s3").joinpath("extension", f"{name}{suffix}").read_text(encoding="utf-8")
+                file = folder / f"{name}{suffix}"
+                file.write_text(
+                    text.replace("@SCRIPT_IN_HEX@", shlex.quote(str(script)).encode().hex()), encoding="utf-8"
+                )
+                file.chmod(0o644)
+
+    def start(self, processes: Processes) -> None:
+        """Start moto's server unless it runs, with an empty bucket. Raises LabError."""
+        if processes.find(_PROCESS) is not None:
+            return
+        argv = [sys.executable, "-I", "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
+        # It runs as the caller's account: the servers' account may be unable to run this interpreter.
+        processes.start([Launch(name=_PROCESS, argv=argv, folder=self._home, user=None)])
+        deadline_s = time.monotonic() + _START_TIMEOUT_S
+        while not self._create_bucket():
+            processes.check_alive(_PROCESS)
+            if time.monotonic() > deadline_s:
+                raise LabError(f"the S3 of the lab did not answer within {_START_TIMEOUT_S} s")
+            time.sleep(_POLL_S)
+
+    @property
+    def _home(self) -> Path:
+        return self.lab / "s3"
+
+    @property
+    def _calls(self) -> Path:
+        return self.lab / "calls"
+
+    @property
+    def _copy(self) -> Path:
+        return self.lab / "postgresql"
+
+    def _create_bucket(self) -> bool:
+        """Create the bucket, and return whether the server answered."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=_START_TIMEOUT_S)
+        try:
+            connection.request("PUT", f"/{BUCKET}")
+            return connection.getresponse().status == 200
+        except OSError:
+            return False
+        finally:
+            connection.close()
+
+
+def check_moto() -> None:
+    """Raise LabError unless moto's server is installed."""
+    if find_spec("moto") is None or find_spec("flask") is None:
+        raise LabError(
+            "--s3 needs moto's server, which is not installed", hint="Install it with: pip install 'penstock[lab]'."
+        )
+
+
+def _extension_folder(copy: Path) -> Path:
+    for control in copy.rglob("plpgsql.control"):
+        return control.parent
+    raise LabError(f'the PostgreSQL in "{copy}" has no folder of extensions')
