@@ -264,8 +264,8 @@ def test_down_ends_s3_and_imports(lab: Lab, installation: Installation) -> None:
 
 
 def test_a_lab_in_a_folder_of_an_odd_name_imports(home: Path, installation: Installation) -> None:
-    """The script's path is data for SQL and the shell. (PostgreSQL's initdb itself runs `$(x)` in its path.)"""
-    odd = Lab.named("lab", home / "it's 100%s; x | y")
+    """The script's path is data for SQL and the shell. initdb itself would run `$(x)` in its path."""
+    odd = Lab.named("lab", home / "it's 100%s | x & y")
     status = odd.up("single", installation, parameters="postgres", has_s3=True)
     assert status.conninfo is not None
     try:

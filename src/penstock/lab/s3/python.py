@@ -37,20 +37,21 @@ def prepare_python(target: Path, user: ServerUser | None) -> list[str]:
 
     Raises LabError if the account cannot run the copy either.
     """
-    if user is None or _can_run([sys.executable], user):
+    if user is None or _find_fault([sys.executable], user) is None:
         return [sys.executable]
     _copy(target)
     argv = ["/usr/bin/env", f"LD_LIBRARY_PATH={target / 'lib'}", str(_program(target))]
-    if not _can_run(argv, user):
+    if (fault := _find_fault(argv, user)) is not None:
         raise LabError(
             f"--s3 needs a penstock that account {user.name} can run",
-            detail=f'"{sys.executable}" cannot be run by it, nor can a copy',
+            detail=f'It can run neither "{sys.executable}" nor a copy of it. {fault}',
             hint=f"Install Python and penstock where {user.name} can read them, or run the lab as an ordinary user.",
         )
     return argv
 
 
-def _can_run(argv: list[str], user: ServerUser) -> bool:
+def _find_fault(argv: list[str], user: ServerUser) -> str | None:
+    """Return why an account cannot run penstock by this Python, or None if it can."""
     try:
         run_program(
             [*argv, "-I", "-c", "import penstock.cli.main, penstock.files.remote.objects"],
@@ -58,9 +59,9 @@ def _can_run(argv: list[str], user: ServerUser) -> bool:
             user=user,
             timeout_s=_TIMEOUT_S,
         )
-    except LabError:
-        return False
-    return True
+    except LabError as error:
+        return error.detail or error.message
+    return None
 
 
 def _program(target: Path) -> Path:
