@@ -2,8 +2,8 @@
 
 moto has no RemoveRoleFromDBInstance and no RemoveRoleFromDBCluster, makes a role ACTIVE at once, and adds roles that do
 not exist; `lacking_parts` gives it these. IAM in moto allows everything: `Events` denies calls before they are sent,
-notes which calls change something, and kills the process before one. It acts in this process, or in one that runs this
-module with an operation and the arguments of penstock.
+notes which calls change something, and kills the process before one of them. It acts in this process, or in one that
+runs this module with the number of a call and the arguments of penstock.
 """
 
 from __future__ import annotations
@@ -26,16 +26,20 @@ _READS = ("Get", "List", "Describe")
 
 @dataclass
 class Events:
-    """What botocore's clients of a process ask. `writes` are the operations that change something, in order.
+    """What botocore's clients of a process ask: all operations in order, and those that change something.
 
-    Operations in `denied` are answered as AWS denies them. The process is killed before `deadly`, which is an operation,
-    or before the first one that begins so after a write `after`.
+    Operations in `denied` are answered as AWS denies the action that stands there. If `deadly` is given, the process is
+    killed before that call.
     """
 
-    writes: list[str] = field(default_factory=list)
-    denied: set[str] = field(default_factory=set)
-    deadly: str = ""
-    after: str = ""
+    asked: list[str] = field(default_factory=list)
+    denied: dict[str, str] = field(default_factory=dict)
+    deadly: int | None = None
+
+    @property
+    def writes(self) -> list[str]:
+        """Return the operations that change something."""
+        return [name for name in self.asked if not name.startswith(_READS)]
 
     @contextmanager
     def watching(self) -> Iterator[Events]:
@@ -54,31 +58,37 @@ class Events:
             botocore.session.Session.create_client = create
 
     def _before(self, model: Any, **_: Any) -> tuple[AWSResponse, dict[str, Any]] | None:
-        if self.deadly and model.name.startswith(self.deadly) and (not self.after or self.after in self.writes):
+        if self.deadly == len(self.asked):
             os.kill(os.getpid(), signal.SIGKILL)
-        if model.name in self.denied:
-            action = f"{model.service_model.endpoint_prefix}:{model.name}"
-            text = f"User: arn:aws:iam::123456789012:user/ann is not authorized to perform: {action} on resource: x"
-            error = {"Error": {"Code": "AccessDenied", "Message": text}, "ResponseMetadata": {"HTTPStatusCode": 403}}
-            return AWSResponse("", 403, {}, None), error
-        if not model.name.startswith(_READS):
-            self.writes.append(model.name)
-        return None
+        self.asked.append(model.name)
+        if model.name not in self.denied:
+            return None
+        text = f"User: arn:aws:iam::123456789012:user/ann is not authorized to perform: {self.denied[model.name]} on: x"
+        error = {"Error": {"Code": "AccessDenied", "Message": text}, "ResponseMetadata": {"HTTPStatusCode": 403}}
+        return AWSResponse("", 403, {}, None), error
+
+
+@dataclass
+class Parts:
+    """How moto's RDS behaves: for how many looks a role is PENDING."""
+
+    pending_looks: int = 0
 
 
 @contextmanager
-def lacking_parts(*, pending_looks: int = 1) -> Iterator[None]:
-    """Give moto's RDS what it lacks: a role is PENDING for some looks, and removed roles are gone."""
+def lacking_parts() -> Iterator[Parts]:
+    """Give moto's RDS what it lacks while the block runs."""
     from moto.core.responses import EmptyResult
     from moto.iam.models import iam_backends
     from moto.rds.exceptions import InvalidParameterValue
     from moto.rds.models import AssociatedRole, RDSBackend
     from moto.rds.responses import RDSResponse
 
+    parts = Parts()
+
     def status(role: Any) -> str:
-        looks = role.__dict__.setdefault("looks", [0])
-        looks[0] += 1
-        return "PENDING" if looks[0] <= pending_looks else "ACTIVE"
+        role.looks = getattr(role, "looks", 0) + 1
+        return "PENDING" if role.looks <= parts.pending_looks else "ACTIVE"
 
     def remove(response: Any, kind: str) -> Any:
         name, arn = response.params[f"DB{kind}Identifier"], response.params["RoleArn"]
@@ -100,11 +110,11 @@ def lacking_parts(*, pending_looks: int = 1) -> Iterator[None]:
     plain = {name: getattr(RDSBackend, name) for name in ("add_role_to_db_instance", "add_role_to_db_cluster")}
     for name, add in plain.items():
         setattr(RDSBackend, name, adding(add))
-    AssociatedRole.status = property(status, lambda role, value: None)
+    AssociatedRole.status = property(status, lambda *_: None)
     RDSResponse.remove_role_from_db_instance = lambda response: remove(response, "Instance")
     RDSResponse.remove_role_from_db_cluster = lambda response: remove(response, "Cluster")
     try:
-        yield
+        yield parts
     finally:
         for name, add in plain.items():
             setattr(RDSBackend, name, add)
@@ -114,5 +124,5 @@ def lacking_parts(*, pending_looks: int = 1) -> Iterator[None]:
 if __name__ == "__main__":
     from penstock.cli.main import main
 
-    with Events(deadly=sys.argv[1], after=sys.argv[2]).watching():
-        sys.exit(main(sys.argv[3:]))
+    with Events(deadly=int(sys.argv[1])).watching():
+        sys.exit(main(sys.argv[2:]))

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import re
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from penstock.aws.calls import Calls, explain, name_call, read_code
 from penstock.aws.clients import AwsClients
-from penstock.aws.find import find_endpoint, locate_endpoint, locate_identifier, resolve_names
+from penstock.aws.find import find_endpoint, locate_endpoint, resolve_names
 from penstock.aws.s3_route import find_route
 from penstock.aws.shapes import read_roles
 from penstock.errors import AwsError
 from penstock.model.s3_import import OWNER_TAG, BucketKey, Owner, PolicyFacts, RoleFacts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from penstock.aws.calls import Raw
-    from penstock.aws.find import Located
     from penstock.model.s3_import import Call, S3Route
 
 _MISSING = "NoSuchEntity"
@@ -38,7 +38,7 @@ _ACTIONS = {"s3:GetBucketEncryption": "s3:GetEncryptionConfiguration"}
 class RdsS3Import:
     """What AWS has for an import from S3 into the server of an endpoint; methods raise AwsError.
 
-    `host` is an endpoint, a name that DNS resolves to one, or an identifier.
+    `host` is an endpoint, or a name that DNS resolves to one.
     """
 
     def __init__(
@@ -51,16 +51,18 @@ class RdsS3Import:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._host = host
-        self._endpoint = find_endpoint(host, resolve=resolve_names)
-        region = None if self._endpoint is None else self._endpoint.region
-        self._clients = make_clients(region=region, profile=profile)
+        endpoint = find_endpoint(host, resolve=resolve_names)
+        if endpoint is None:
+            raise AwsError(f"{host} is not an endpoint of Amazon RDS, and DNS does not resolve it to one")
+        self._endpoint = endpoint
+        self._clients = make_clients(region=endpoint.region, profile=profile)
         self._calls = Calls(self._clients)
         self._clock = clock
         self._sleep = sleep
 
     def read_owner(self) -> Owner:
         """Return the cluster of the endpoint's server, or its instance if it is in none."""
-        located = self._locate()
+        located = locate_endpoint(self._calls, self._endpoint)
         cluster, instance = located.cluster, located.instance
         if cluster is not None:
             return Owner(
@@ -94,7 +96,8 @@ class RdsS3Import:
         if answer is None:
             return None
         role = answer["Role"]
-        attached = self._calls.need("iam", "list_attached_role_policies", "AttachedPolicies", RoleName=name)
+        with self._naming_action("iam", "list_attached_role_policies"):
+            attached = self._calls.need("iam", "list_attached_role_policies", "AttachedPolicies", RoleName=name)
         return RoleFacts(
             name=name,
             arn=role["Arn"],
@@ -141,7 +144,7 @@ class RdsS3Import:
 
     def find_route(self) -> S3Route:
         """Return whether the instance's subnets have a route to S3."""
-        return find_route(self._calls, self._locate().instance)
+        return find_route(self._calls, locate_endpoint(self._calls, self._endpoint).instance)
 
     def call(self, call: Call) -> None:
         """Make a call. While IAM's changes spread, adding a role is tried again for a minute."""
@@ -162,11 +165,6 @@ class RdsS3Import:
         """Close all connections."""
         self._clients.close()
 
-    def _locate(self) -> Located:
-        if self._endpoint is None:
-            return locate_identifier(self._calls, self._host)
-        return locate_endpoint(self._calls, self._endpoint)
-
     def _find(self, service: str, operation: str, **parameters: Any) -> Raw | None:
         try:
             return self._act(service, operation, **parameters)
@@ -176,8 +174,14 @@ class RdsS3Import:
             raise
 
     def _act(self, service: str, operation: str, **parameters: Any) -> Raw:
-        try:
+        with self._naming_action(service, operation):
             return self._calls.act(service, operation, **parameters)
+
+    @contextmanager
+    def _naming_action(self, service: str, operation: str) -> Iterator[None]:
+        """Name the action that no policy allows, which may be another than the call, such as iam:PassRole."""
+        try:
+            yield
         except AwsError as error:
             cause = error.__cause__
             if not isinstance(cause, Exception) or read_code(cause) not in _DENIED:
@@ -187,7 +191,7 @@ class RdsS3Import:
             named = _ACTION.search(reason)
             action = _ACTIONS.get(call, call) if named is None else named[1]
             raise AwsError(
-                f"AWS denied {action}", detail=reason, hint=f"Allow {action}: docs/rds.md has a policy."
+                f"AWS denied {action}", detail=f"{reason}.", hint=f"Allow {action}: docs/rds.md has a policy."
             ) from cause
 
 

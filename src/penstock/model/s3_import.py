@@ -118,13 +118,17 @@ class BucketKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtensionFacts:
-    """The row of aws_extension.sql: extension aws_s3 in a database, and aws_commons, which it needs."""
+    """The row of aws_extension.sql: extension aws_s3 in a database, and aws_commons, which it needs.
+
+    `schemas` are those of the two extensions' names that exist. Dropping an extension leaves its schema.
+    """
 
     database_oid: int
     database: str
     is_available: bool
     is_installed: bool
     has_commons: bool
+    schemas: list[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from penstock.api.connect import connect_to
-from penstock.api.rds.describe import find_host
+from penstock.api.rds.describe import find_full_host
 from penstock.aws.s3_import import RdsS3Import
 from penstock.changes.s3_import.setup import S3ImportSetup
 from penstock.server.connect.conninfo import describe_target, given_settings, parse_conninfo
@@ -29,7 +29,7 @@ def open_s3_import(
 
     `profile` is that of AWS. Raises PenstockError.
     """
-    host = find_host(to)
+    host = find_full_host(to)
     connect = connect_to(to, tunnel=tunnel, role=role, iam_auth=iam_auth)
     given = given_settings(parse_conninfo(to or ""), os.environ)
     given.pop("dbname", None)

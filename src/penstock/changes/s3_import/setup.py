@@ -20,6 +20,7 @@ from penstock.changes.s3_import.steps import (
     ROLE,
     find_changes,
     find_left,
+    list_made,
     plan_steps,
     plan_undo,
     tag_call,
@@ -174,7 +175,12 @@ class S3ImportSetup:
         role, policy = name_role(owner), name_policy(owner, place)
         found = self._find(role, [policy], [self._look_here()])
         key = self.aws.find_key(place.bucket)
-        steps = plan_steps(found, place, key)
+        try:
+            steps = plan_steps(found, place, key)
+        except PenstockError as error:
+            made = f"an earlier one made {', '.join(list_made(found))}" if list_made(found) else "nothing was made"
+            _add(error, f"This run changed nothing; {made}.")
+            raise
         written = {(each.kind, each.name) for each in store.read_changes()}
         new = [each for each in find_changes(found, place, holder_id) if (each.kind, each.name) not in written]
         known = written | {(each.kind, each.name) for each in new}
@@ -280,10 +286,9 @@ class S3ImportSetup:
             try:
                 self._take(step)
             except PenstockError as error:
-                so_far = f"Done so far: {', '.join(self._done)}." if self._done else "Nothing was done before that."
-                error.detail = f"{error.detail}\n{so_far}" if error.detail else so_far
-                again = "Run it again to do what is missing; --undo removes what was made."
-                error.hint = f"{error.hint} {again}" if error.hint else again
+                _add(error, f"Done so far: {', '.join(self._done)}." if self._done else "This run changed nothing.")
+                again = "Then run it again: it does what is missing."
+                error.hint = f"{error.hint} {again}" if error.hint else "Run it again: it does what is missing."
                 raise
 
     def _take(self, step: Step) -> None:
@@ -336,3 +341,7 @@ class S3ImportSetup:
             notes=notes,
             route=route,
         )
+
+
+def _add(error: PenstockError, fact: str) -> None:
+    error.detail = f"{error.detail}\n{fact}" if error.detail else fact

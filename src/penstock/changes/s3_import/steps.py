@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from penstock.model.load.shape import Change
-    from penstock.model.s3_import import BucketKey, Found, Owner, PolicyFacts, S3Place, Step
+    from penstock.model.s3_import import BucketKey, Found, Owner, PolicyFacts, RoleFacts, S3Place, Step
 
 # The kinds of change in the journal. An extension's name is the OID of its database.
 ROLE, POLICY, EXTENSION = "s3-role", "s3-policy", "s3-extension"
@@ -54,7 +54,8 @@ def find_changes(found: Found, place: S3Place, holder_id: str) -> list[Change]:
     ]
     for each in found.extensions:
         if not each.is_installed:
-            record = {"commons": "existed" if each.has_commons else "created"}
+            existed = "existed" if each.has_commons else "created"
+            record = {"commons": existed, "schemas": ":".join(["before", *each.schemas])}
             changes.append(server_change(EXTENSION, str(each.database_oid), record, holder_id))
     return changes
 
@@ -101,28 +102,36 @@ def plan_undo(found: Found, changes: Sequence[Change]) -> list[Step]:
     policies = [each for each in found.policies if each.name in names[POLICY] and _is_ours(owner, each.owner_tag)]
     role = found.role if found.role is not None and _is_ours(owner, found.role.owner_tag) else None
     detached = [each for each in policies if role is not None and each.arn in role.attached]
-    goes = role is not None and role.name in names[ROLE]
     steps = list(_drop_extensions(found, changes))
-    if role is not None and goes:
-        if others := sorted(set(role.attached) - {each.arn for each in detached}):
-            raise AwsError(
-                f"role {role.name} has policies that penstock did not attach",
-                detail=f"They are {', '.join(others)}.",
-                hint="Detach them from the role, then run it again.",
-            )
-        if _find_status(owner, role.arn) is not None:
+    if role is not None and role.name in names[ROLE]:
+        _refuse_attached(role, detached)
+    for name in sorted(names[ROLE]):
+        # A role that somebody deleted may still be listed at its owner.
+        is_ours = role is not None or found.role is None
+        if is_ours and _find_status(owner, owner.role_arn(name)) is not None:
             _refuse_unavailable(owner)
             done = f"removed the role from {owner.kind} {owner.identifier}"
-            steps.append(_role_call(owner, "remove_role_from", role.arn, done))
-            steps.append(Wait(owner=owner, role_arn=role.arn, until="removed"))
+            steps.append(_role_call(owner, "remove_role_from", owner.role_arn(name), done))
+            steps.append(Wait(owner=owner, role_arn=owner.role_arn(name), until="removed"))
     for policy in detached:
         assert role is not None
         given = {"RoleName": role.name, "PolicyArn": policy.arn}
         steps.append(_iam("detach_role_policy", f"detached policy {policy.name}", given))
-    if role is not None and goes:
+    if role is not None and role.name in names[ROLE]:
         steps.append(_iam("delete_role", f"deleted role {role.name}", {"RoleName": role.name}))
     deleted = [_iam("delete_policy", f"deleted policy {each.name}", {"PolicyArn": each.arn}) for each in policies]
     return [*steps, *deleted]
+
+
+def list_made(found: Found) -> list[str]:
+    """Return what exists of penstock's own: an earlier run made it."""
+    owner = found.owner
+    made = [f"policy {each.name}" for each in found.policies if _is_ours(owner, each.owner_tag)]
+    if found.role is not None and _is_ours(owner, found.role.owner_tag):
+        made.append(f"role {found.role.name}")
+        if _find_status(owner, found.role.arn) is not None:
+            made.append(f"that role at {owner.kind} {owner.identifier}")
+    return made
 
 
 def find_left(found: Found, changes: Sequence[Change]) -> list[str]:
@@ -140,15 +149,32 @@ def _drop_extensions(found: Found, changes: Sequence[Change]) -> Iterator[Step]:
     records = {change.name: change.record for change in changes if change.kind == EXTENSION}
     for each in found.extensions:
         record = records.get(str(each.database_oid))
-        if record is not None and each.is_installed:
-            yield _drop(each.database, "aws_s3")
-        if record is not None and each.has_commons and record.get("commons") == "created":
-            yield _drop(each.database, "aws_commons")
+        if record is None:
+            continue
+        if each.is_installed:
+            yield _drop(each.database, "EXTENSION aws_s3")
+        if each.has_commons and record.get("commons") == "created":
+            yield _drop(each.database, "EXTENSION aws_commons")
+        before = (record.get("schemas") or "").split(":")
+        for name in each.schemas:
+            if before[0] and name not in before:
+                yield _drop(each.database, f"SCHEMA IF EXISTS {name}")
 
 
-def _drop(database: str, name: str) -> Statement:
-    done = f"dropped extension {name} in database {database}"
-    return Statement(database=database, text=f"DROP EXTENSION {name}", done=done)
+def _drop(database: str, what: str) -> Statement:
+    kind, *_, name = what.split()
+    return Statement(
+        database=database, text=f"DROP {what}", done=f"dropped {kind.lower()} {name} in database {database}"
+    )
+
+
+def _refuse_attached(role: RoleFacts, detached: Sequence[PolicyFacts]) -> None:
+    if others := sorted(set(role.attached) - {each.arn for each in detached}):
+        raise AwsError(
+            f"role {role.name} has policies that are not part of this",
+            detail=f"They are {', '.join(others)}.",
+            hint="Detach them from the role, or undo their places first; then run it again.",
+        )
 
 
 def _refuse_foreign(found: Found, place: S3Place, key: BucketKey) -> None:

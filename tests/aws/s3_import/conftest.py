@@ -1,12 +1,11 @@
-"""`penstock rds prepare-s3-import` against moto's server, with what it lacks (support/moto_rds.py), and PostgreSQL 18.
+"""Servers to prepare: instances and clusters of moto's server, with what that lacks (support/moto_rds.py).
 
-Extension aws_s3 is one without functions here: its control files alone.
+The databases are of PostgreSQL 18. Extension aws_s3 has one function there, and not RDS's.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
 import logging
 import os
 import shutil
@@ -21,18 +20,21 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import psycopg
 import pytest
+from botocore.loaders import create_loader
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from penstock.cli.main import main
-from support.moto_rds import Events, lacking_parts
+from support.moto_rds import Parts, lacking_parts
 from support.tls import TlsFront, amazon_like_authority, write_roots
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
 REGION = "eu-west-1"
+_LOADER = create_loader()
 _NUMBERS = itertools.count(1)
 _EXTENSIONS = {"aws_commons": "", "aws_s3": "requires = 'aws_commons'\n"}
+_FUNCTION = "CREATE FUNCTION {}.probe() RETURNS int LANGUAGE sql RETURN 1;\n"
 
 
 @dataclass(frozen=True)
@@ -60,13 +62,18 @@ class Place:
         """Run the command in this process."""
         return main(["rds", "prepare-s3-import", "--to", self.to, "--bucket", self.bucket, *options])
 
-    def kill(self, before: str, *options: str, after: str = "") -> None:
-        """Run the command in a process of its own, which is killed before an operation."""
+    def kill(self, number: int, *options: str) -> None:
+        """Run the command in a process of its own, which is killed before a call, counted from 0."""
         words = ["rds", "prepare-s3-import", "--to", self.to, "--bucket", self.bucket, *options]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-        module = Path(__file__).parents[1] / "support" / "moto_rds.py"
-        ended = subprocess.run([sys.executable, module, before, after, *words], env=environment, check=False)
+        module = Path(__file__).parents[2] / "support" / "moto_rds.py"
+        ended = subprocess.run([sys.executable, module, str(number), *words], env=environment, check=False)
         assert ended.returncode == -signal.SIGKILL
+
+    @property
+    def arn(self) -> str:
+        """Return the ARN of the owner."""
+        return str(self.describe()["DBClusterArn" if self.kind == "cluster" else "DBInstanceArn"])
 
     def describe(self) -> dict[str, Any]:
         """Return RDS's description of the owner."""
@@ -81,9 +88,9 @@ class Place:
         """Return all that the command may change."""
         iam, rds, owner = self.client("iam"), self.client("rds"), self.describe()
         roles = [each["RoleName"] for each in iam.list_roles()["Roles"]]
-        arn = owner["DBClusterArn" if self.kind == "cluster" else "DBInstanceArn"]
         with psycopg.connect(self.database) as connection:
             extensions = connection.execute("SELECT extname FROM pg_extension ORDER BY 1").fetchall()
+            schemas = connection.execute("SELECT nspname FROM pg_namespace ORDER BY 1").fetchall()
         return {
             "roles": {
                 name: (
@@ -94,8 +101,9 @@ class Place:
             },
             "policies": {each["PolicyName"]: each["Arn"] for each in iam.list_policies(Scope="Local")["Policies"]},
             "associated": [(each["RoleArn"], each["FeatureName"]) for each in owner.get("AssociatedRoles", [])],
-            "tags": rds.list_tags_for_resource(ResourceName=arn)["TagList"],
+            "tags": rds.list_tags_for_resource(ResourceName=self.arn)["TagList"],
             "extensions": extensions,
+            "schemas": schemas,
         }
 
     def policy(self) -> dict[str, Any]:
@@ -108,21 +116,32 @@ class Place:
 
 @pytest.fixture(scope="session")
 def control_files() -> Iterator[Path]:
-    """Provide a folder with extensions that have no functions, which the servers' account can read."""
+    """Provide a folder with the two extensions, which the servers' account can read."""
     folder = Path(tempfile.mkdtemp(prefix="penstock-aws-s3-"))
     folder.chmod(0o755)
     (folder / "extension").mkdir(mode=0o755)
     for name, more in _EXTENSIONS.items():
         control = f"default_version = '1.1'\nschema = '{name}'\nrelocatable = false\n{more}"
         (folder / "extension" / f"{name}.control").write_text(control)
-        (folder / "extension" / f"{name}--1.1.sql").write_text("SELECT 1;\n")
+        (folder / "extension" / f"{name}--1.1.sql").write_text(_FUNCTION.format(name))
     yield folder
     shutil.rmtree(folder)
 
 
 @pytest.fixture
+def parts(monkeypatch: pytest.MonkeyPatch) -> Iterator[Parts]:
+    """Provide how moto's RDS behaves, with what it lacks."""
+    # Reading the models of AWS's services takes most of a run, so they are read once.
+    monkeypatch.setattr("botocore.session.create_loader", lambda _: _LOADER)
+    # The lines of requests would go to the streams of the test that came first.
+    logging.getLogger("werkzeug").setLevel(logging.WARNING)
+    with lacking_parts() as made:
+        yield made
+
+
+@pytest.fixture
 def make_place(
-    moto_url: str, clean_aws: pytest.MonkeyPatch, database18: str, control_files: Path, tmp_path: Path
+    parts: Parts, moto_url: str, clean_aws: pytest.MonkeyPatch, database18: str, control_files: Path, tmp_path: Path
 ) -> Iterator[Callable[..., Place]]:
     """Provide a function (kind=, has_extension=) that makes a place; what it made in moto ends with the test."""
     clean_aws.setenv("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE")
@@ -141,7 +160,11 @@ def make_place(
         place = Place(url=moto_url, owner=name, kind=kind, bucket=f"bucket-{name}", to="", database=database18)
         place.client("s3").create_bucket(Bucket=place.bucket, CreateBucketConfiguration={"LocationConstraint": REGION})
         rds = place.client("rds")
-        member: dict[str, Any] = {"AllocatedStorage": 20, "MasterUserPassword": "planted-secret", "MasterUsername": "master"}
+        member: dict[str, Any] = {
+            "AllocatedStorage": 20,
+            "MasterUserPassword": "planted-secret",
+            "MasterUsername": "master",
+        }
         if kind == "cluster":
             rds.create_db_cluster(DBClusterIdentifier=name, Engine="aurora-postgresql", **_master(member))
             member = {"DBClusterIdentifier": name}
@@ -162,10 +185,7 @@ def make_place(
         )
         return Place(url=moto_url, owner=name, kind=kind, bucket=place.bucket, to=to, database=database18)
 
-    # Its lines of requests would go to the streams of the test that came first.
-    logging.getLogger("werkzeug").setLevel(logging.WARNING)
-    with lacking_parts():
-        yield make
+    yield make
     for front in fronts:
         front.close()
 
@@ -196,30 +216,3 @@ def _make_subnets(place: Place) -> str:
         SubnetIds=[each["SubnetId"] for each in subnets],
     )
     return f"group-{place.owner}"
-
-
-@pytest.mark.parametrize("kind", ["instance", "cluster"])
-def test_fresh_server_is_prepared_and_undone(
-    make_place: Callable[..., Place], kind: str, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """A second run changes nothing; --undo leaves IAM, RDS and the database as they were."""
-    place = make_place(kind)
-    before = place.state()
-    assert place.run() == 0
-    print(capfd.readouterr())
-    prepared = place.state()
-    (role,) = set(prepared["roles"]) - set(before["roles"])
-    (policy,) = set(prepared["policies"]) - set(before["policies"])
-    trust, attached = prepared["roles"][role]
-    assert attached == [{"PolicyName": policy, "PolicyArn": prepared["policies"][policy]}]
-    arn = place.describe()["DBClusterArn" if kind == "cluster" else "DBInstanceArn"]
-    only_it = {"aws:SourceAccount": "123456789012", "aws:SourceArn": arn}
-    assert trust["Statement"][0]["Condition"] == {"StringEquals": only_it}
-    assert [feature for _, feature in prepared["associated"]] == ["s3Import"]
-    assert {name for (name,) in prepared["extensions"]} >= {"aws_s3", "aws_commons"}
-    with Events().watching() as events:
-        assert place.run() == 0
-    assert events.writes == []
-    assert "nothing was missing" in capfd.readouterr().out
-    assert place.run("--undo") == 0
-    assert place.state() == before
