@@ -31,6 +31,9 @@ _NOT_YET = "InvalidParameterValue"
 _SPREAD_S = 60.0
 _SPREAD_LOOK_S = 3.0
 
+# RDS may list a role for a while after it was removed. Removing it again is then an error by this code.
+_GONE: frozenset[str | None] = frozenset({"DBInstanceRoleNotFound", "DBClusterRoleNotFound"})
+
 # The actions of IAM policies whose names are not those of the calls.
 _ACTIONS = {"s3:GetBucketEncryption": "s3:GetEncryptionConfiguration"}
 
@@ -153,9 +156,10 @@ class RdsS3Import:
             try:
                 self._act(call.service, call.operation, **call.parameters)
             except AwsError as error:
-                if _code(error) != _NOT_YET or not call.operation.startswith("add_role_to"):
-                    raise
-                if self._clock() - began_s > _SPREAD_S:
+                if call.operation.startswith("remove_role_from") and _code(error) in _GONE:
+                    return
+                is_early = call.operation.startswith("add_role_to") and _code(error) == _NOT_YET
+                if not is_early or self._clock() - began_s > _SPREAD_S:
                     raise
                 self._sleep(_SPREAD_LOOK_S)
             else:

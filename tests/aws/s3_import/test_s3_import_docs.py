@@ -22,9 +22,9 @@ _WITH_OTHERS = {"PassRole", "TagRole", "TagPolicy", "DescribeKey"}
 
 def test_policy_allows_what_is_asked_and_nothing_else(make_place: Callable[..., Place]) -> None:
     """By a run for an instance and one for a cluster, each undone."""
+    places = [make_place(kind) for kind in ("instance", "cluster")]
     with Events().watching() as events:
-        for kind in ("instance", "cluster"):
-            place = make_place(kind)
+        for place in places:
             assert place.run() == 0
             assert place.run() == 0
             assert place.run("--undo") == 0

@@ -11,6 +11,7 @@ import botocore.session
 import psycopg
 import pytest
 from botocore import xform_name
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from support.moto_rds import Events
 
@@ -244,3 +245,24 @@ def test_json_is_one_object(place: Place, capfd: pytest.CaptureFixture[str]) -> 
     assert done["route"]["lacking"] == []
     assert place.run("--undo", "--quiet") == 0
     assert capfd.readouterr().out == ""
+
+
+def test_undo_finds_the_database_of_the_extension(place: Place) -> None:
+    """Another one than it is connected to, renamed since; or dropped, when there is nothing to drop."""
+    elsewhere = ("--to", make_conninfo(place.to, dbname="postgres"))
+    name, before = conninfo_to_dict(place.database)["dbname"], place.state()
+    for statement in ('ALTER DATABASE "{0}" RENAME TO "{0} x"', 'DROP DATABASE "{0} x"'):
+        assert place.run() == 0 if "RENAME" in statement else place.run("--to", _renamed(place)) == 0
+        with psycopg.connect(place.database, dbname="postgres", autocommit=True) as admin:
+            admin.execute(statement.format(name).encode())
+        assert place.run(*elsewhere, "--undo") == 0
+        if "RENAME" in statement:
+            with psycopg.connect(place.database, dbname=f"{name} x") as connection:
+                assert connection.execute("SELECT count(*) FROM pg_extension").fetchone() == (1,)
+    with psycopg.connect(place.database, dbname="postgres", autocommit=True) as admin:
+        admin.execute(f'CREATE DATABASE "{name}"'.encode())
+    assert place.state() == before
+
+
+def _renamed(place: Place) -> str:
+    return make_conninfo(place.to, dbname=f"{conninfo_to_dict(place.to)['dbname']} x")

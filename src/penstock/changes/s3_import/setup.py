@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.changes.context import Context
 from penstock.changes.journal import record, restore
@@ -144,6 +144,11 @@ class S3ImportSetup:
             concerns=lambda change: change.kind in (ROLE, POLICY, EXTENSION),
             server=self._identity,
         )
+        try:
+            control.refuse_pooler("prepare imports from S3")
+        except PenstockError:
+            self._control.close()
+            raise
 
     def close(self) -> None:
         """End the session and close connections."""
@@ -322,25 +327,9 @@ class S3ImportSetup:
             compose_command(each, owner=self._owner, server=self.server, profile=self.profile) for each in steps
         )
 
-    def _report(
-        self,
-        place: S3Place,
-        *,
-        commands: tuple[str, ...] = (),
-        done: tuple[str, ...] = (),
-        notes: tuple[str, ...] = (),
-        route: S3Route | None = None,
-    ) -> S3ImportReport:
-        return S3ImportReport(
-            place=place,
-            owner=self._owner,
-            role_name=name_role(self._owner),
-            policy_name=name_policy(self._owner, place),
-            commands=commands,
-            done=done,
-            notes=notes,
-            route=route,
-        )
+    def _report(self, place: S3Place, **found: Any) -> S3ImportReport:
+        role, policy = name_role(self._owner), name_policy(self._owner, place)
+        return S3ImportReport(place=place, owner=self._owner, role_name=role, policy_name=policy, **found)
 
 
 def _add(error: PenstockError, fact: str) -> None:
