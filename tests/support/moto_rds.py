@@ -80,7 +80,7 @@ def lacking_parts() -> Iterator[Parts]:
     """Give moto's RDS what it lacks while the block runs."""
     from moto.core.responses import EmptyResult
     from moto.iam.models import iam_backends
-    from moto.rds.exceptions import InvalidParameterValue
+    from moto.rds.exceptions import InvalidParameterValue, RDSClientError
     from moto.rds.models import AssociatedRole, RDSBackend
     from moto.rds.responses import RDSResponse
 
@@ -94,7 +94,8 @@ def lacking_parts() -> Iterator[Parts]:
         name, arn = response.params[f"DB{kind}Identifier"], response.params["RoleArn"]
         found = response.backend.databases[name] if kind == "Instance" else response.backend.clusters[name]
         kept = [role for role in found._associated_roles if role.role_arn != arn]
-        assert len(kept) < len(found._associated_roles), "RDS has an error for a role that is not there"
+        if len(kept) == len(found._associated_roles):
+            raise RDSClientError(f"DB{kind}RoleNotFound", f"{arn} is not at {name}")
         found._associated_roles[:] = kept
         return EmptyResult()
 

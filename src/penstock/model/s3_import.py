@@ -217,7 +217,7 @@ def compose_command(step: Step, *, owner: Owner, server: str, profile: str | Non
         listed = f"describe_{'db_instances' if owner.kind == 'instance' else 'db_clusters'}"
         given = {f"{name}Identifier": owner.identifier}
         look = _compose(Call(service="rds", operation=listed, parameters=given, done=""), owner, profile)
-        look += shlex.join(["", "--query", f"{name}s[0].AssociatedRoles"])
+        look += f" --query {shlex.quote(f'{name}s[0].AssociatedRoles')}"
         return f"{look}  # repeat until the role is {'ACTIVE' if step.until == 'active' else 'gone'}"
     return _compose(step, owner, profile)
 

@@ -245,7 +245,7 @@ def test_other_hosts_are_refused(place: Place, capfd: pytest.CaptureFixture[str]
     assert "is not an endpoint of Amazon RDS" in capfd.readouterr().err
 
 
-def test_new_role_is_tried_again_until_rds_knows_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_role_is_tried_again_until_rds_knows_it(place: Place) -> None:
     """RDS calls its ARN invalid while IAM's changes spread; for a minute at most."""
     iam, slept = place.client("iam"), list[float]()
 
@@ -258,9 +258,26 @@ def test_new_role_is_tried_again_until_rds_knows_it(place: Place, monkeypatch: p
     given = {"DBInstanceIdentifier": place.owner, "RoleArn": arn, "FeatureName": "s3Import"}
     call = Call(service="rds", operation="add_role_to_db_instance", parameters=given, done="")
     host = place.describe()["Endpoint"]["Address"]
-    RdsS3Import(host, sleep=sleep).call(call)
+    aws = RdsS3Import(host, sleep=sleep)
+    aws.call(call)
+    aws.close()
     assert len(slept) == 3
     iam.delete_role(RoleName="late")
     times = iter(range(0, 1000, 30))
+    aws = RdsS3Import(host, sleep=slept.append, clock=lambda: float(next(times)))
     with pytest.raises(AwsError):
-        RdsS3Import(host, sleep=slept.append, clock=lambda: float(next(times))).call(call)
+        aws.call(call)
+    aws.close()
+
+
+@pytest.mark.parametrize("kind", ["instance", "cluster"])
+def test_role_that_is_removed_already_is_no_error(make_place: Callable[..., Place], kind: str) -> None:
+    """RDS lists it for a while: a run that was killed meanwhile has removed it."""
+    place = make_place(kind)
+    name = {"DBInstanceIdentifier" if kind == "instance" else "DBClusterIdentifier": place.owner}
+    given = {**name, "RoleArn": "arn:aws:iam::123456789012:role/gone", "FeatureName": "s3Import"}
+    owner = place.describe()["Endpoint"]
+    aws = RdsS3Import(owner if kind == "cluster" else owner["Address"])
+    aws.call(Call(service="rds", operation=f"remove_role_from_db_{kind}", parameters=given, done=""))
+    assert aws.read_owner().roles == ()
+    aws.close()
