@@ -71,7 +71,7 @@ def read_instance(raw: Raw, context: InstanceContext, *, on_gap: Callable[[Gap],
         backup_retention_days=retention_days,
         pending_changes=_read_changes(raw),
         pending_maintenance=_read_maintenance(context.maintenance),
-        roles=_read_roles(raw),
+        roles=read_roles(raw),
         is_iam_auth_on=raw.get("IAMDatabaseAuthenticationEnabled", False),
         local_sibling=context.sibling,
         optimized_reads=judge_optimized_reads(
@@ -108,7 +108,7 @@ def read_cluster(
         backup_retention_days=raw.get("BackupRetentionPeriod"),
         pending_changes=_read_changes(raw),
         pending_maintenance=_read_maintenance(maintenance),
-        roles=_read_roles(raw),
+        roles=read_roles(raw),
         is_iam_auth_on=raw.get("IAMDatabaseAuthenticationEnabled") or False,
     )
 
@@ -228,7 +228,8 @@ def _read_maintenance(raw: Sequence[Raw] | None) -> tuple[PendingMaintenance, ..
     )
 
 
-def _read_roles(raw: Raw) -> tuple[AssociatedRole, ...]:
+def read_roles(raw: Raw) -> tuple[AssociatedRole, ...]:
+    """Return the roles that an instance or a cluster may assume."""
     return tuple(
         AssociatedRole(arn=role["RoleArn"], feature=role.get("FeatureName") or None, status=role.get("Status"))
         for role in raw.get("AssociatedRoles", [])

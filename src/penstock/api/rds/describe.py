@@ -32,14 +32,22 @@ def describe_rds(
     if wanted is not None and to is not None:
         raise UsageError("an endpoint or identifier cannot be used with --to", hint="Use one of them.")
     if wanted is None:
-        wanted = find_host(to)
-        # describe_instance would read a host name without a dot as an identifier.
-        if "." not in wanted:
-            raise UsageError(
-                f'host "{wanted}" is not an endpoint of Amazon RDS',
-                hint="Through a tunnel, give the endpoint as host and the tunnel's end as hostaddr and port.",
-            )
+        wanted = find_full_host(to)
     return describe_instance(wanted, now=now, region=region, profile=profile)
+
+
+def find_full_host(to: str | None = None) -> str:
+    """Return the host that `find_host` returns. Raises UsageError if its name has no dot: endpoints have some.
+
+    AWS's functions would read a name without a dot as an identifier.
+    """
+    host = find_host(to)
+    if "." not in host:
+        raise UsageError(
+            f'host "{host}" is not an endpoint of Amazon RDS',
+            hint="Through a tunnel, give the endpoint as host and the tunnel's end as hostaddr and port.",
+        )
+    return host
 
 
 def find_host(to: str | None = None) -> str:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import typer
 
 from penstock.cli.commands.rds.access import certificates, token
+from penstock.cli.commands.rds.prepare import prepare_s3_import
 from penstock.cli.commands.rds.show import show
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 app.command()(show)
 app.command()(token)
 app.command()(certificates)
+app.command()(prepare_s3_import)
 
 
 @app.callback()
 def _group() -> None:
-    """Inspect Amazon RDS and Aurora: an instance, IAM tokens, root certificates."""
+    """Inspect Amazon RDS and Aurora: an instance, IAM tokens, root certificates, imports from S3."""

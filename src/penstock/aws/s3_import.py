@@ -1,0 +1,208 @@
+"""Reads and changes what an import from S3 needs of IAM, KMS, S3 and RDS. docs/rds.md lists the permissions."""
+
+from __future__ import annotations
+
+import re
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from penstock.aws.calls import Calls, explain, name_call, read_code
+from penstock.aws.clients import AwsClients
+from penstock.aws.find import find_endpoint, locate_endpoint, resolve_names
+from penstock.aws.s3_route import find_route
+from penstock.aws.shapes import read_roles
+from penstock.errors import AwsError
+from penstock.model.s3_import import OWNER_TAG, BucketKey, Owner, PolicyFacts, RoleFacts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from penstock.aws.calls import Raw
+    from penstock.model.s3_import import Call, S3Route
+
+_MISSING = "NoSuchEntity"
+_DENIED: frozenset[str | None] = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"})
+_ACTION = re.compile(r"not authorized to perform: ([a-z0-9-]+:\w+)")
+
+# IAM's changes reach RDS within seconds. Until then RDS calls the ARN of a new role invalid, by this code.
+# Source: github.com/hashicorp/terraform-provider-aws issue 24963
+_NOT_YET = "InvalidParameterValue"
+_SPREAD_S = 60.0
+_SPREAD_LOOK_S = 3.0
+
+# RDS may list a role for a while after it was removed. Removing it again is then an error by this code.
+_GONE: frozenset[str | None] = frozenset({"DBInstanceRoleNotFound", "DBClusterRoleNotFound"})
+
+# The actions of IAM policies whose names are not those of the calls.
+_ACTIONS = {"s3:GetBucketEncryption": "s3:GetEncryptionConfiguration"}
+
+
+class RdsS3Import:
+    """What AWS has for an import from S3 into the server of an endpoint; methods raise AwsError.
+
+    `host` is an endpoint, or a name that DNS resolves to one.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        *,
+        profile: str | None = None,
+        make_clients: Callable[..., AwsClients] = AwsClients,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._host = host
+        endpoint = find_endpoint(host, resolve=resolve_names)
+        if endpoint is None:
+            raise AwsError(f"{host} is not an endpoint of Amazon RDS, and DNS does not resolve it to one")
+        self._endpoint = endpoint
+        self._clients = make_clients(region=endpoint.region, profile=profile)
+        self._calls = Calls(self._clients)
+        self._clock = clock
+        self._sleep = sleep
+
+    def read_owner(self) -> Owner:
+        """Return the cluster of the endpoint's server, or its instance if it is in none."""
+        located = locate_endpoint(self._calls, self._endpoint)
+        cluster, instance = located.cluster, located.instance
+        if cluster is not None:
+            return Owner(
+                kind="cluster",
+                identifier=cluster["DBClusterIdentifier"],
+                arn=cluster["DBClusterArn"],
+                resource_id=cluster["DbClusterResourceId"],
+                region=self._clients.region,
+                status=cluster.get("Status"),
+                roles=read_roles(cluster),
+            )
+        if instance is None or instance.get("DBClusterIdentifier"):
+            raise AwsError(f"AWS does not describe the cluster of {self._host}", hint="Allow rds:DescribeDBClusters.")
+        return Owner(
+            kind="instance",
+            identifier=instance["DBInstanceIdentifier"],
+            arn=instance["DBInstanceArn"],
+            resource_id=instance["DbiResourceId"],
+            region=self._clients.region,
+            status=instance.get("DBInstanceStatus"),
+            roles=read_roles(instance),
+        )
+
+    def read_tags(self, owner: Owner) -> dict[str, str]:
+        """Return the tags of the instance or cluster."""
+        return _tags(self._act("rds", "list_tags_for_resource", ResourceName=owner.arn).get("TagList", []))
+
+    def find_role(self, name: str) -> RoleFacts | None:
+        """Return a role with its managed policies, None if it does not exist."""
+        answer = self._find("iam", "get_role", RoleName=name)
+        if answer is None:
+            return None
+        role = answer["Role"]
+        with self._naming_action("iam", "list_attached_role_policies"):
+            attached = self._calls.need("iam", "list_attached_role_policies", "AttachedPolicies", RoleName=name)
+        return RoleFacts(
+            name=name,
+            arn=role["Arn"],
+            owner_tag=_tags(role.get("Tags", [])).get(OWNER_TAG),
+            trust=role["AssumeRolePolicyDocument"],
+            attached=tuple(each["PolicyArn"] for each in attached),
+        )
+
+    def find_policy(self, arn: str) -> PolicyFacts | None:
+        """Return a policy with its default version, None if it does not exist."""
+        answer = self._find("iam", "get_policy", PolicyArn=arn)
+        if answer is None:
+            return None
+        policy = answer["Policy"]
+        version = self._act("iam", "get_policy_version", PolicyArn=arn, VersionId=policy["DefaultVersionId"])
+        return PolicyFacts(
+            name=policy["PolicyName"],
+            arn=arn,
+            owner_tag=_tags(policy.get("Tags", [])).get(OWNER_TAG),
+            document=version["PolicyVersion"]["Document"],
+        )
+
+    def find_key(self, bucket: str) -> BucketKey:
+        """Return the KMS key that objects of a bucket are encrypted with by default.
+
+        AWS's own key aws/s3 needs no permission. If the key cannot be read, the reason is returned.
+        """
+        try:
+            answer = self._act("s3", "get_bucket_encryption", Bucket=bucket)
+            rules = answer["ServerSideEncryptionConfiguration"]["Rules"]
+            given = [each.get("ApplyServerSideEncryptionByDefault", {}).get("KMSMasterKeyID") for each in rules]
+            name = next(filter(None, given), None)
+            if name is None or ":key/" in name:
+                return BucketKey(arn=name)
+            key = self._act("kms", "describe_key", KeyId=name)["KeyMetadata"]
+        except AwsError as error:
+            code = _code(error)
+            if code == "ServerSideEncryptionConfigurationNotFoundError":
+                return BucketKey()
+            if code in ("NoSuchBucket", "404"):
+                raise AwsError(f'bucket "{bucket}" does not exist', hint="Check --bucket and the account.") from error
+            return BucketKey(reason=f"{error.message}: {error.detail}".rstrip("."))
+        return BucketKey(arn=None if key.get("KeyManager") == "AWS" else key["Arn"])
+
+    def find_route(self) -> S3Route:
+        """Return whether the instance's subnets have a route to S3."""
+        return find_route(self._calls, locate_endpoint(self._calls, self._endpoint).instance)
+
+    def call(self, call: Call) -> None:
+        """Make a call. While IAM's changes spread, adding a role is tried again for a minute."""
+        began_s = self._clock()
+        while True:
+            try:
+                self._act(call.service, call.operation, **call.parameters)
+            except AwsError as error:
+                if call.operation.startswith("remove_role_from") and _code(error) in _GONE:
+                    return
+                is_early = call.operation.startswith("add_role_to") and _code(error) == _NOT_YET
+                if not is_early or self._clock() - began_s > _SPREAD_S:
+                    raise
+                self._sleep(_SPREAD_LOOK_S)
+            else:
+                return
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._clients.close()
+
+    def _find(self, service: str, operation: str, **parameters: Any) -> Raw | None:
+        try:
+            return self._act(service, operation, **parameters)
+        except AwsError as error:
+            if _code(error) == _MISSING:
+                return None
+            raise
+
+    def _act(self, service: str, operation: str, **parameters: Any) -> Raw:
+        with self._naming_action(service, operation):
+            return self._calls.act(service, operation, **parameters)
+
+    @contextmanager
+    def _naming_action(self, service: str, operation: str) -> Iterator[None]:
+        """Name the action that no policy allows, which may be another than the call, such as iam:PassRole."""
+        try:
+            yield
+        except AwsError as error:
+            cause = error.__cause__
+            if not isinstance(cause, Exception) or read_code(cause) not in _DENIED:
+                raise
+            call = name_call(self._clients(service), service, operation)
+            reason = explain(cause)
+            named = _ACTION.search(reason)
+            action = _ACTIONS.get(call, call) if named is None else named[1]
+            raise AwsError(
+                f"AWS denied {action}", detail=f"{reason}.", hint=f"Allow {action}: docs/rds.md has a policy."
+            ) from cause
+
+
+def _code(error: AwsError) -> str | None:
+    cause = error.__cause__
+    return read_code(cause) if isinstance(cause, Exception) else None
+
+
+def _tags(pairs: list[Raw]) -> dict[str, str]:
+    return {tag["Key"]: tag.get("Value", "") for tag in pairs}

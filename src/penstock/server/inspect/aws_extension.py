@@ -1,0 +1,33 @@
+"""Looks at extension aws_s3, creates it, and drops it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.model.s3_import import ExtensionFacts
+from penstock.server.connect.errors import translate_errors
+from penstock.server.sql.queries import fetch_rows
+
+if TYPE_CHECKING:
+    from penstock.server.connect.connection import Connection
+
+
+def look_at_extension(connection: Connection) -> ExtensionFacts:
+    """Return what the session's database has of aws_s3. Raises ServerError."""
+    with translate_errors("looking for extension aws_s3"):
+        (found,) = fetch_rows(connection, "aws_extension", ExtensionFacts)
+    return found
+
+
+def find_database(connection: Connection, oid: int) -> str | None:
+    """Return the name of a database, or None if it was dropped. Raises ServerError."""
+    with translate_errors("looking for a database"):
+        query = "SELECT d.datname::text FROM pg_catalog.pg_database AS d WHERE d.oid = %s::bigint::oid"
+        row = connection.execute(query, [oid]).fetchone()
+    return None if row is None else str(row[0])
+
+
+def run_extension_statement(connection: Connection, text: str) -> None:
+    """Create or drop the extension; needs rds_superuser, to drop it ownership. Raises ServerError, TargetError."""
+    with translate_errors(f"running {text}"):
+        connection.execute(text.encode())
