@@ -99,9 +99,11 @@ def test_a_faster_volume_loads_faster_and_kept_wal_is_replayed() -> None:
     argv = [sys.executable, "-m", "penstock", "bench", "bulk-load", "--quick", "--json"]
     shown = subprocess.run(argv, stdout=subprocess.PIPE, check=True)
     (target,) = json.loads(shown.stdout)["targets"]
-    first, second, *rest = target["steps"]
-    # Other tests keep the processors busy: then sessions wait for WAL while the volume is not at its limit all the time,
-    # or the busy processors are named. That a volume is named by itself is in tests/lab/test_planted_storage.py.
+    imported, first, second, *rest = target["steps"]
+    assert imported["step"]["load"] == "aws_s3"
+    assert imported["runs"][0]["ios_per_s"] <= 1.1 * imported["limits"]["iops"]
+    # Other tests keep the processors busy: then sessions wait for WAL while the volume is not always at its limit, or
+    # the busy processors are named. That a volume is named by itself is in tests/lab/test_planted_storage.py.
     assert first["runs"][0]["code"] in ("volume-iops", "wal-write", "waits-disagree-with-cpu")
     assert first["runs"][0]["ios_per_s"] <= 1.1 * first["limits"]["iops"]
     assert second["median_s"] < first["median_s"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.changes.server_settings import LeaseRequest
@@ -23,6 +23,7 @@ from penstock.model.load.accounts import LoadCounts
 from penstock.model.load.job import LoadJob, LoadRules, TargetJob
 from penstock.model.server.table import TableName
 from penstock.model.source.block import CopySpec
+from penstock.server.benchmarks.imports import import_as_published
 from penstock.server.benchmarks.tables import describe_copy
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from penstock.lab.datasets.datafiles import DataFile
     from penstock.lab.psql_copy import Psql
     from penstock.server.connect.connection import ConnectionFactory
+    from penstock.server.imports.call import S3Place
 
 # COPY has no option for "no quoting", so the quote is a byte that does not occur in IMDb's files. The article's own
 # FORMAT csv would load \N as text and remove quotes, so the rows could not be compared.
@@ -43,18 +45,29 @@ _WAL_OF_TEXT = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadSetting:
-    """What every way loads: these files, into empty tables that exist."""
+    """What every way loads: these files, into empty tables that exist.
+
+    `objects` are where S3 has files, by the name of their table, for the server to import; none without S3.
+    """
 
     files: tuple[DataFile, ...]
     schema: str
     psql: Psql
     connect: ConnectionFactory
     open_settings: Callable[[], SettingsBackend]
+    objects: Mapping[str, S3Place] = field(default_factory=dict)
 
 
 def table_of(file: DataFile) -> str:
     """Return the name of a file's table: title_principals for title.principals."""
     return file.table.replace(".", "_")
+
+
+def import_on_server(setting: LoadSetting) -> None:
+    """Have the server import one file after another from S3, with the article's call."""
+    with setting.connect.connect(label="bench") as connection:
+        for file in setting.files:
+            import_as_published(connection, setting.schema, table_of(file), setting.objects[file.table])
 
 
 def load_in_turn(setting: LoadSetting) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from penstock.bench.bulk_load.plan import PRINCIPALS, Run
 from penstock.bench.ways import (
+    import_on_server,
     load_in_parallel,
     load_in_turn,
     load_with_penstock,
@@ -44,6 +45,7 @@ _SAMPLE_INTERVAL_S, _COUNTERS_EVERY_S = 0.05, 0.5
 _WAITS_SHOWN = 3
 
 WAYS: Mapping[Load, Callable[[LoadSetting], LoadCounts | None]] = {
+    "aws_s3": import_on_server,
     "one psql": load_in_turn,
     "psql in turn": load_in_turn,
     "psql in parallel": load_in_parallel,
@@ -77,7 +79,7 @@ def measure(
     The seconds are those of the load alone. Raises PenstockError, and LabError if rows are missing.
     """
     make_tables(setting)
-    application = "penstock" if load.startswith("penstock") else "psql"
+    application = "psql" if "psql" in load else "penstock"
     sampler = Sampler(
         setting.connect,
         interval_s=_SAMPLE_INTERVAL_S,

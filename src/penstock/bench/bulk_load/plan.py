@@ -48,6 +48,8 @@ FULL = Experiment(imdb_scale=0.1, rounds=3)
 # Less than two minutes on two cores.
 QUICK = Experiment(imdb_scale=0.06, rounds=1)
 
+_FIRST_OF_PSQL = next(step for step in STEPS if step.load == "one psql")
+
 # PostgreSQL needs two segments of 16 MiB, and one with four can still have two checkpoints' distances.
 _LEAST_WAL_BYTES = 64 * MIB
 
@@ -132,15 +134,16 @@ def choose_steps(volumes: Sequence[str] | None) -> tuple[Step, ...]:
         return STEPS
     for volume in volumes:
         parse_volume(volume)
-    one = STEPS[0]
+    one = _FIRST_OF_PSQL
     singles = (Step(name=f"one file, {volume}", load=one.load, volume=volume) for volume in volumes)
     return (*singles, *(replace(step, volume=volumes[-1]) for step in STEPS if not step.is_one_file))
 
 
 def steps_without_volumes() -> tuple[Step, ...]:
     """Return the steps on a server whose storage is what it is."""
-    first, *_ = STEPS
-    one = replace(first, name="one file", volume="", published_s=None, published_queue=None, differs="your storage")
+    one = replace(
+        _FIRST_OF_PSQL, name="one file", volume="", published_s=None, published_queue=None, differs="your storage"
+    )
     rest = (replace(step, volume="") for step in STEPS if not step.is_one_file)
     return (one, *rest)
 

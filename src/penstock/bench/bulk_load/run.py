@@ -21,16 +21,19 @@ from penstock.bench.ways import LoadSetting, load_in_parallel
 from penstock.changes.settings_backend import SystemSettings
 from penstock.host import Machine, read_machine
 from penstock.lab.datasets.imdb import read_imdb, write_imdb
+from penstock.lab.datasets.upload import S3Folder
 from penstock.lab.embedded import format_conninfo
 from penstock.lab.installations import default_installation
 from penstock.lab.psql_copy import Psql
 from penstock.lab.topology import Lab
+from penstock.server.benchmarks.imports import create_import_functions
 from penstock.server.benchmarks.schema import SCHEMA, own_schema
 from penstock.server.benchmarks.tables import read_wal_to_replay
 from penstock.server.connect.connection import ConnectionFactory, over_own_socket
 from penstock.server.connect.conninfo import parse_conninfo
 from penstock.server.facts.facts import read_server_facts
 from penstock.server.facts.settings import alter_system, reload
+from penstock.server.imports.call import S3Place
 from penstock.units import MIB
 
 if TYPE_CHECKING:
@@ -169,9 +172,17 @@ def _topology(
     """Create a lab for this process and remove it at the end."""
     lab = Lab.named(f"bench-{shape}-{os.getpid()}")
     installation = default_installation()
+    imports = any(step.load == "aws_s3" for step in steps)
     say(f"bringing up {shape}")
     try:
-        found = lab.up(shape, installation, parameters="rds", volume=scaled.unlimited, memory_bytes=scaled.memory_bytes)
+        found = lab.up(
+            shape,
+            installation,
+            parameters="rds",
+            volume=scaled.unlimited,
+            memory_bytes=scaled.memory_bytes,
+            has_s3=imports,
+        )
         assert found.conninfo is not None
         conninfo = over_own_socket(found.conninfo)
         connect = ConnectionFactory(conninfo)
@@ -180,9 +191,22 @@ def _topology(
             reload(connection)
         psql = Psql(program=installation.program("psql"), conninfo=conninfo)
         setting = _make_setting(connect, psql, files)
+        if imports:
+            setting = replace(setting, objects=_offer(lab, connect, choose_files(files, is_one=True)))
         yield Target(name=shape, setting=setting, steps=tuple(steps), scaled=scaled, lab=lab)
     finally:
         lab.down()
+
+
+def _offer(lab: Lab, connect: ConnectionFactory, files: Sequence[DataFile]) -> dict[str, S3Place]:
+    """Upload files to a lab's S3, create the functions that import them, and return where they are, by table."""
+    access = lab.s3_access()
+    folder = S3Folder(f"s3://{access.bucket}", access)
+    for file in files:
+        folder.upload(file.path)
+    with connect.connect(label="bench") as connection:
+        create_import_functions(connection)
+    return {file.table: S3Place(bucket=access.bucket, key=file.path.name, region=access.region) for file in files}
 
 
 def _measure(target: Target, experiment: Experiment, say: Callable[[str], None]) -> TargetResult:

@@ -13,15 +13,20 @@ from penstock.files.remote.stores import STORE_ERRORS, Stores, describe_failure
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from penstock.files.remote.stores import CredentialSource
+
 
 class S3Folder:
-    """A prefix in a bucket, named by a URL such as s3://bucket/prefix. Raises UsageError if the URL names no bucket."""
+    """A prefix in a bucket, named by a URL such as s3://bucket/prefix. Raises UsageError if the URL names no bucket.
 
-    def __init__(self, url: str) -> None:
+    `access` provides region, endpoint and credentials; None takes those of the environment.
+    """
+
+    def __init__(self, url: str, access: CredentialSource | None = None) -> None:
         self._url = url.rstrip("/")
         if not self._url.removeprefix("s3://"):
             raise UsageError(f'"{url}" names no bucket', hint="Write s3://bucket/prefix.")
-        self._stores = Stores(AwsCredentials())
+        self._stores = Stores(access or AwsCredentials())
 
     def upload(self, path: Path) -> str:
         """Upload a gzip file under its own name, and return its URL. Raises LabError, SourceError."""

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from penstock.lab.embedded import EmbeddedServer
+    from penstock.lab.s3.call import S3Call
     from penstock.lab.topology.shapes import Kind, Member, Parameters, Shape
     from penstock.model.server.inspection import Standby
 
@@ -238,6 +239,14 @@ class Lab:
         """Return the server that is the primary, running or not. Raises UsageError if the lab does not exist."""
         state = self._known()
         return self._parts(state).server(state.primary)
+
+    def s3_access(self) -> S3Call:
+        """Return the access to the bucket of the lab's S3. Raises UsageError if the lab does not exist or has none."""
+        state = self._known()
+        s3 = self._parts(state).s3
+        if s3 is None:
+            raise UsageError(f'lab "{state.name}" has no S3', hint="Bring it up with --s3.")
+        return s3.access
 
     def _build(self, state: LabState, installation: Installation) -> LabStatus:
         parts = LabParts(self.files, state, installation)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from penstock.errors import LabError
 from penstock.lab.cluster import make_private_dir
 from penstock.lab.copies import copy_privately, private_copy
-from penstock.lab.s3.call import ROLE_VARIABLES
+from penstock.lab.s3.call import ROLE_VARIABLES, S3Call
 from penstock.lab.s3.python import prepare_python
 from penstock.lab.topology.processes import Launch
 
@@ -88,6 +88,19 @@ class S3StandIn:
     def variables(self) -> Mapping[str, str]:
         """Return the environment variables that lead AWS's tools, and penstock, to moto's server."""
         return {"AWS_ENDPOINT_URL": self.endpoint_url, "AWS_REGION": REGION, **ROLE_VARIABLES}
+
+    @property
+    def access(self) -> S3Call:
+        """Return the access to the bucket."""
+        return S3Call(
+            bucket=BUCKET,
+            key="",
+            region=REGION,
+            endpoint_url=self.endpoint_url,
+            access_key=ROLE_VARIABLES["AWS_ACCESS_KEY_ID"],
+            secret_key=ROLE_VARIABLES["AWS_SECRET_ACCESS_KEY"],
+            session_token=None,
+        )
 
     def programs(self, installation: Installation) -> Installation:
         """Return the private copy of an installation, which `create` makes."""
