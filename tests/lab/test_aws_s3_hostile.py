@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from penstock.lab.installations import Installation
     from support.s3_lab import S3Lab
 
+# Most of these tests wait for processes to start and to end.
+pytestmark = pytest.mark.slow
+
 _Found = TypeVar("_Found")
 
 _ROWS = b"1,one\n2,two\n"
@@ -227,7 +230,6 @@ def _rows(session: psycopg.Connection, query: str = "SELECT * FROM t ORDER BY 1"
     return session.execute(query).fetchall()  # type: ignore[call-overload,no-any-return]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("moment", range(4))
 def test_nothing_stays_of_a_lab_with_s3_whose_up_was_killed(home: Path, seed: int, moment: int) -> None:
     """At any moment, from the first file to moto's server."""

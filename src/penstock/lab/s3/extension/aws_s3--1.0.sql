@@ -257,7 +257,8 @@ BEGIN
     answer := aws_s3._take_answer(call);
     RETURN pg_catalog.format(
         '%s rows imported into relation "%s" from file %s of %s bytes',
-        row_count, table_name, file_path, pg_catalog.json_extract_path_text(answer, 'size_bytes')
+        -- There is no answer if COPY ended at an end-of-data marker, before the object's end.
+        row_count, table_name, file_path, coalesce(pg_catalog.json_extract_path_text(answer, 'size_bytes'), '0')
     );
 END
 $$;
