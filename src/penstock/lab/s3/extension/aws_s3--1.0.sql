@@ -107,7 +107,8 @@ BEGIN
     END IF;
     WHILE remaining <> '' LOOP
         token := substring(remaining FROM
-            $re$^(?:[Ee]'(?:[^'\\]|''|\\.)*'|'(?:[^']|'')*'|"(?:[^"]|"")+"|[A-Za-z_][A-Za-z0-9_]*|[+-]?[0-9]+|[(),*])$re$);
+            $re$^(?:[Ee]'(?:[^'\\]|''|\\.)*'|'(?:[^']|'')*'|"(?:[^"]|"")+"|[A-Za-z_][A-Za-z0-9_]*(?![A-Za-z0-9_'"&])|[+-]?[0-9]+|[(),*])$re$
+        );
         IF token IS NULL OR has_ended OR (is_old AND token IN ('(', ')')) THEN
             RAISE EXCEPTION USING
                 ERRCODE = 'syntax_error',
