@@ -38,6 +38,7 @@ class LoadKeywords(TypedDict, total=False):
     read_write: bool
     pg_bin: str | Path | None
     sessions: int | Literal["auto"] | None
+    via: Literal["client", "server", "auto"]
     atomic: bool
     again: bool
     changed: Literal["error", "load", "skip"]

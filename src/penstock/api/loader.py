@@ -19,6 +19,7 @@ from penstock.files import SourceReader
 from penstock.files.listing import recorded_name
 from penstock.host import cpu_count
 from penstock.loading.context import LoadTools
+from penstock.loading.imports.route import refuse_check
 from penstock.loading.listener import Listener
 from penstock.loading.plan.gather import gather_inputs
 from penstock.loading.plan.guard import SpaceGuard
@@ -169,6 +170,10 @@ class Loader(Closing):
                 from penstock.loading.landing.landing import check_landings  # noqa: PLC0415 (20 ms, for merges and replacements)
 
                 check_landings(plan, connection, ledger_schema=schema)
+            if job.rules.via != "client":
+                from penstock.api.route import plan_route  # noqa: PLC0415 (for who imports from S3)
+
+                plan = plan_route(plan, server, connection)
         return self._note_refusal(plan)
 
     def _check_rights(self, load_id: str, job: LoadJob, connection: Connection) -> None:
@@ -333,6 +338,7 @@ class Loader(Closing):
         """
         from penstock.loading.rejects.check import check_load  # noqa: PLC0415 (15 ms, loads do not need it)
 
+        refuse_check(plan)
         _refuse_warned(plan)
         with self._hearing(on_warning or log_warning) as heard:
             tools = replace(self._tools(on_progress, None, rules=plan.job.rules), warnings=heard)

@@ -15,25 +15,21 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import ServerError
 from penstock.loading.plan.pace import Pace, next_pace
-from penstock.loading.reading.feed import Abandoned, BlockFeed, reader_limit
-from penstock.loading.reading.objects import open_blocks
-from penstock.loading.rejects.limit import RejectLimit
-from penstock.loading.stream.session import LoadSession
+from penstock.loading.reading.feed import Abandoned
+from penstock.loading.stream.blocks import BlockUnit
 from penstock.loading.stream.watch import ConflictWatch
 from penstock.model.load.accounts import Stopwatch
 from penstock.model.load.plan import total_size
-from penstock.model.load.reject import FOREIGN_KEY_VIOLATION
 from penstock.server.connect.errors import find_hint, is_passing
-from penstock.server.copy.copy import CopyFailed, CopySession
+from penstock.server.copy.copy import CopyFailed
 from penstock.server.inspect.backend_io import read_backend_io
-from penstock.server.ledger.rejects import RejectStore
 
 if TYPE_CHECKING:
     from penstock.errors import PenstockError
     from penstock.loading.claim.prepared import PreparedLoad
     from penstock.loading.context import LoadTools
     from penstock.loading.reading.format_check import FormatCheck
-    from penstock.loading.rejects.keeper import RejectKeeper
+    from penstock.loading.unit import Feed, RowSession, Unit
     from penstock.model.load.accounts import BackendIo
     from penstock.model.load.details import FileOutcome
     from penstock.model.load.outcome import StepProgress
@@ -73,22 +69,14 @@ class LoadAttempt:
         self._format_check = format_check
         self._first = first
         self._began_s = began_s
-        self._fence = tools.ledger.fence(prepared.claim)
-        self._reject_limit = self._make_limit()
-        self._sessions: list[LoadSession] = []
+        self._sessions: list[RowSession] = []
         self._futures: set[Future[None]] = set()
         self._pool = ThreadPoolExecutor(max_workers=sessions.maximum, thread_name_prefix="penstock-session")
         self._work = prepared.work
         if plan.is_in_job_order:
             self._work = tuple(sorted(prepared.work, key=lambda work: plan.load_order(work.target_index)))
-        self._feed = BlockFeed(
-            self._work,
-            lambda work: open_blocks(work, tools, format_check=format_check),
-            reader_limit=reader_limit(prepared.work, sessions=sessions.initial),
-            sessions=sessions.initial,
-            is_in_job_order=plan.is_in_job_order,
-            clock=tools.clock,
-        )
+        self._unit = self._choose_unit()
+        self._feed = self._unit.feed
         self._size_bytes = total_size(work.source for work in self._work)
         self._watch = ConflictWatch(tools)
         self._is_staged = all(target.is_staged for target in plan.targets)
@@ -129,6 +117,7 @@ class LoadAttempt:
             self._stream()
         finally:
             self._watch.close()
+            self._unit.close()
         self._commit()
 
     def stop(self) -> None:
@@ -161,20 +150,21 @@ class LoadAttempt:
             running.session.abandon()
         self._first.close()
 
-    def _make_limit(self) -> RejectLimit | None:
-        """Return the counter of rejected records, or None if the first rejected record ends the load.
+    def _choose_unit(self) -> Unit:
+        plan, sessions = self._plan, self._session_plan.initial
+        if plan.route.is_import:
+            from penstock.loading.imports.objects import ObjectUnit  # noqa: PLC0415 (for who imports from S3)
 
-        With --max-rejects it counts from the number of records that earlier runs rejected and that are not stored yet.
-        """
-        rules = self._plan.job.rules
-        if rules.on_error == "stop":
-            return None
-
-        before = self._open_rejects().count(self._first, but_code=FOREIGN_KEY_VIOLATION) if rules.max_rejects else 0
-        return RejectLimit(rules.max_rejects, before=before)
-
-    def _open_rejects(self) -> RejectStore:
-        return RejectStore(self._tools.ledger.schema, self._prepared.claim.load_id)
+            return ObjectUnit(plan, self._prepared, self._tools, self._work, sessions=sessions)
+        return BlockUnit(
+            plan,
+            self._prepared,
+            self._tools,
+            self._work,
+            sessions=sessions,
+            first=self._first,
+            format_check=self._format_check,
+        )
 
     # ---------------------------------------------------------------- streaming
 
@@ -193,39 +183,9 @@ class LoadAttempt:
             self._is_full = True
             self._feed.set_sessions(min(number, self._feed.sessions))
             return
-        session = CopySession(
-            connection,
-            fence=self._fence,
-            is_protected=self._reject_limit is not None,
-            tables=self._prepared.tables,
-        )
-        running = LoadSession(
-            number,
-            session,
-            self._feed,
-            ledger=self._tools.ledger,
-            claim=self._prepared.claim,
-            batch_plan=self._plan.batch,
-            server_major=self._tools.server_major,
-            keeper=self._make_keeper(session),
-            warnings=self._tools.warnings,
-            clock=self._tools.clock,
-        )
+        running = self._unit.open_session(number, connection)
         self._sessions.append(running)
         running.run()
-
-    def _make_keeper(self, session: CopySession) -> RejectKeeper | None:
-        if self._reject_limit is None:
-            return None
-        from penstock.loading.rejects.keeper import RejectKeeper  # noqa: PLC0415 (10 ms, for who rejects)
-
-        return RejectKeeper(
-            session,
-            store=self._open_rejects(),
-            limit=self._reject_limit,
-            server_major=self._tools.server_major,
-            most_sorted=self._plan.tuning.most_sorted,
-        )
 
     def _session_ended(self, future: Future[None]) -> None:
         failure = future.exception() if not future.cancelled() else None
@@ -248,6 +208,7 @@ class LoadAttempt:
         self._raise_failure()
         self._report_progress()
         self._watch.look(list(self._sessions), bytes_sent=self._bytes_copied())
+        self._unit.look(list(self._sessions))
         elapsed_s = self._tools.clock() - self._paced_s
         is_adaptive = self._session_plan.is_adaptive and not self.is_stopped and not self._is_full
         if is_adaptive and pending and elapsed_s >= _PACE_INTERVAL_S:
@@ -328,12 +289,12 @@ class LoadAttempt:
     # ---------------------------------------------------------------- results
 
     @property
-    def feed(self) -> BlockFeed:
+    def feed(self) -> Feed:
         """Return the feed, which counts the bytes read and the rows sent."""
         return self._feed
 
     @property
-    def sessions(self) -> list[LoadSession]:
+    def sessions(self) -> list[RowSession]:
         """Return the sessions that took part."""
         return self._sessions
 

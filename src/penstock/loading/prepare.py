@@ -14,8 +14,14 @@ from penstock.errors import TargetError
 from penstock.loading.claim.claims import client_name, open_ledger, take_over
 from penstock.loading.claim.decide import decide_load
 from penstock.loading.claim.facts import FactsReader, created_names, find_facts, find_tables, tables_made
-from penstock.loading.claim.objects import ResumedLoad, check_depth, check_new_objects, warn_of_unpublished
+from penstock.loading.claim.objects import (
+    ResumedLoad,
+    check_depth,
+    check_new_objects,
+    warn_of_unpublished,
+)
 from penstock.loading.claim.prepared import NothingToDo, PreparedLoad
+from penstock.loading.imports.route import refuse_parts
 from penstock.loading.plan.dialects import refuse_other_dialects
 from penstock.loading.plan.identity import digest
 from penstock.loading.plan.work import ObjectWork, all_objects
@@ -77,6 +83,7 @@ def foresee_load(plan: LoadPlan, tools: LoadTools, connection: Connection) -> Le
         check_creation(connection, tools.ledger.schema, is_publishing_allowed=tools.is_publishing_allowed)
         works = all_objects(plan.targets)
         refuse_other_dialects(works, tools.sources, tools.warnings, depth=check_depth(plan))
+        _check_importable(plan, works, tools)
         warn_of_unpublished(plan, tools)
         return LedgerOutlook(exists=False, resumes=None, actions=tuple("new" for _ in works))
     schema = find_creation_schema(connection)
@@ -91,9 +98,23 @@ def foresee_load(plan: LoadPlan, tools: LoadTools, connection: Connection) -> Le
         if any(target.is_staged for target in plan.targets):
             check_staging(connection, tools.ledger.schema)
         check_new_objects(facts, decision, tools, depth=check_depth(plan))
+        _check_importable(plan, _works_left(facts, decision), tools)
         warn_of_unpublished(plan, tools, connection)
     actions = tuple(each.action for each in decision.objects)
     return LedgerOutlook(exists=True, resumes=facts.found.running, actions=actions)
+
+
+def _works_left(facts: ClaimFacts, decision: LoadDecision) -> list[ObjectWork]:
+    """Return the objects that are not skipped, those of a resumed load too: the client's route may have begun it."""
+    return [work for work, each in zip(facts.works, decision.objects, strict=True) if each.action != "skip"]
+
+
+def _check_importable(plan: LoadPlan, works: Sequence[ObjectWork], tools: LoadTools) -> None:
+    """Raise SourceError or DataError if the server is to import objects, and cannot import one as it is."""
+    if plan.route.is_import:
+        from penstock.loading.imports.fit import check_importable  # noqa: PLC0415 (for who imports from S3)
+
+        check_importable(works, tools)
 
 
 def _create_or_find(plan: LoadPlan, tools: LoadTools, connection: Connection) -> tuple[CreatedTable, ...]:
@@ -132,6 +153,7 @@ class _Preparation:
         if found.running is None and decision.is_nothing:
             return NothingToDo(skipped=decision.skipped, changed_by=found.changed_by, server_holds=found.server_holds)
         check_new_objects(facts, decision, self._tools)
+        _check_importable(self._plan, _works_left(facts, decision), self._tools)
         if found.running is None:
             warn_of_unpublished(self._plan, self._tools, self._connection)
         self._restore_replaced()
@@ -165,6 +187,9 @@ class _Preparation:
             coverage = read_coverage(self._connection, self._ledger.schema, claim.load_id)
             resumed.drop_missing(coverage, [each.number for each in decision.objects])
         prepared = self._prepare_objects(facts, decision, resumed, coverage, landings)
+        if self._plan.route.is_import:
+            parts = [work.source.uri for work in prepared if work.coverage.rows and not work.coverage.is_complete]
+            refuse_parts(parts)
         landed = {number for landing in landings if landing.table is not None for number in landing.objects}
         return PreparedLoad(
             claim=claim,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from penstock.model.load.ledger import LedgerOutlook
     from penstock.model.load.plan import LoadPlan, SessionPlan, TargetPlan
+    from penstock.model.load.route import RoutePlan
     from penstock.model.server.server import ServerFacts
     from penstock.model.source.source import SourceObject
 
@@ -75,6 +76,8 @@ def describe_plan(plan: LoadPlan, server: ServerFacts, *, outlook: LedgerOutlook
         ("sessions", describe_sessions(plan.sessions)),
         ("timeouts", "statement, transaction and idle timeouts are off for these sessions; lock_timeout stays"),
     ]
+    if plan.job.rules.via != "client":
+        heads.append(("route", describe_route(plan.route)))
     if outlook is not None:
         heads.append(("ledger", describe_outlook(outlook)))
     if sum(len(target.objects) for target in plan.targets) > 1:
@@ -127,6 +130,19 @@ def describe_sessions(sessions: SessionPlan) -> str:
     return f"{count} ({sessions.reason})"
 
 
+def describe_route(route: RoutePlan) -> str:
+    """Return who reads the objects, and why.
+
+    >>> from penstock.model.load.route import RoutePlan
+    >>> describe_route(RoutePlan(via="server", reason="as requested", region="eu-west-1"))
+    'server: it imports each object from S3 in a transaction of its own, region eu-west-1 (as requested)'
+    """
+    if route.is_import:
+        what = "it imports each object from S3 in a transaction of its own"
+        return f"server: {what}, region {route.region} ({route.reason})"
+    return f"client: penstock reads the objects and sends the rows ({route.reason})"
+
+
 def plan_object(plan: LoadPlan, server: ServerFacts, *, outlook: LedgerOutlook | None = None) -> dict[str, object]:
     """Return what --json prints of a plan."""
     return {
@@ -134,6 +150,7 @@ def plan_object(plan: LoadPlan, server: ServerFacts, *, outlook: LedgerOutlook |
         "state": "planned",
         "server": asdict(server) | {"name": server.name},
         "sessions": asdict(plan.sessions),
+        "route": asdict(plan.route),
         "is_in_job_order": plan.is_in_job_order,
         "size_bytes": plan.size_bytes,
         "ledger": None if outlook is None else asdict(outlook),

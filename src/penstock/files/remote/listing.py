@@ -19,7 +19,7 @@ from obstore.exceptions import NotSupportedError
 from penstock.errors import SourceError
 from penstock.files.remote.stores import STORE_ERRORS, Stores, describe_failure, retry_delay_s, source_error
 from penstock.files.skipped import is_skipped, note_empty, note_skipped_files
-from penstock.model.source.source import SourceObject
+from penstock.model.source.source import ObjectHead, SourceObject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -72,12 +72,17 @@ def list_remote(source: str, stores: Stores, *, on_notice: OnNotice) -> Iterator
 
 def stat_key(uri: str, stores: Stores) -> tuple[SourceObject, str | None]:
     """Return the object whose key is exactly that of `uri`, and its Content-Encoding. Raises SourceError."""
-    store, key = stores.find(uri)
-    meta = _retrying(lambda: obstore.head(store, key), uri=uri)
-    # An object of no bytes has no first byte to ask for, and no encoding that matters.
-    first_byte = _retrying(lambda: _get_first_byte(store, key), uri=uri) if meta["size"] else None
-    found = SourceObject(uri=uri, location=uri, size_bytes=meta["size"], version=meta["e_tag"])
-    return found, None if first_byte is None else first_byte.attributes.get("Content-Encoding")
+    head = look_at(uri, stores)
+    found = SourceObject(uri=uri, location=uri, size_bytes=head.size_bytes, version=head.version)
+    return found, head.content_encoding
+
+
+def look_at(location: str, stores: Stores) -> ObjectHead:
+    """Return what the store says of an object now, by a HEAD request. Raises SourceError."""
+    store, path = stores.find(location)
+    result = _retrying(lambda: obstore.get(store, path, options={"head": True}), uri=location)
+    encoding = result.attributes.get("Content-Encoding")
+    return ObjectHead(version=result.meta["e_tag"], size_bytes=result.meta["size"], content_encoding=encoding)
 
 
 def safe_url(url: str) -> str:

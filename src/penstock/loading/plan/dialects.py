@@ -106,12 +106,13 @@ def _look_at(works: Sequence[ObjectWork], sources: SourceReader, warnings: Warni
             raise _explain(found, FileLocation(file=sample.source.uri, line=sample.first_line + found.line - 1))
         if depth == "dialect":
             continue
-        column_map = _map_sample(sample, target)
+        column_map = map_sample(sample, target)
         if depth == "records" and column_map.field_count is not None:
             _refuse_misfit(sample, target.dialect, column_map.field_count)
 
 
-def _map_sample(sample: ObjectSample, target: TargetPlan) -> ColumnMap:
+def map_sample(sample: ObjectSample, target: TargetPlan) -> ColumnMap:
+    """Return the columns of an object's fields, given its beginning. Raises as `map_object` does."""
     if not target.dialect.has_header:
         return target.column_map
     uri = sample.source.uri

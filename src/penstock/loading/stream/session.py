@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -17,7 +17,7 @@ from penstock.loading.rejects.explain import explain_failure, explain_miscount
 from penstock.loading.stream.batch import Batch
 from penstock.loading.stream.chunk import Chunk
 from penstock.loading.warned import WarningLog
-from penstock.model.load.accounts import SessionSeconds, Stopwatch
+from penstock.model.load.accounts import SessionTotals, Stopwatch
 from penstock.server.copy.copy import CopyFailed, CopySession, Superseded
 from penstock.server.ledger.committed import insert_ranges
 from penstock.server.ledger.ledger import taken_over
@@ -48,15 +48,6 @@ class _Command:
     spec: CopySpec
     line_end: LineEnd
     began_s: float
-
-
-@dataclass(slots=True)
-class SessionTotals:
-    """What a session did: payload bytes, where its time went, rows committed. The ledger says which rows stay."""
-
-    bytes_copied: int = 0
-    seconds: SessionSeconds = field(default_factory=SessionSeconds)
-    rows_committed: int = 0
 
 
 class LoadSession:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.loading.context import LoadTools
-    from penstock.loading.stream.session import LoadSession
+    from penstock.loading.unit import RowSession
     from penstock.server.connect.connection import Connection
     from penstock.server.table.conflicts import BlockedRow
 
@@ -37,7 +37,7 @@ class ConflictWatch:
         self._reported: tuple[str, ...] = ()
         self._looked_s = 0.0
 
-    def look(self, sessions: Sequence[LoadSession], *, bytes_sent: int) -> None:
+    def look(self, sessions: Sequence[RowSession], *, bytes_sent: int) -> None:
         """Check once a second while no byte is sent."""
         now_s = self._tools.clock()
         if bytes_sent != self._bytes_sent:

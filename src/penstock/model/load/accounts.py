@@ -54,6 +54,18 @@ class SessionSeconds:
         return self.encoding_s + self.sending_s + self.finishing_s + self.committing_s
 
 
+@dataclass(slots=True)
+class SessionTotals:
+    """What a session did: bytes of COPY data, where its time went, rows committed. The ledger says which rows stay.
+
+    Of objects that the server imports, `bytes_copied` counts the stored bytes.
+    """
+
+    bytes_copied: int = 0
+    seconds: SessionSeconds = field(default_factory=SessionSeconds)
+    rows_committed: int = 0
+
+
 @dataclass(slots=True, kw_only=True)
 class ReaderSeconds:
     """Seconds of readers: each second of a reader is in one field.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from penstock.errors import UsageError
 from penstock.model.load.mode import LANDINGS, TRANSFORM, Landing, Mode
+from penstock.model.load.route import Via
 from penstock.model.load.shape import Indexes
 from penstock.model.options import (
     COUNT,
@@ -165,6 +166,14 @@ class LoadRules:
     None, a CHECKPOINT follows a load of 1 GiB or more for which the server's settings were changed. Raises UsageError.
     """
 
+    via: Via = _server(
+        "client",
+        words(Via),
+        "Who reads the objects. client: penstock does, and sends the rows. server: the server imports whole objects "
+        "from S3 by the extension aws_s3 of Amazon RDS and Aurora, one in each transaction, and options that need the "
+        "rows here are refused. auto: server if this machine is far from the server and the objects are many "
+        "(default: client).",
+    )
     atomic: bool = _ledger(
         False,
         SWITCH,

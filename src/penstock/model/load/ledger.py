@@ -15,6 +15,9 @@ Range = tuple[int, int]
 
 LoadState = Literal["running", "complete"]
 
+# No CRC-32 has this value, so bytes are never taken for those that were loaded.
+UNKNOWN_CHECKSUM = -1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
@@ -43,7 +46,8 @@ class CommittedRange:
     ranges in that order, xor the CRC-32 of the object's header record. An object without records has one row, without
     ranges. `records` is the number of records read from the object, `rows` the number of rows stored. The other records
     were suppressed by row triggers, or rejected. If some were rejected, `form` says how the records are read
-    (RecordForm as JSON).
+    (RecordForm as JSON). Of an object that the server imported as a whole (unit 'object'), the range is [0, 1), and the
+    checksum is UNKNOWN_CHECKSUM, because its bytes were not read here.
     """
 
     object_number: int
@@ -258,7 +262,7 @@ class PrunedLoads:
 class ObjectRecord:
     """One object of a load as `penstock loads show` lists it. `bytes_committed` counts decompressed bytes.
 
-    If `is_staged` is true, `rows` counts records in a staging table.
+    Of an object that the server imported, it counts stored bytes. If `is_staged` is true, `rows` counts records in a staging table.
     """
 
     number: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeVar
 
+from penstock.model.load.route import CLIENT_ROUTE, RoutePlan
 from penstock.model.load.shape import IndexPlan
 from penstock.model.load.tuning import DEFAULT_TUNING, BatchPlan, LoadTuning
 
@@ -151,7 +152,8 @@ class LoadPlan:
     turn: referenced tables first, otherwise the order of the job. `is_repeatable`: every source can be read again, so
     that transient faults can be retried and an interrupted load resumed. `defers_keys`: foreign keys refer to each
     other in a circle, and all rows are committed to their tables in one transaction. `steps` has what the steps before
-    and after the rows will do, by the name of the step; it is empty until the load is foreseen.
+    and after the rows will do, by the name of the step; it is empty until the load is foreseen. `route` says who reads
+    the objects.
     """
 
     load_id: str
@@ -166,6 +168,7 @@ class LoadPlan:
     defers_keys: bool = False
     tuning: LoadTuning = DEFAULT_TUNING
     steps: dict[str, PlanPart] = field(default_factory=dict)
+    route: RoutePlan = CLIENT_ROUTE
 
     def with_part(self, step: str, part: PlanPart) -> LoadPlan:
         """Return the plan with what one step will do added."""

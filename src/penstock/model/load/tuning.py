@@ -46,6 +46,10 @@ class LoadTuning:
     most_sorted: int = 100_000
     # Nobody corrects more problems than this by hand.
     most_problems: int = 1000
+    # An import that shows no progress for this long has probably no route to S3, which is reported. If the server shows
+    # its progress, it is cancelled after the second time.
+    import_silence_s: float = 60.0
+    import_patience_s: float = 300.0
     # The load's own sessions can take this long to end before it can restore changes.
     lock_patience_s: float = 20.0
     # VACUUM of a smaller table is too short to matter, and ends before anybody could read a message about it.

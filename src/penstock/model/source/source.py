@@ -34,6 +34,15 @@ class SourceObject:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectHead:
+    """What a store answers to a HEAD request; a field is None if the store does not name it."""
+
+    version: str | None
+    size_bytes: int
+    content_encoding: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class S3Route:
     """How a bucket is reached. `endpoint` is the configured URL, None for AWS's own endpoint of the region."""
 

@@ -98,6 +98,24 @@ def copy_statement(spec: CopySpec, *, ignores_types: bool = False) -> sql.Compos
 
     With `ignores_types`, COPY skips rows whose values their types refuse, each with a notice. Needs PostgreSQL 17.
     """
+    options = copy_options(spec)
+    if ignores_types:
+        options.append(sql.SQL("ON_ERROR ignore, LOG_VERBOSITY verbose"))
+    return sql.SQL("COPY {} ({}) FROM STDIN WITH ({})").format(
+        compose_table(spec), compose_columns(spec), sql.SQL(", ").join(options)
+    )
+
+
+def compose_columns(spec: CopySpec) -> sql.Composed:
+    """Return the column list of a spec, without parentheses."""
+    return sql.SQL(", ").join(map(sql.Identifier, spec.columns))
+
+
+def copy_options(spec: CopySpec) -> list[sql.Composable]:
+    """Return the options of a COPY command for a spec, with every name and value quoted.
+
+    A value with a backslash is written E'...', which does not depend on standard_conforming_strings.
+    """
     options: list[sql.Composable] = [
         sql.SQL("FORMAT {}").format(sql.SQL(spec.format)),
         sql.SQL("DELIMITER {}").format(sql.Literal(spec.delimiter)),
@@ -110,12 +128,7 @@ def copy_statement(spec: CopySpec, *, ignores_types: bool = False) -> sql.Compos
     if spec.force_null:
         names = sql.SQL(", ").join(map(sql.Identifier, spec.force_null))
         options.append(sql.SQL("FORCE_NULL ({})").format(names))
-    if ignores_types:
-        options.append(sql.SQL("ON_ERROR ignore, LOG_VERBOSITY verbose"))
-    columns = sql.SQL(", ").join(map(sql.Identifier, spec.columns))
-    return sql.SQL("COPY {} ({}) FROM STDIN WITH ({})").format(
-        compose_table(spec), columns, sql.SQL(", ").join(options)
-    )
+    return options
 
 
 class CopySession:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from psycopg import sql
 
-from penstock.model.load.ledger import CommittedRange, Coverage
+from penstock.model.load.ledger import UNKNOWN_CHECKSUM, CommittedRange, Coverage
 from penstock.server.connect.errors import translate_errors
 
 if TYPE_CHECKING:
@@ -157,6 +157,25 @@ def insert_ranges(schema: str, claim: Claim, ranges: Sequence[CommittedRange]) -
         " v.records, v.rows, v.suppressed, v.checksum, v.rejected, v.form::jsonb FROM (VALUES {})"
         " AS v (object, start, ranges, has_start, has_end, records, rows, suppressed, checksum, rejected, form)"
     ).format(sql.Identifier(schema, "ranges"), sql.Literal(claim.load_id), rows)
+
+
+def insert_object(schema: str, claim: Claim, number: int, *, rows: int) -> sql.Composed:
+    """Return the statements that record an object which its transaction commits as a whole."""
+    whole = CommittedRange(
+        object_number=number,
+        start=0,
+        ranges=((0, 1),),
+        has_start=True,
+        has_end=True,
+        records=rows,
+        rows=rows,
+        suppressed=0,
+        checksum=UNKNOWN_CHECKSUM,
+    )
+    unit = sql.SQL("UPDATE ONLY {} SET unit = 'object' WHERE load = {}::uuid AND number = {}").format(
+        sql.Identifier(schema, "objects"), sql.Literal(claim.load_id), sql.Literal(number)
+    )
+    return sql.SQL("{}; {}").format(insert_ranges(schema, claim, [whole]), unit)
 
 
 def _range_values(row: CommittedRange) -> str:

@@ -52,7 +52,13 @@ _OBJECTS = """
                           AS suppressed,
                       coalesce(pg_catalog.sum(r.rejected) FILTER (WHERE p.number IS NULL OR p.number = 1), 0)::int8
                           AS rejected,
-                      coalesce(pg_catalog.sum(upper(p.part) - lower(p.part)), 0)::int8 AS bytes_committed,
+                      coalesce(
+                          pg_catalog.sum(
+                              -- An object that the server imported has one range, [0,1).
+                              CASE o.unit WHEN 'object' THEN o.size_bytes ELSE upper(p.part) - lower(p.part) END
+                          ),
+                          0
+                      )::int8 AS bytes_committed,
                       pg_catalog.max(r.committed_at) AS committed_at
                  FROM ONLY {ranges} AS r
                  LEFT JOIN LATERAL pg_catalog.unnest(r.ranges) WITH ORDINALITY AS p (part, number) ON true

@@ -1,0 +1,48 @@
+"""Chooses the route of a load: asks the server, the AWS configuration and AWS, and lets loading decide."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from penstock.aws.credentials import AwsCredentials
+from penstock.loading.imports.route import RouteFacts, choose_route
+from penstock.model.server.endpoints import is_rds_endpoint
+from penstock.server.imports.look import measure_link, read_import_rights
+
+if TYPE_CHECKING:
+    from penstock.model.load.plan import LoadPlan
+    from penstock.model.server.rds import AssociatedRole
+    from penstock.model.server.server import ServerFacts
+    from penstock.server.connect.connection import Connection
+
+
+def plan_route(plan: LoadPlan, server: ServerFacts, connection: Connection) -> LoadPlan:
+    """Return the plan with its route. Raises UsageError, TargetError, ServerError, SourceError.
+
+    The link to the server is measured for --via auto only, and by 2 MiB that are sent to it. If AWS does not answer,
+    the roles of an RDS instance are not checked.
+    """
+    instance, roles = _ask_roles(connection.info.host, patience_s=plan.tuning.aws_patience_s)
+    facts = RouteFacts(
+        rights=read_import_rights(connection),
+        region=AwsCredentials().s3_config().get("region"),
+        server_major=server.major,
+        roles=roles,
+        instance=instance,
+        link=measure_link(connection) if plan.job.rules.via == "auto" else None,
+    )
+    return choose_route(plan, facts)
+
+
+def _ask_roles(host: str, *, patience_s: float) -> tuple[str, tuple[AssociatedRole, ...] | None]:
+    """Return the identifier and the roles of an RDS instance or its cluster; None if they cannot be told."""
+    if not is_rds_endpoint(host):
+        return "", None
+    from penstock.aws.quick import ask_briefly  # noqa: PLC0415 (56 ms, botocore)
+
+    found = ask_briefly(host, now=datetime.now(UTC), patience_s=patience_s)
+    owners = [] if found is None else [owner for owner in (found.instance, found.cluster) if owner is not None]
+    if not owners:
+        return "", None
+    return owners[0].identifier, tuple(role for owner in owners for role in owner.roles)

@@ -1,0 +1,79 @@
+"""Checks, before the first row, that the server can import each object as it is stored."""
+
+from __future__ import annotations
+
+import shlex
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from penstock.errors import DataError, SourceError
+from penstock.loading.imports.route import CLIENT_REMEDY
+from penstock.loading.plan.dialects import map_sample
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.errors import PenstockError
+    from penstock.loading.context import LoadTools
+    from penstock.loading.plan.work import ObjectWork
+    from penstock.model.load.plan import ObjectSample, TargetPlan
+
+
+def check_importable(works: Sequence[ObjectWork], tools: LoadTools) -> None:
+    """Raise SourceError or DataError if an object cannot be imported as it is.
+
+    A gzip object must have the metadata Content-Encoding: gzip: the server decompresses by that, not by content.
+    """
+    for _, of_target in groupby(works, key=lambda work: work.target_index):
+        _check_target(list(of_target), tools)
+
+
+def _check_target(works: Sequence[ObjectWork], tools: LoadTools) -> None:
+    target, zipped = works[0].target, []
+    for sample in tools.sources.sample_all([work.source for work in works], target.job.dialect):
+        if (misfit := find_misfit(sample, target)) is not None:
+            raise misfit
+        if sample.compression == "gzip":
+            zipped.append(sample.source)
+    for source, head in zip(zipped, tools.sources.look_all(zipped), strict=True):
+        if head.content_encoding != "gzip":
+            raise missing_encoding(source.uri)
+
+
+def find_misfit(sample: ObjectSample, target: TargetPlan) -> PenstockError | None:
+    """Return why the server cannot import an object, given its beginning; None if it can."""
+    uri = sample.source.uri
+    if sample.compression not in ("none", "gzip"):
+        return SourceError(
+            f'the server cannot import "{uri}": it is compressed with {sample.compression}',
+            detail="It decompresses gzip only.",
+            hint=CLIENT_REMEDY,
+        )
+    if sample.separator is not None:
+        return DataError(f'the server cannot import "{uri}": its first line names a separator', hint=CLIENT_REMEDY)
+    # With a header, COPY skips the mark together with the header.
+    if sample.bom is not None and (sample.bom != "UTF8" or not target.dialect.has_header):
+        return DataError(
+            f'the server cannot import "{uri}": it begins with a byte-order mark',
+            detail="COPY takes it for data.",
+            hint=CLIENT_REMEDY,
+        )
+    columns = map_sample(sample, target).columns
+    if columns != target.column_map.columns:
+        return DataError(
+            f'the server cannot import "{uri}": its columns are ordered otherwise than those of the first file',
+            detail=f"It has {', '.join(columns)}; the first file {', '.join(target.column_map.columns)}.",
+            hint=f"{CLIENT_REMEDY} Or load it by itself.",
+        )
+    return None
+
+
+def missing_encoding(uri: str) -> SourceError:
+    """Return the error for a gzip object that the server would take for text."""
+    name = shlex.quote(uri)
+    return SourceError(
+        f'the server cannot import "{uri}": it is gzip without the metadata Content-Encoding: gzip',
+        detail="The server decompresses by that metadata only.",
+        hint=f"Add it: aws s3 cp {name} {name} --metadata-directive REPLACE --content-encoding gzip. "
+        f"Or: {CLIENT_REMEDY}",
+    )

@@ -1,0 +1,227 @@
+"""Decides whether the server can import a load's objects from S3, and whether `auto` has it do so. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.errors import TargetError, UsageError
+from penstock.files.encodings import normalize_encoding
+from penstock.model.finding import Finding, refusal, refuse
+from penstock.model.load.plan import SessionPlan
+from penstock.model.load.route import ImportRights, Link, RoutePlan
+from penstock.model.server.names import quote_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from penstock.model.load.plan import LoadPlan, TargetPlan
+    from penstock.model.server.rds import AssociatedRole
+
+CLIENT_REMEDY = "Use --via client."
+
+# The rule of `auto`. With a shorter round trip the loader is in the server's region; a faster link than this carries
+# more than most instances load.
+FAR_ROUND_TRIP_S = 0.01
+FAST_LINK_BYTES_PER_S = 50e6
+
+_FEATURE = "s3Import"
+
+# COPY skips the first line of the text format since this version.
+_TEXT_HEADER_MAJOR = 15
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteFacts:
+    """What the choice of a route needs.
+
+    `region` is the configured AWS region, None without one. `roles` are the roles of the RDS instance or cluster, None
+    if the server is not on RDS or AWS did not answer; `instance` names it. `link` is measured for `auto` only.
+    """
+
+    rights: ImportRights
+    region: str | None
+    server_major: int
+    roles: Sequence[AssociatedRole] | None = None
+    instance: str = ""
+    link: Link | None = None
+
+
+class Obstacle(NamedTuple):
+    """What the server's route cannot do: it completes "--via server cannot be used with"; and why."""
+
+    what: str
+    why: str
+
+
+def choose_route(plan: LoadPlan, facts: RouteFacts) -> LoadPlan:
+    """Return the plan with its route, and with the sessions of that route.
+
+    Raises UsageError or TargetError if --via server was given and the server cannot import the objects.
+    """
+    asked = plan.job.rules.via
+    if asked == "client" or not plan.targets:
+        return plan
+    obstacle = next(find_obstacles(plan, server_major=facts.server_major), None)
+    lack = find_lack(facts)
+    if asked == "server":
+        if obstacle is not None:
+            raise UsageError(
+                f"--via server cannot be used with {obstacle.what}", detail=obstacle.why, hint=CLIENT_REMEDY
+            )
+        refuse(lack)
+        return _with_import(plan, facts, "as requested")
+    if obstacle is not None:
+        return _with_client(plan, f"auto: the server cannot import with {obstacle.what}")
+    if lack is not None:
+        return _with_client(plan, f"auto: {lack.text}")
+    objects = sum(len(target.objects) for target in plan.targets)
+    if (near := _why_near(facts.link, objects, plan.sessions.initial)) is not None:
+        return _with_client(plan, f"auto: {near}")
+    return _with_import(plan, facts, f"auto: {_describe_link(facts.link)}, {objects} objects")
+
+
+def _with_client(plan: LoadPlan, reason: str) -> LoadPlan:
+    return replace(plan, route=RoutePlan(reason=reason))
+
+
+def _with_import(plan: LoadPlan, facts: RouteFacts, reason: str) -> LoadPlan:
+    route = RoutePlan(via="server", reason=reason, region=facts.region or "")
+    return replace(plan, route=route, sessions=_import_sessions(plan))
+
+
+def _import_sessions(plan: LoadPlan) -> SessionPlan:
+    """Return one session per object up to the planned count; throughput is not measured, as objects end in steps."""
+    objects = sum(len(target.objects) for target in plan.targets)
+    count, reason = plan.sessions.initial, plan.sessions.reason
+    if objects < count:
+        count, reason = objects, f"{objects} object{'' if objects == 1 else 's'}, one in each session"
+    return SessionPlan(initial=count, maximum=count, is_adaptive=False, reason=reason)
+
+
+def _why_near(link: Link | None, objects: int, sessions: int) -> str | None:
+    """Return why the client's route is chosen, or None if the loader is far from the server and objects are many."""
+    if objects < max(2, sessions):
+        return f"{objects} object{'' if objects == 1 else 's'}, fewer than sessions"
+    if link is None:
+        return "the link to the server was not measured"
+    if link.round_trip_s < FAR_ROUND_TRIP_S or link.bytes_per_s > FAST_LINK_BYTES_PER_S:
+        return f"the server is near, {_describe_link(link)}"
+    return None
+
+
+def _describe_link(link: Link | None) -> str:
+    assert link is not None
+    return f"round trip {link.round_trip_s * 1000:.1f} ms, {link.bytes_per_s / 1e6:.0f} MB/s"
+
+
+def find_obstacles(plan: LoadPlan, *, server_major: int) -> Iterator[Obstacle]:
+    """Yield what of the job the server's route cannot do."""
+    rules = plan.job.rules
+    if rules.on_error == "reject":
+        yield Obstacle("--on-error reject", "A record that the table refuses undoes its whole object.")
+    if rules.atomic and plan.fills_tables:
+        yield Obstacle("--atomic", "Each object is imported in a transaction of its own.")
+    for target in plan.targets:
+        yield from _find_target_obstacles(target, server_major)
+
+
+def _find_target_obstacles(target: TargetPlan, server_major: int) -> Iterator[Obstacle]:
+    for source in target.objects:
+        if not source.location.startswith("s3://"):
+            yield Obstacle("sources other than S3", f"{source.uri} is not in S3.")
+    if target.is_staged:
+        what = f"--mode {target.job.mode}" if target.job.transform is None else "--transform"
+        if target.job.landing.where == "table":
+            what = f'table "{target.table}", which is filled from a staging table'
+        yield Obstacle(what, "The server imports objects into the table itself.")
+    yield from _find_dialect_obstacles(target, server_major)
+    if target.job.set:
+        yield Obstacle("--set", "COPY stores the fields of the files only.")
+    if target.column_map.keep is not None:
+        yield Obstacle("--skip", "COPY stores all fields of the files.")
+    if target.column_map.ends_empty:
+        yield Obstacle("records that end with a delimiter", "COPY takes what is behind it for one more field.")
+
+
+def _find_dialect_obstacles(target: TargetPlan, server_major: int) -> Iterator[Obstacle]:
+    dialect = target.dialect
+    if dialect.format == "tsv":
+        why = r"COPY has no such format: its format text takes backslashes for escapes, as \N for null."
+        yield Obstacle("format tsv", why)
+    if dialect.format == "text" and dialect.has_header and server_major < _TEXT_HEADER_MAJOR:
+        yield Obstacle("a header in format text", f"COPY has that since PostgreSQL {_TEXT_HEADER_MAJOR}.")
+    if len(dialect.nulls) > 1:
+        yield Obstacle("several null texts", f"COPY takes one; these are {', '.join(map(repr, dialect.nulls))}.")
+    if dialect.skip_lines:
+        yield Obstacle("--skip-lines", "COPY skips a header only.")
+    if normalize_encoding(dialect.encoding).startswith(("UTF16", "UTF32")):
+        yield Obstacle(f"encoding {dialect.encoding}", "PostgreSQL does not have that encoding.")
+
+
+def find_lack(facts: RouteFacts) -> Finding | None:
+    """Return what the server or AWS lacks for an import, with the command that mends it; None if nothing is missing."""
+    rights, subject = facts.rights, "import from S3"
+    if not rights.exists:
+        if rights.is_available:
+            return refusal(subject, "extension aws_s3 does not exist", "Create it: CREATE EXTENSION aws_s3 CASCADE.")
+        return refusal(
+            subject,
+            "the server has no extension aws_s3",
+            f"{CLIENT_REMEDY} Only Amazon RDS and Aurora have it, and penstock's lab.",
+        )
+    if not rights.is_trusted:
+        return refusal(
+            subject,
+            "aws_s3.table_import_from_s3 does not belong to extension aws_s3",
+            "Drop schema aws_s3, and create the extension: CREATE EXTENSION aws_s3 CASCADE.",
+            detail="Another role has created it; it could run anything with the loader's rights.",
+        )
+    role = quote_name(rights.role)
+    lacking = [] if rights.may_use else [f"GRANT USAGE ON SCHEMA aws_s3 TO {role};"]
+    lacking += [] if rights.may_execute else [f"GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA aws_s3 TO {role};"]
+    if lacking:
+        text = f'role "{rights.role}" may not call aws_s3.table_import_from_s3'
+        return refusal(subject, text, f"Have an administrator run: {' '.join(lacking)}")
+    if facts.region is None:
+        return refusal(subject, "the region of the bucket is not known", "Set AWS_REGION to it.")
+    return None if facts.roles is None else _find_role_lack(facts.roles, facts.instance)
+
+
+def _find_role_lack(roles: Sequence[AssociatedRole], instance: str) -> Finding | None:
+    found = [role for role in roles if role.feature == _FEATURE]
+    if any(role.status == "ACTIVE" for role in found):
+        return None
+    if not found:
+        return refusal(
+            "import from S3",
+            f"{instance} has no role for feature {_FEATURE}",
+            f"Add one: aws rds add-role-to-db-instance --db-instance-identifier {instance} --feature-name {_FEATURE} "
+            "--role-arn ARN (of an Aurora cluster: add-role-to-db-cluster).",
+        )
+    return refusal(
+        "import from S3",
+        f"the role of {instance} for feature {_FEATURE} is {found[0].status}",
+        "Wait until it is ACTIVE; if it is INVALID, correct its trust policy and add it again.",
+        detail=f"{found[0].arn}.",
+    )
+
+
+def refuse_check(plan: LoadPlan) -> None:
+    """Raise UsageError if --check is asked of a load by the server's route."""
+    if plan.route.is_import and plan.job.rules.via == "server":
+        raise UsageError(
+            "--via server cannot be used with --check",
+            detail="A check has the server parse records that it is sent.",
+            hint=CLIENT_REMEDY,
+        )
+
+
+def refuse_parts(uris: Sequence[str]) -> None:
+    """Raise TargetError if objects are loaded in part, which only the client's route resumes."""
+    if uris:
+        raise TargetError(
+            f'a part of "{uris[0]}" is loaded already',
+            detail="The server imports whole objects only.",
+            hint="Resume with --via client.",
+        )

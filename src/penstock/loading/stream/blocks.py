@@ -1,0 +1,109 @@
+"""The client's route: objects are read, cut into blocks and sent by COPY sessions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.loading.reading.feed import BlockFeed, reader_limit
+from penstock.loading.reading.objects import open_blocks
+from penstock.loading.rejects.limit import RejectLimit
+from penstock.loading.stream.session import LoadSession
+from penstock.model.load.reject import FOREIGN_KEY_VIOLATION
+from penstock.server.copy.copy import CopySession
+from penstock.server.ledger.rejects import RejectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.loading.claim.prepared import PreparedLoad
+    from penstock.loading.context import LoadTools
+    from penstock.loading.plan.work import ObjectWork
+    from penstock.loading.reading.format_check import FormatCheck
+    from penstock.loading.rejects.keeper import RejectKeeper
+    from penstock.loading.unit import RowSession
+    from penstock.model.load.plan import LoadPlan
+    from penstock.server.connect.connection import Connection
+
+
+class BlockUnit:
+    """Sends blocks of objects; `first` is the session that holds the load's lock."""
+
+    def __init__(
+        self,
+        plan: LoadPlan,
+        prepared: PreparedLoad,
+        tools: LoadTools,
+        work: Sequence[ObjectWork],
+        *,
+        sessions: int,
+        first: Connection,
+        format_check: FormatCheck,
+    ) -> None:
+        self._plan = plan
+        self._prepared = prepared
+        self._tools = tools
+        self._fence = tools.ledger.fence(prepared.claim)
+        self._reject_limit = self._make_limit(first)
+        self.feed = BlockFeed(
+            work,
+            lambda item: open_blocks(item, tools, format_check=format_check),
+            reader_limit=reader_limit(work, sessions=sessions),
+            sessions=sessions,
+            is_in_job_order=plan.is_in_job_order,
+            clock=tools.clock,
+        )
+
+    def open_session(self, number: int, connection: Connection) -> LoadSession:
+        """Return session `number` on a connection."""
+        session = CopySession(
+            connection,
+            fence=self._fence,
+            is_protected=self._reject_limit is not None,
+            tables=self._prepared.tables,
+        )
+        return LoadSession(
+            number,
+            session,
+            self.feed,
+            ledger=self._tools.ledger,
+            claim=self._prepared.claim,
+            batch_plan=self._plan.batch,
+            server_major=self._tools.server_major,
+            keeper=self._make_keeper(session),
+            warnings=self._tools.warnings,
+            clock=self._tools.clock,
+        )
+
+    def look(self, sessions: Sequence[RowSession]) -> None:
+        """Do nothing: blocks show their own progress."""
+
+    def close(self) -> None:
+        """Do nothing: `look` opens nothing."""
+
+    def _make_limit(self, first: Connection) -> RejectLimit | None:
+        """Return the counter of rejected records, or None if the first rejected record ends the load.
+
+        With --max-rejects it counts from the number of records that earlier runs rejected and that are not stored yet.
+        """
+        rules = self._plan.job.rules
+        if rules.on_error == "stop":
+            return None
+
+        before = self._open_rejects().count(first, but_code=FOREIGN_KEY_VIOLATION) if rules.max_rejects else 0
+        return RejectLimit(rules.max_rejects, before=before)
+
+    def _open_rejects(self) -> RejectStore:
+        return RejectStore(self._tools.ledger.schema, self._prepared.claim.load_id)
+
+    def _make_keeper(self, session: CopySession) -> RejectKeeper | None:
+        if self._reject_limit is None:
+            return None
+        from penstock.loading.rejects.keeper import RejectKeeper  # noqa: PLC0415 (10 ms, for who rejects)
+
+        return RejectKeeper(
+            session,
+            store=self._open_rejects(),
+            limit=self._reject_limit,
+            server_major=self._tools.server_major,
+            most_sorted=self._plan.tuning.most_sorted,
+        )

@@ -1,0 +1,87 @@
+"""Reads what an import from S3 needs, and how far imports are, with an ordinary role's rights."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from psycopg import sql
+
+from penstock.model.load.route import ImportRights, Link
+from penstock.server.connect.errors import translate_errors
+from penstock.server.sql.queries import fetch_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.server.connect.connection import Connection
+
+# Enough to fill the window of a TCP connection to another region, and sent within seconds by any link.
+_PROBE_BYTES = 2 * 1024 * 1024
+_ROUND_TRIPS = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportRow:
+    """How far the import of one backend is.
+
+    `rows` and `bytes_read` are those of its COPY command, None if the server does not show them; bytes are
+    decompressed. `is_blocked`: it waits for a lock.
+    """
+
+    pid: int
+    rows: int | None
+    bytes_read: int | None
+    is_blocked: bool
+
+
+def read_import_rights(connection: Connection) -> ImportRights:
+    """Return whether the role may import from S3. Raises ServerError."""
+    with translate_errors("looking for the extension aws_s3"):
+        (row,) = fetch_rows(connection, "import_rights", ImportRights)
+    return row
+
+
+def read_imports(connection: Connection, pids: Sequence[int]) -> list[ImportRow]:
+    """Return how far the imports of backends are. Raises ServerError."""
+    with translate_errors("reading the progress of imports"):
+        return fetch_rows(connection, "import_progress", ImportRow, pids=list(pids))
+
+
+def read_table_bytes(connection: Connection, oids: Sequence[int]) -> int:
+    """Return the size of tables and their partitions, which grows before rows are committed. Raises ServerError."""
+    query = """
+        SELECT coalesce(pg_catalog.sum(pg_catalog.pg_relation_size(each.oid)), 0)::int8
+          FROM (
+                   SELECT t.oid FROM pg_catalog.unnest(%(oids)s::oid[]) AS t (oid)
+                   UNION
+                   SELECT p.relid
+                     FROM pg_catalog.unnest(%(oids)s::oid[]) AS t (oid), pg_catalog.pg_partition_tree(t.oid) AS p
+               ) AS each
+    """
+    with translate_errors("reading the size of the tables"):
+        row = connection.execute(query, {"oids": list(oids)}).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def measure_link(connection: Connection) -> Link:
+    """Return the shortest of a few round trips, and how fast a text of 2 MiB is sent. Raises ServerError."""
+    with translate_errors("measuring the link to the server"):
+        round_trip_s = min(_time(connection, "") for _ in range(_ROUND_TRIPS))
+        # libpq sends a parameter as it is; random text so that no tunnel compresses it.
+        sent_s = _time(connection, sql_safe_noise(_PROBE_BYTES))
+    return Link(round_trip_s=round_trip_s, bytes_per_s=_PROBE_BYTES / max(sent_s - round_trip_s, 1e-6))
+
+
+def sql_safe_noise(length_bytes: int) -> str:
+    """Return random text of so many bytes."""
+    import secrets  # noqa: PLC0415 (only --via auto measures)
+
+    return secrets.token_hex(length_bytes // 2)
+
+
+def _time(connection: Connection, text: str) -> float:
+    began_s = time.perf_counter()
+    connection.execute(sql.SQL("SELECT pg_catalog.length(%s::pg_catalog.text)"), [text]).fetchone()
+    return time.perf_counter() - began_s

@@ -1,0 +1,60 @@
+"""A session that has the server import objects from S3, each in a transaction of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from psycopg import sql
+from psycopg.pq import ExecStatus
+
+from penstock.server.connect.search_path import TO_USERS_PATH
+from penstock.server.copy.copy import CopySession
+from penstock.server.imports.call import compose_import
+from penstock.server.table.identity import check_look, compose_look
+
+if TYPE_CHECKING:
+    from penstock.model.source.block import CopySpec
+    from penstock.server.imports.call import S3Place
+
+# How often the server looks, during an import, whether its client is still connected. Without that, the import of a
+# client that was killed would run on, and keep the load from being resumed.
+_LOOK_FOR_CLIENT = (
+    "SELECT pg_catalog.set_config(name, '2s', false) FROM pg_catalog.pg_settings"
+    " WHERE name = 'client_connection_check_interval'"
+)
+
+
+class ImportSession(CopySession):
+    """A CopySession whose rows the server reads from S3 itself; `import_object` takes the place of COPY FROM STDIN."""
+
+    _is_prepared = False
+
+    def begin(self) -> None:
+        """Open a transaction, if none is open; a session's first one also has the server look for its client."""
+        if not self._is_prepared:
+            self.execute(sql.SQL(_LOOK_FOR_CLIENT))
+            self._is_prepared = True
+        super().begin()
+
+    def import_object(self, spec: CopySpec, place: S3Place, *, has_header: bool) -> str | None:
+        """Import an object in the open transaction, and return the text with which the server reports that.
+
+        The call runs with the user's search_path, as COPY does. Raises CopyFailed, and TargetError if the table's name
+        belongs to a table other than the one in `tables`. Needs EXECUTE on the function, and INSERT on the table.
+        """
+        self._spec, table = spec, self._find_table(spec)
+        parts = [sql.SQL(TO_USERS_PATH), compose_import(spec, place, has_header=has_header)]
+        parts += [] if table is None else [compose_look(table, spec.columns)]
+        with self._failures():
+            self._pgconn.send_query(sql.SQL("; ").join(parts).as_bytes(self._connection))
+            self._flush()
+            self._take(ExecStatus.COMMAND_OK)
+            self._has_users_path = True
+            result = self._take(ExecStatus.TUPLES_OK)
+            found = None if table is None else self._take(ExecStatus.TUPLES_OK)
+            self._expect_end()
+            if table is not None and found is not None:
+                oid, columns = (found.get_value(0, column) or b"" for column in (0, 1))
+                check_look(self._connection, table, spec.columns, int(oid or 0), columns.decode("ascii"))
+        text = result.get_value(0, 0) if result.ntuples == 1 else None
+        return None if text is None else text.decode("utf-8", "replace")
