@@ -78,7 +78,7 @@ class ObjectSession:
         finally:
             self.current = None
         rows = read_result(text)
-        seconds.finishing_s += self._watch.lap()
+        seconds.sending_s += self._watch.lap()
         self._check_version(work, "after")
         seconds.waiting_s += self._watch.lap()
         self._tools.warnings.refuse()

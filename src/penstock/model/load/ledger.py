@@ -262,7 +262,8 @@ class PrunedLoads:
 class ObjectRecord:
     """One object of a load as `penstock loads show` lists it. `bytes_committed` counts decompressed bytes.
 
-    Of an object that the server imported, it counts stored bytes. If `is_staged` is true, `rows` counts records in a staging table.
+    Of an object that the server imported, it counts stored bytes. If `is_staged` is true, `rows` counts records in a
+    staging table.
     """
 
     number: int
