@@ -1,4 +1,4 @@
-"""A database with the stand-in for aws_s3, a bucket of moto's S3, and a gate at which imports wait."""
+"""A server with the lab's extension aws_s3, a bucket of moto's S3, and a gate at which imports wait."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import psycopg
 import pytest
 
 from files.conftest import aws_environment, moto_port, s3  # noqa: F401 (fixtures)
+from support.import_server import create_extension, make_import_server
 from support.loads import Loads
-from support.stand_in import install_stand_in
+from support.servers import TEST_SETTINGS, PgServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,14 +22,32 @@ if TYPE_CHECKING:
     from support.servers import ServerPool
 
 _LOCK = 4711
+_MAJOR = 18
+
+
+@pytest.fixture(scope="session")
+def import_server(servers: ServerPool, moto_port: int) -> Iterator[PgServer]:  # noqa: F811
+    """Provide a running server of the newest version that has extension aws_s3."""
+    server = make_import_server(
+        servers.new_home(), servers.installation(_MAJOR), port=moto_port, settings=TEST_SETTINGS
+    )
+    server.ensure_running()
+    yield PgServer(server.conninfo(), _MAJOR, server)
+    server.stop("immediate")
 
 
 @pytest.fixture
-def loads(s3: S3, servers: ServerPool, database18: str, aws_environment: pytest.MonkeyPatch) -> Loads:  # noqa: F811
-    """Provide a database in which a server can import from the bucket."""
+def loads(
+    s3: S3,  # noqa: F811
+    import_server: PgServer,
+    aws_environment: pytest.MonkeyPatch,  # noqa: F811
+) -> Iterator[Loads]:
+    """Provide a database whose server can import from the bucket, with table t."""
     aws_environment.setenv("AWS_REGION", "us-east-1")
-    install_stand_in(database18, servers, endpoint=f"http://127.0.0.1:{s3.port}")
-    return Loads(database18, setup="CREATE TABLE t (a int, b text)")
+    database = import_server.fresh_database()
+    create_extension(database)
+    yield Loads(database, setup="CREATE TABLE t (a int, b text)")
+    import_server.drop_databases()
 
 
 class Gate:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _BODY = b"a,b\n1,one\n2,two\n"
 _ROWS = [(1, "one"), (2, "two")]
 
+_FUNCTION = f"aws_s3.table_import_from_s3({', '.join(['text'] * 9)})"
+
 
 def test_prefix_is_imported_once_and_equals_the_clients_route(s3: S3, loads: Loads) -> None:
     """50 objects, plain and gzip, with quotes, nulls and backslashes; a second run finds nothing to do."""
@@ -61,8 +63,8 @@ def test_ledger_counts_the_stored_bytes_of_imported_objects(s3: S3, loads: Loads
 def test_null_reaches_copy_as_it_is_written(s3: S3, loads: Loads, conforming: str) -> None:
     r"""\N is null however the function that puts the options into its COPY reads backslashes in quotes."""
     loads.execute(
-        f"ALTER FUNCTION aws_s3.table_import_from_s3 SET standard_conforming_strings = {conforming};"
-        "ALTER FUNCTION aws_s3.table_import_from_s3 SET escape_string_warning = off"
+        f"ALTER FUNCTION {_FUNCTION} SET standard_conforming_strings = {conforming};"
+        f"ALTER FUNCTION {_FUNCTION} SET escape_string_warning = off"
     )
     s3.put("d/a.txt", b"a\tb\n1\t\\N\n2\tback\\\\slash\n")
     loads.run(job(format="text", header=True), rules=SERVER)
@@ -156,7 +158,7 @@ def test_result_that_reports_no_count_is_an_error(s3: S3, loads: Loads) -> None:
     """Rows that nobody has counted are not committed."""
     s3.put("d/a.csv", _BODY)
     loads.execute(
-        "ALTER FUNCTION aws_s3.table_import_from_s3 RENAME TO real_import;"
+        f"ALTER FUNCTION {_FUNCTION} RENAME TO real_import;"
         "CREATE FUNCTION aws_s3.table_import_from_s3(t text, c text, o text, b text, k text, r text) RETURNS text"
         " LANGUAGE plpgsql AS $$ BEGIN PERFORM aws_s3.real_import(t, c, o, b, k, r); RETURN 'imported'; END $$"
     )
@@ -264,12 +266,26 @@ def test_sources_of_other_places_are_refused(loads: Loads, tmp_path: Path) -> No
 def test_missing_extension_is_told_with_what_mends_it(s3: S3, loads: Loads) -> None:
     """Also a function that another role has created under its name."""
     s3.put("d/a.csv", _BODY)
-    loads.execute("ALTER FUNCTION aws_s3.table_import_from_s3 OWNER TO pg_monitor")
+    loads.execute("DROP EXTENSION aws_s3")
+    with pytest.raises(TargetError, match="extension aws_s3 does not exist") as caught:
+        loads.run(job(), rules=SERVER)
+    assert "CREATE EXTENSION aws_s3 CASCADE" in (caught.value.hint or "")
+    arguments = ", ".join(["text"] * 6)
+    loads.execute(
+        "CREATE SCHEMA IF NOT EXISTS aws_s3;"
+        f"CREATE FUNCTION aws_s3.table_import_from_s3({arguments}) RETURNS text LANGUAGE sql AS 'SELECT 1::text';"
+        f"ALTER FUNCTION aws_s3.table_import_from_s3({arguments}) OWNER TO pg_monitor"
+    )
     with pytest.raises(TargetError, match="does not belong to extension aws_s3"):
         loads.run(job(), rules=SERVER)
-    loads.execute("DROP SCHEMA aws_s3 CASCADE")
-    with pytest.raises(TargetError, match="no extension aws_s3") as caught:
-        loads.run(job(), rules=SERVER)
+
+
+def test_server_without_the_extension_is_told(s3: S3, database18: str, aws_environment: pytest.MonkeyPatch) -> None:
+    """Where it cannot be created either, the client's route is the remedy."""
+    s3.put("d/a.csv", _BODY)
+    aws_environment.setenv("AWS_REGION", "us-east-1")
+    with pytest.raises(TargetError, match="the server has no extension aws_s3") as caught:
+        Loads(database18, setup="CREATE TABLE t (a int, b text)").run(job(), rules=SERVER)
     assert "--via client" in (caught.value.hint or "")
 
 
@@ -284,7 +300,7 @@ def test_missing_rights_are_told_with_the_grants(s3: S3, loads: Loads) -> None:
             other.run(job(), rules=SERVER)
         assert "permission denied for table" in caught.value.message
         loads.execute(f"GRANT INSERT, SELECT ON t TO {role}")
-        loads.execute("REVOKE ALL ON FUNCTION aws_s3.table_import_from_s3 FROM PUBLIC")
+        loads.execute(f"REVOKE ALL ON FUNCTION {_FUNCTION} FROM PUBLIC")
         with pytest.raises(TargetError, match="may not call") as caught:
             other.run(job(), rules=SERVER)
         assert f'GRANT USAGE ON SCHEMA aws_s3 TO "{role}"; GRANT EXECUTE' in (caught.value.hint or "")

@@ -28,7 +28,11 @@ SELECT CURRENT_USER::text AS role,
              JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace
             WHERE n.nspname = 'aws_s3'
               AND p.proname = 'table_import_from_s3'
-              AND p.proargtypes::text = '25 25 25 25 25 25'
+              -- Six texts; those of the credentials may follow, with defaults.
+              AND p.proargtypes::text ~ '^25( 25){5,}$'
+              AND p.pronargs - p.pronargdefaults <= 6
+            ORDER BY p.pronargs
+            LIMIT 1
        ) AS f
     ON true
   LEFT JOIN pg_catalog.pg_roles AS o ON o.oid = f.proowner;

@@ -1,0 +1,37 @@
+"""Servers that have the lab's extension aws_s3, which imports from moto's S3."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import psycopg
+
+from penstock.lab import EmbeddedServer, topology  # noqa: F401 (lab.s3 can be imported after it only)
+from penstock.lab.s3.standin import S3StandIn
+from penstock.lab.users import choose_server_user
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from penstock.lab.installations import Installation
+
+
+def make_import_server(
+    home: Path, installation: Installation, *, port: int, settings: Mapping[str, str]
+) -> EmbeddedServer:
+    """Return a server, not started, whose installation is a copy with the extension; `port` is moto's."""
+    folder = home.with_name(f"{home.name}-s3")
+    folder.mkdir(mode=0o755)
+    folder.chmod(0o755)
+    s3 = S3StandIn(lab=folder, port=port)
+    s3.create(installation, choose_server_user(home / "data"))
+    return EmbeddedServer.create(
+        home, s3.programs(installation), {**settings, **s3.settings}, listens_on_tcp=True, copies=folder / "copies"
+    )
+
+
+def create_extension(conninfo: str) -> None:
+    """Create the extension in a database, as its superuser."""
+    with psycopg.connect(conninfo, autocommit=True) as connection:
+        connection.execute("CREATE EXTENSION aws_s3 CASCADE")
