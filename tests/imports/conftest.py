@@ -1,4 +1,4 @@
-"""A server with the lab's extension aws_s3, a bucket of moto's S3, and a gate at which imports wait."""
+"""A lab with extension aws_s3 and a bucket, and a gate at which imports wait."""
 
 from __future__ import annotations
 
@@ -10,44 +10,33 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from files.conftest import aws_environment, moto_port, s3  # noqa: F401 (fixtures)
-from support.import_server import create_extension, make_import_server
 from support.loads import Loads
-from support.servers import TEST_SETTINGS, PgServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from files.conftest import S3
-    from support.servers import ServerPool
+    from support.s3_lab import S3Lab, S3Labs
 
 _LOCK = 4711
 _MAJOR = 18
 
 
-@pytest.fixture(scope="session")
-def import_server(servers: ServerPool, moto_port: int) -> Iterator[PgServer]:  # noqa: F811
-    """Provide a running server of the newest version that has extension aws_s3."""
-    server = make_import_server(
-        servers.new_home(), servers.installation(_MAJOR), port=moto_port, settings=TEST_SETTINGS
-    )
-    server.ensure_running()
-    yield PgServer(server.conninfo(), _MAJOR, server)
-    server.stop("immediate")
+@pytest.fixture
+def s3(s3_labs: S3Labs, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Lab]:
+    """Provide a database with aws_s3 on a lab of the newest version, and its bucket, which the environment names."""
+    found = s3_labs.database(_MAJOR)
+    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL_S3", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in found.environment.items():
+        monkeypatch.setenv(name, value)
+    yield found
+    found.empty()
 
 
 @pytest.fixture
-def loads(
-    s3: S3,  # noqa: F811
-    import_server: PgServer,
-    aws_environment: pytest.MonkeyPatch,  # noqa: F811
-) -> Iterator[Loads]:
-    """Provide a database whose server can import from the bucket, with table t."""
-    aws_environment.setenv("AWS_REGION", "us-east-1")
-    database = import_server.fresh_database()
-    create_extension(database)
-    yield Loads(database, setup="CREATE TABLE t (a int, b text)")
-    import_server.drop_databases()
+def loads(s3: S3Lab) -> Loads:
+    """Provide the database, with table t."""
+    return Loads(s3.conninfo, setup="CREATE TABLE t (a int, b text)")
 
 
 class Gate:

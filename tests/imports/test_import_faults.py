@@ -25,8 +25,8 @@ from support.modes import Killed, killing_at
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from files.conftest import S3
     from imports.conftest import Gate
+    from support.s3_lab import S3Lab
 
 _OBJECTS = 3
 # In the order of Loads.rows.
@@ -44,7 +44,7 @@ _POINTS = 2 * len(_STEPS) * _OBJECTS
 
 
 @pytest.fixture
-def objects(s3: S3) -> None:
+def objects(s3: S3Lab) -> None:
     """Store three objects of ten rows."""
     for number in range(_OBJECTS):
         part = _ROWS[10 * number : 10 * number + 10]
@@ -95,7 +95,7 @@ def test_death_at_any_step_loses_and_repeats_nothing(
     loads: Loads, who: Literal["client", "backend"], some: Callable[[list[int], int], list[int]]
 ) -> None:
     """What was committed is not imported again, and the rest is."""
-    for point in some(list(range(_POINTS)), 10):
+    for point in some(list(range(_POINTS)), 5):
         loads.execute("DROP SCHEMA IF EXISTS penstock CASCADE; TRUNCATE t")
         with dying_at(point, who, loads.conninfo):
             try:
@@ -120,7 +120,7 @@ def test_loader_that_dies_at_any_other_statement_is_resumed(
     """While it claims the load, reads what is missing, ends it."""
     with killing_at(-1) as sent:
         loads.run(job(), sessions=2, rules=SERVER)
-    for point in some(list(range(sent[0])), 6):
+    for point in some(list(range(sent[0])), 4):
         loads.execute("DROP SCHEMA IF EXISTS penstock CASCADE; TRUNCATE t")
         with killing_at(point), pytest.raises(Killed):
             loads.run(job(), sessions=2, rules=SERVER)

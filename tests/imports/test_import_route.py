@@ -22,8 +22,8 @@ from support.loads import Loads
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from files.conftest import S3
     from imports.conftest import Gate
+    from support.s3_lab import S3Lab
 
 _BODY = b"a,b\n1,one\n2,two\n"
 _ROWS = [(1, "one"), (2, "two")]
@@ -31,7 +31,8 @@ _ROWS = [(1, "one"), (2, "two")]
 _FUNCTION = f"aws_s3.table_import_from_s3({', '.join(['text'] * 9)})"
 
 
-def test_prefix_is_imported_once_and_equals_the_clients_route(s3: S3, loads: Loads) -> None:
+@pytest.mark.slow
+def test_prefix_is_imported_once_and_equals_the_clients_route(s3: S3Lab, loads: Loads) -> None:
     """50 objects, plain and gzip, with quotes, nulls and backslashes; a second run finds nothing to do."""
     for number in range(50):
         body = f'a,b\n{number},"x, ""y"""\n{number + 100},\n{number + 200},back\\slash\n{number + 300},""\n'.encode()
@@ -48,7 +49,7 @@ def test_prefix_is_imported_once_and_equals_the_clients_route(s3: S3, loads: Loa
     assert loads.rows() == loads.rows("u")
 
 
-def test_ledger_counts_the_stored_bytes_of_imported_objects(s3: S3, loads: Loads) -> None:
+def test_ledger_counts_the_stored_bytes_of_imported_objects(s3: S3Lab, loads: Loads) -> None:
     """Their unit is the object, so their range says nothing of bytes."""
     put_zipped(s3, "d/a.csv.gz", _BODY)
     outcome = loads.run(job(), rules=SERVER)
@@ -59,20 +60,15 @@ def test_ledger_counts_the_stored_bytes_of_imported_objects(s3: S3, loads: Loads
     assert (found.bytes_committed, found.rows, found.is_complete) == (stored, 2, True)
 
 
-@pytest.mark.parametrize("conforming", ["on", "off"])
-def test_null_reaches_copy_as_it_is_written(s3: S3, loads: Loads, conforming: str) -> None:
-    r"""\N is null however the function that puts the options into its COPY reads backslashes in quotes."""
-    loads.execute(
-        f"ALTER FUNCTION {_FUNCTION} SET standard_conforming_strings = {conforming};"
-        f"ALTER FUNCTION {_FUNCTION} SET escape_string_warning = off"
-    )
+def test_null_reaches_copy_as_it_is_written(s3: S3Lab, loads: Loads) -> None:
+    r"""COPY's text format: \N is null, and an escaped backslash is one."""
     s3.put("d/a.txt", b"a\tb\n1\t\\N\n2\tback\\\\slash\n")
     loads.run(job(format="text", header=True), rules=SERVER)
     assert loads.rows() == [(1, None), (2, "back\\slash")]
 
 
 @pytest.mark.parametrize("mode", ["truncate", "replace"])
-def test_steps_and_landings_work_as_on_the_clients_route(s3: S3, loads: Loads, mode: str) -> None:
+def test_steps_and_landings_work_as_on_the_clients_route(s3: S3Lab, loads: Loads, mode: str) -> None:
     """The table is emptied or replaced, its index dropped and rebuilt, a trigger disabled, VACUUM follows."""
     loads.execute(
         "INSERT INTO t VALUES (0, 'old'); CREATE INDEX i ON t (a);"
@@ -88,14 +84,14 @@ def test_steps_and_landings_work_as_on_the_clients_route(s3: S3, loads: Loads, m
     assert set(outcome.steps) >= {"upkeep"}
 
 
-def test_created_table_is_imported_into(s3: S3, loads: Loads) -> None:
+def test_created_table_is_imported_into(s3: S3Lab, loads: Loads) -> None:
     """Its columns are those of the header."""
     s3.put("d/a.csv", _BODY)
     loads.run(job(into="made", create=True), rules=SERVER)
     assert loads.rows("made") == [("1", "one"), ("2", "two")]
 
 
-def test_object_replaced_between_the_two_looks_is_undone(s3: S3, loads: Loads, gate: Gate) -> None:
+def test_object_replaced_between_the_two_looks_is_undone(s3: S3Lab, loads: Loads, gate: Gate) -> None:
     """The rows of what was imported are not committed, as it may be neither the old object nor the new one."""
     s3.put("d/a.csv", _BODY)
     with gate.holding(), gate.in_thread(lambda: loads.run(job(), rules=SERVER)) as running:
@@ -109,7 +105,7 @@ def test_object_replaced_between_the_two_looks_is_undone(s3: S3, loads: Loads, g
     assert loads.rows() == [(3, "three")]
 
 
-def test_object_replaced_after_the_listing_is_not_imported(s3: S3, loads: Loads) -> None:
+def test_object_replaced_after_the_listing_is_not_imported(s3: S3Lab, loads: Loads) -> None:
     """The first look has another ETag than the listing."""
     s3.put("d/a.csv", _BODY)
     with loads._loader() as loader:
@@ -120,12 +116,12 @@ def test_object_replaced_after_the_listing_is_not_imported(s3: S3, loads: Loads)
     assert loads.count() == 0
 
 
-def test_truncated_gzip_stores_nothing_of_its_object(s3: S3, loads: Loads) -> None:
+def test_truncated_gzip_stores_nothing_of_its_object(s3: S3Lab, loads: Loads) -> None:
     """The other object stays; the error names the one that could not be read."""
     s3.put("d/a.csv", _BODY)
     text = "".join(f"{number},{number * 7919 % 1000}\n" for number in range(90_000)).encode()
     body = gzip.compress(b"a,b\n" + text, mtime=0)
-    s3.client.put_object(Bucket="landing", Key="d/b.csv.gz", Body=body[: len(body) // 2], ContentEncoding="gzip")
+    s3.put("d/b.csv.gz", body[: len(body) // 2], encoding="gzip")
     with pytest.raises(PenstockError) as caught:
         loads.run(job(), rules=SERVER, sessions=1)
     assert "d/b.csv.gz" in str(caught.value)
@@ -133,7 +129,7 @@ def test_truncated_gzip_stores_nothing_of_its_object(s3: S3, loads: Loads) -> No
     assert loads.count() == 0
 
 
-def test_value_that_the_table_refuses_is_named_with_its_line(s3: S3, loads: Loads) -> None:
+def test_value_that_the_table_refuses_is_named_with_its_line(s3: S3Lab, loads: Loads) -> None:
     """COPY counts lines as the file does, the header too."""
     s3.put("d/a.csv", b"a,b\n1,one\nmuch,two\n")
     with pytest.raises(DataError) as caught:
@@ -143,7 +139,7 @@ def test_value_that_the_table_refuses_is_named_with_its_line(s3: S3, loads: Load
     assert loads.count() == 0
 
 
-def test_server_that_cannot_reach_the_bucket_is_an_error(s3: S3, loads: Loads) -> None:
+def test_server_that_cannot_reach_the_bucket_is_an_error(s3: S3Lab, loads: Loads) -> None:
     """The load reads the object here, and the server does not find it."""
     s3.put("d/a.csv", _BODY)
     name = psycopg.conninfo.conninfo_to_dict(loads.conninfo)["dbname"]
@@ -154,7 +150,7 @@ def test_server_that_cannot_reach_the_bucket_is_an_error(s3: S3, loads: Loads) -
     assert loads.count() == 0
 
 
-def test_result_that_reports_no_count_is_an_error(s3: S3, loads: Loads) -> None:
+def test_result_that_reports_no_count_is_an_error(s3: S3Lab, loads: Loads) -> None:
     """Rows that nobody has counted are not committed."""
     s3.put("d/a.csv", _BODY)
     loads.execute(
@@ -168,7 +164,7 @@ def test_result_that_reports_no_count_is_an_error(s3: S3, loads: Loads) -> None:
     assert loads.count() == 0
 
 
-def test_cancelled_import_is_undone_and_loaded_by_the_next_run(s3: S3, loads: Loads, gate: Gate) -> None:
+def test_cancelled_import_is_undone_and_loaded_by_the_next_run(s3: S3Lab, loads: Loads, gate: Gate) -> None:
     """pg_cancel_backend, as an administrator does."""
     s3.put("d/a.csv", _BODY)
     with gate.holding(), gate.in_thread(lambda: loads.run(job(), rules=SERVER)) as running:
@@ -180,7 +176,7 @@ def test_cancelled_import_is_undone_and_loaded_by_the_next_run(s3: S3, loads: Lo
     assert loads.rows() == _ROWS
 
 
-def test_lost_backend_is_retried(s3: S3, loads: Loads, gate: Gate) -> None:
+def test_lost_backend_is_retried(s3: S3Lab, loads: Loads, gate: Gate) -> None:
     """As any fault that passes, up to --retry-for."""
     s3.put("d/a.csv", _BODY)
     rules = LoadRules(via="server", retry_for=30.0)
@@ -191,7 +187,7 @@ def test_lost_backend_is_retried(s3: S3, loads: Loads, gate: Gate) -> None:
     assert loads.rows() == _ROWS
 
 
-def test_import_without_progress_is_reported_then_cancelled(s3: S3, loads: Loads) -> None:
+def test_import_without_progress_is_reported_then_cancelled(s3: S3Lab, loads: Loads) -> None:
     """The server shows that it has read nothing, so it can be cancelled safely."""
     loads.execute(
         "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(600); RETURN NULL; END';"
@@ -205,7 +201,7 @@ def test_import_without_progress_is_reported_then_cancelled(s3: S3, loads: Loads
     assert sum("shows no progress" in notice for notice in loads.notices) == 1
 
 
-def test_object_begun_by_the_clients_route_is_not_imported(s3: S3, loads: Loads) -> None:
+def test_object_begun_by_the_clients_route_is_not_imported(s3: S3Lab, loads: Loads) -> None:
     """The server imports whole objects; the client's route resumes it."""
     text = b"a,b\n" + b"".join(b"%d,x\n" % number for number in range(40_000)) + b"much,x\n"
     s3.put("d/a.csv", text)
@@ -239,7 +235,7 @@ def test_object_begun_by_the_clients_route_is_not_imported(s3: S3, loads: Loads)
     ],
 )
 def test_what_cannot_work_is_refused_before_the_first_row(
-    s3: S3, loads: Loads, keys: dict[str, bytes], options: dict[str, Any], rules: dict[str, Any], told: str
+    s3: S3Lab, loads: Loads, keys: dict[str, bytes], options: dict[str, Any], rules: dict[str, Any], told: str
 ) -> None:
     """Each with the client's route as the remedy; nothing is recorded, and --plan says so too."""
     loads.execute("CREATE UNIQUE INDEX ON t (a)")
@@ -263,7 +259,7 @@ def test_sources_of_other_places_are_refused(loads: Loads, tmp_path: Path) -> No
         loads.run(job(source=str(path)), rules=SERVER)
 
 
-def test_missing_extension_is_told_with_what_mends_it(s3: S3, loads: Loads) -> None:
+def test_missing_extension_is_told_with_what_mends_it(s3: S3Lab, loads: Loads) -> None:
     """Also a function that another role has created under its name."""
     s3.put("d/a.csv", _BODY)
     loads.execute("DROP EXTENSION aws_s3")
@@ -280,16 +276,15 @@ def test_missing_extension_is_told_with_what_mends_it(s3: S3, loads: Loads) -> N
         loads.run(job(), rules=SERVER)
 
 
-def test_server_without_the_extension_is_told(s3: S3, database18: str, aws_environment: pytest.MonkeyPatch) -> None:
+def test_server_without_the_extension_is_told(s3: S3Lab, database18: str) -> None:
     """Where it cannot be created either, the client's route is the remedy."""
     s3.put("d/a.csv", _BODY)
-    aws_environment.setenv("AWS_REGION", "us-east-1")
     with pytest.raises(TargetError, match="the server has no extension aws_s3") as caught:
         Loads(database18, setup="CREATE TABLE t (a int, b text)").run(job(), rules=SERVER)
     assert "--via client" in (caught.value.hint or "")
 
 
-def test_missing_rights_are_told_with_the_grants(s3: S3, loads: Loads) -> None:
+def test_missing_rights_are_told_with_the_grants(s3: S3Lab, loads: Loads) -> None:
     """Of the function for a role that may load; of the table as on the client's route."""
     s3.put("d/a.csv", _BODY)
     role = f"r_{psycopg.conninfo.conninfo_to_dict(loads.conninfo)['dbname']}"
@@ -308,7 +303,7 @@ def test_missing_rights_are_told_with_the_grants(s3: S3, loads: Loads) -> None:
         loads.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
 
 
-def test_missing_region_is_told(s3: S3, loads: Loads, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_region_is_told(s3: S3Lab, loads: Loads, monkeypatch: pytest.MonkeyPatch) -> None:
     """The function needs it as an argument."""
     s3.put("d/a.csv", _BODY)
     monkeypatch.delenv("AWS_REGION")
@@ -317,10 +312,10 @@ def test_missing_region_is_told(s3: S3, loads: Loads, monkeypatch: pytest.Monkey
     assert caught.value.hint == "Set AWS_REGION to it."
 
 
-def test_plan_says_which_route_and_why(s3: S3, loads: Loads, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_says_which_route_and_why(s3: S3Lab, loads: Loads, capsys: pytest.CaptureFixture[str]) -> None:
     """On the command line; auto measures that this server is near."""
     s3.put("d/a.csv", _BODY)
-    arguments = ["load", "s3://landing/d/", "--into", "t", "--to", loads.conninfo, "--no-record"]
+    arguments = ["load", "s3://lab/d/", "--into", "t", "--to", loads.conninfo, "--no-record"]
     assert main([*arguments, "--via", "server", "--plan"]) == 0
     assert "route     server: it imports each object" in capsys.readouterr().out
     assert main([*arguments, "--via", "auto", "--plan", "--json"]) == 0
@@ -331,16 +326,16 @@ def test_plan_says_which_route_and_why(s3: S3, loads: Loads, capsys: pytest.Capt
     assert loads.rows() == _ROWS
 
 
-def test_job_file_names_the_route(s3: S3, loads: Loads, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_job_file_names_the_route(s3: S3Lab, loads: Loads, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """By key via."""
     s3.put("d/a.csv", _BODY)
     path = tmp_path / "job.toml"
-    path.write_text(f'to = "{loads.conninfo}"\nvia = "server"\n[[target]]\nsources = "s3://landing/d/"\ninto = "t"\n')
+    path.write_text(f'to = "{loads.conninfo}"\nvia = "server"\n[[target]]\nsources = "s3://lab/d/"\ninto = "t"\n')
     assert main(["load", str(path), "--quiet", "--no-record"]) == 0
     assert loads.execute("SELECT DISTINCT unit FROM penstock.objects") == [("object",)]
 
 
-def test_sessions_have_the_server_look_for_their_client(s3: S3, loads: Loads, gate: Gate) -> None:
+def test_sessions_have_the_server_look_for_their_client(s3: S3Lab, loads: Loads, gate: Gate) -> None:
     """So that the import of a killed client ends."""
     s3.put("d/a.csv", _BODY)
     loads.execute(
@@ -353,7 +348,7 @@ def test_sessions_have_the_server_look_for_their_client(s3: S3, loads: Loads, ga
     assert loads.rows("seen") == [("2s",)]
 
 
-def test_threads_end_with_the_load(s3: S3, loads: Loads) -> None:
+def test_threads_end_with_the_load(s3: S3Lab, loads: Loads) -> None:
     """None is left that holds a session."""
     s3.put("d/a.csv", _BODY)
     loads.run(job(), rules=SERVER)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from penstock.lab import EmbeddedServer, topology  # noqa: F401 (lab.s3 can be imported after it only)
-from penstock.lab.s3.standin import S3StandIn
+from penstock.lab import EmbeddedServer
+from penstock.lab.topology.s3 import S3StandIn
 from penstock.lab.users import choose_server_user
 
 if TYPE_CHECKING:

@@ -60,10 +60,17 @@ def write_rival(path: Path, form: str) -> Counter[Row]:
 
 
 def draw_files(
-    rng: random.Random, *, rows: int, objects: int, bad: int, is_unique: bool, may_be_unended: bool
+    rng: random.Random,
+    *,
+    rows: int,
+    objects: int,
+    bad: int,
+    is_unique: bool,
+    may_be_unended: bool,
+    forms: tuple[str, ...] = ("csv", "csv", "tsv", "text"),
 ) -> FileSet:
     """Return a set of objects that have so many rows in all, and `bad` records; a few rows come twice."""
-    form = rng.choice(("csv", "csv", "tsv", "text"))
+    form = rng.choice(forms)
     is_compressed = rng.random() < 0.4
     bodies, texts, multiset, refused = {}, {}, Counter[Row](), Counter[bytes]()
     bounds = sorted({0, rows, *(rng.randrange(1, rows) for _ in range(objects - 1))})

@@ -82,7 +82,12 @@ def _read_job(request: dict[str, Any]) -> LoadJob:
         mode=request["mode"],
         key=tuple(request["key"]),
     )
-    rules = LoadRules(retry_for=request["retry_for_s"], on_error=request["on_error"], changed=request["on_changed"])
+    rules = LoadRules(
+        retry_for=request["retry_for_s"],
+        on_error=request["on_error"],
+        changed=request["on_changed"],
+        via=request.get("via", "client"),
+    )
     return LoadJob(targets=(target,), sessions=request["sessions"], rules=rules)
 
 

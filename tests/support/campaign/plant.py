@@ -20,6 +20,7 @@ from penstock.server.ledger import Ledger
 from support.campaign.processes import Zygote
 from support.campaign.s3 import Store
 from support.clock import with_clock
+from support.import_server import create_extension, make_import_server
 from support.servers import TEST_SETTINGS
 
 if TYPE_CHECKING:
@@ -130,6 +131,7 @@ class Plant:
         self.pool = pool
         self.zygote = Zygote()
         self._singles: dict[int, Single] = {}
+        self._importing: Single | None = None
         self._pair: Pair | None = None
         self._store: Store | None = None
         self._disks: dict[int, Path] = {}
@@ -143,6 +145,16 @@ class Plant:
             self._singles[major] = Single(server)
         self._singles[major].server.ensure_running()
         return self._singles[major]
+
+    def importing(self) -> Single:
+        """Return the server of the newest version that imports from the store, running."""
+        if self._importing is None:
+            home, settings = self.pool.new_home(), FORGETFUL
+            server = make_import_server(home, self.pool.installation(18), port=self.store().port, settings=settings)
+            self._importing = Single(server)
+            create_extension(make_conninfo(self._importing.conninfo, dbname="postgres"))
+        self._importing.server.ensure_running()
+        return self._importing
 
     def pair(self) -> Pair:
         """Return the pair."""
@@ -189,7 +201,7 @@ class Plant:
         for closing in (self.relay, self._store):
             if closing is not None:
                 closing.close()
-        for single in self._singles.values():
+        for single in filter(None, (self._importing, *self._singles.values())):
             single.server.stop("immediate")
         for disk in self._disks.values():
             with contextlib.suppress(subprocess.CalledProcessError):

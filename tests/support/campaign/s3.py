@@ -67,10 +67,16 @@ class Store:
             "AWS_EC2_METADATA_DISABLED": "true",
         }
 
+    @property
+    def port(self) -> int:
+        """Return the port of the front."""
+        return self._front.server_port
+
     def put(self, prefix: str, bodies: Mapping[str, bytes]) -> str:
         """Store objects under a prefix; return the URL of all of them."""
         for name, body in bodies.items():
-            self._client.put_object(Bucket=BUCKET, Key=f"{prefix}/{name}", Body=body)
+            encoding = {"ContentEncoding": "gzip"} if name.endswith(".gz") else {}
+            self._client.put_object(Bucket=BUCKET, Key=f"{prefix}/{name}", Body=body, **encoding)
         return f"s3://{BUCKET}/{prefix}/"
 
     def delete(self, prefix: str, names: Mapping[str, bytes]) -> None:

@@ -43,6 +43,8 @@ _THEMES: dict[str, tuple[str, ...]] = {
     "grow": ("grow", "grow", "grow", "kill"),
     "beside": ("beside", "beside", "beside", "kill"),
     "clock": ("clock", "clock", "kill"),
+    # By --via server.
+    "import": ("kill", "kill", "commit", "terminate", "crash", "s3", "interrupt", "interrupt twice"),
 }
 # What half of the loads of other themes are hit by as well.
 _ADDITIONS = ("kill", "terminate", "interrupt", "interrupt twice")
@@ -50,7 +52,7 @@ _ADDITIONS = ("kill", "terminate", "interrupt", "interrupt twice")
 # Seeds take the themes in turn, so that a short campaign meets them all.
 _TURNS = (
     *("crash", "commit", "loader", "promote", "network", "grow", "store", "disk", "beside", "clock"),
-    *("crash", "commit", "loader", "promote", "network", "grow", "store", "crash", "beside", "clock"),
+    *("crash", "commit", "loader", "promote", "network", "grow", "store", "import", "beside", "clock"),
 )
 
 # Most loads append.
@@ -135,7 +137,7 @@ def draw_scenario(seed: int, *, majors: tuple[int, ...], can_mount: bool) -> Sce
     if theme not in ("loader", "commit") and rng.random() < 0.5:
         kinds = (*kinds, *kinds, rng.choice(_ADDITIONS))
     mode = rng.choice(_MODES)
-    if (theme in ("commit", "disk", "beside") and mode != "truncate") or theme == "clock":
+    if (theme in ("commit", "disk", "beside") and mode != "truncate") or theme in ("clock", "import"):
         # Others commit their rows to tables that sleep at no COMMIT, lie on no small disk, and are nobody else's yet;
         # and of loads that began anew the observer knows the newest by the clock.
         mode = "append"
@@ -143,11 +145,11 @@ def draw_scenario(seed: int, *, majors: tuple[int, ...], can_mount: bool) -> Sce
         seed=seed,
         theme=theme,
         kinds=kinds,
-        major=18 if theme == "promote" else rng.choice(majors),
+        major=18 if theme in ("promote", "import") else rng.choice(majors),
         mode=mode,
-        bad=rng.randrange(3, 30) if mode in ("append", "truncate", "replace") and rng.random() < 0.2 else 0,
+        bad=rng.randrange(3, 30) if _may_reject(theme, mode) and rng.random() < 0.2 else 0,
         rows=rng.randrange(5_000, 14_000),
-        objects=rng.randrange(12, 30) if theme == "store" else rng.choice((1, 1, 2, 3, 8)),
+        objects=rng.randrange(12, 30) if theme in ("store", "import") else rng.choice((1, 1, 2, 3, 8)),
         sessions=rng.choice((2, 3, 4) if theme == "commit" else (1, 2, 2, 3, 4)),
         batch_bytes=rng.randrange(6_000, 20_000),
         piece_bytes=rng.randrange(1_000, 6_000),
@@ -156,6 +158,10 @@ def draw_scenario(seed: int, *, majors: tuple[int, ...], can_mount: bool) -> Sce
         has_commits_off=rng.random() < 0.3,
         ends_with_loss=theme in ("crash", "promote") and rng.random() < 0.5,
     )
+
+
+def _may_reject(theme: str, mode: Mode) -> bool:
+    return mode in ("append", "truncate", "replace") and theme != "import"
 
 
 @dataclass(slots=True)
@@ -250,6 +256,7 @@ class Run:
             "on_error": "reject" if self.scenario.bad else "stop",
             "on_changed": self.on_changed,
             "retry_for_s": 60.0,
+            "via": "server" if self.scenario.theme == "import" else "client",
             "environment": {} if self.store is None else self.store.environment,
         }
         return self.plant.zygote.start(request | dict(changes))
@@ -341,7 +348,11 @@ def play(scenario: Scenario, plant: Plant, folder: Path) -> Played:
 
 def _set_up(scenario: Scenario, plant: Plant, folder: Path) -> Run:
     rng = random.Random(scenario.seed + 1)
-    place = plant.pair() if scenario.theme == "promote" else plant.single(scenario.major)
+    is_import = scenario.theme == "import"
+    if is_import:
+        place: Single | Pair = plant.importing()
+    else:
+        place = plant.pair() if scenario.theme == "promote" else plant.single(scenario.major)
     files = draw_files(
         rng,
         rows=scenario.rows,
@@ -350,6 +361,8 @@ def _set_up(scenario: Scenario, plant: Plant, folder: Path) -> Run:
         is_unique=scenario.mode in MERGES,
         # A record that has grown is another one, and refused if it is committed.
         may_be_unended=scenario.theme != "grow",
+        # COPY has no tsv.
+        **({"forms": ("csv", "text")} if is_import else {}),
     )
     run = Run(
         scenario=scenario,
@@ -365,7 +378,7 @@ def _set_up(scenario: Scenario, plant: Plant, folder: Path) -> Run:
     space = ""
     if scenario.theme == "network":
         run.relay = plant.relay_to(place)  # type: ignore[arg-type]
-    if scenario.theme == "store":
+    if scenario.theme in ("store", "import"):
         run.store = plant.store()
         run.store.put(run.table, files.bodies)
     if scenario.theme == "disk":
