@@ -13,6 +13,7 @@ from benchmarks import (
     dialects,
     disk_space,
     foretold_commits,
+    import_routes,
     indexed_load,
     latency_tls,
     ledger_overhead,
@@ -56,6 +57,7 @@ BENCHMARKS = {
     "pollock": pollock,
     "dialects": dialects,
     "volumes": volumes,
+    "import_routes": import_routes,
 }
 
 

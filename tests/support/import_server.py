@@ -26,9 +26,7 @@ def make_import_server(
     folder.chmod(0o755)
     s3 = S3StandIn(lab=folder, port=port)
     s3.create(installation, choose_server_user(home / "data"))
-    return EmbeddedServer.create(
-        home, s3.programs(installation), {**settings, **s3.settings}, listens_on_tcp=True, copies=folder / "copies"
-    )
+    return EmbeddedServer.create(home, s3.programs(installation), {**settings, **s3.settings}, copies=folder / "copies")
 
 
 def create_extension(conninfo: str) -> None:

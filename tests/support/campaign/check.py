@@ -26,6 +26,7 @@ _OTHER_TABLES = """
      WHERE c.relkind = 'r'
        AND c.relnamespace NOT IN ('pg_catalog'::regnamespace, 'information_schema'::regnamespace)
        AND c.relnamespace <> 'penstock'::regnamespace
+       AND c.relnamespace IS DISTINCT FROM to_regnamespace('aws_s3')
        AND c.relname NOT IN ('campaign_brake', %s)
        AND c.relname !~ '^t_'
 """

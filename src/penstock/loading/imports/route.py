@@ -147,7 +147,10 @@ def _find_target_obstacles(target: TargetPlan, server_major: int) -> Iterator[Ob
 def _find_dialect_obstacles(target: TargetPlan, server_major: int) -> Iterator[Obstacle]:
     dialect = target.dialect
     if dialect.format == "tsv":
-        why = r"COPY has no such format: its format text takes backslashes for escapes, as \N for null."
+        why = (
+            "COPY has no such format: its format text takes backslashes for escapes. If a character is in no file, csv "
+            r"reads the same with it as the quote: --format csv --delimiter '\t' --quote '\x01' --null '\N'."
+        )
         yield Obstacle("format tsv", why)
     if dialect.format == "text" and dialect.has_header and server_major < _TEXT_HEADER_MAJOR:
         yield Obstacle("a header in format text", f"COPY has that since PostgreSQL {_TEXT_HEADER_MAJOR}.")

@@ -1,0 +1,152 @@
+"""Which route a load takes, and why: a pure decision. And the statement of an import, and the text that it returns."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from penstock.errors import ServerError, TargetError, UsageError
+from penstock.loading.imports.route import RouteFacts, choose_route
+from penstock.model.load.job import LoadJob, LoadRules, TargetJob
+from penstock.model.load.plan import LoadPlan, SessionPlan
+from penstock.model.load.route import ImportRights, Link, Via
+from penstock.model.load.tuning import BatchPlan
+from penstock.model.server.names import parse_table_name
+from penstock.model.server.rds import AssociatedRole
+from penstock.model.server.table import ColumnMap
+from penstock.model.source.block import CopySpec
+from penstock.model.source.dialect import Dialect
+from penstock.model.source.source import SourceObject
+from penstock.server.imports.call import S3Place, compose_import, read_result
+
+_RIGHTS = ImportRights(role="etl", is_available=True, exists=True, is_trusted=True, may_use=True, may_execute=True)
+_FACTS = RouteFacts(rights=_RIGHTS, region="eu-west-1", server_major=18)
+_FAR = Link(round_trip_s=0.08, bytes_per_s=10e6)
+_DIALECT = Dialect(format="csv", delimiter=",", quote='"', escape='"', nulls=("",), has_header=True, encoding="UTF8")
+
+
+def make_plan(via: Via, *, objects: int = 8, dialect: Dialect = _DIALECT) -> LoadPlan:
+    """Return the plan of a load of so many objects by four sessions."""
+    job = TargetJob(sources=("s3://b/d/",), into=parse_table_name("t"))
+    sources = tuple(
+        SourceObject(uri=f"s3://b/d/{n}", location=f"s3://b/d/{n}", size_bytes=1, version="v") for n in range(objects)
+    )
+    target: Any = SimpleNamespace(
+        job=job,
+        table=job.into,
+        objects=sources,
+        dialect=dialect,
+        column_map=ColumnMap(columns=("a",)),
+        is_staged=False,
+        fills_table=True,
+    )
+    return LoadPlan(
+        load_id="1",
+        job=LoadJob(targets=(job,), rules=LoadRules(via=via)),
+        targets=(target,),
+        sessions=SessionPlan(initial=4, maximum=9, is_adaptive=True, reason="server has 5 CPUs"),
+        batch=BatchPlan(),
+        is_repeatable=True,
+    )
+
+
+def test_server_gets_a_session_for_each_object_at_most() -> None:
+    """Their number is fixed, as objects end in steps that measure nothing."""
+    few, many = (choose_route(make_plan("server", objects=count), _FACTS) for count in (3, 8))
+    assert (few.route.via, few.route.region, few.sessions.initial, few.sessions.maximum) == (
+        "server",
+        "eu-west-1",
+        3,
+        3,
+    )
+    assert (many.sessions.initial, many.sessions.maximum, many.sessions.is_adaptive) == (4, 4, False)
+
+
+@pytest.mark.parametrize(
+    ("objects", "link", "via", "reason"),
+    [
+        (8, _FAR, "server", "auto: round trip 80.0 ms, 10 MB/s, 8 objects"),
+        (4, _FAR, "server", "auto: round trip 80.0 ms, 10 MB/s, 4 objects"),
+        (3, _FAR, "client", "auto: 3 objects, fewer than sessions"),
+        (8, replace(_FAR, round_trip_s=0.001), "client", "auto: the server is near, round trip 1.0 ms, 10 MB/s"),
+        (8, replace(_FAR, bytes_per_s=90e6), "client", "auto: the server is near, round trip 80.0 ms, 90 MB/s"),
+    ],
+)
+def test_auto_takes_the_server_if_it_is_far_and_objects_are_many(
+    objects: int, link: Link, via: str, reason: str
+) -> None:
+    """The rule that docs/s3-import.md states; the reason is what --plan shows."""
+    route = choose_route(make_plan("auto", objects=objects), replace(_FACTS, link=link)).route
+    assert (route.via, route.reason) == (via, reason)
+
+
+def test_auto_takes_the_client_if_the_server_cannot() -> None:
+    """Because of the job, or of what the server lacks; that is no error."""
+    plan = make_plan("auto", dialect=replace(_DIALECT, nulls=("", "NULL")))
+    assert "several null texts" in choose_route(plan, replace(_FACTS, link=_FAR)).route.reason
+    facts = replace(_FACTS, link=_FAR, rights=replace(_RIGHTS, exists=False))
+    route = choose_route(make_plan("auto"), facts).route
+    assert (route.via, route.reason) == ("client", "auto: extension aws_s3 does not exist")
+
+
+def test_header_in_text_needs_postgresql_15() -> None:
+    """COPY refuses it before."""
+    plan = make_plan("server", dialect=replace(_DIALECT, format="text", quote=None, escape=None, nulls=("\\N",)))
+    assert choose_route(plan, replace(_FACTS, server_major=15)).route.is_import
+    with pytest.raises(UsageError, match="a header in format text"):
+        choose_route(plan, replace(_FACTS, server_major=14))
+
+
+@pytest.mark.parametrize(
+    ("roles", "told"),
+    [
+        ((), "db-1 has no role for feature s3Import"),
+        ((AssociatedRole(arn="arn:r", feature="s3Export", status="ACTIVE"),), "db-1 has no role for feature s3Import"),
+        ((AssociatedRole(arn="arn:r", feature="s3Import", status="PENDING"),), "is PENDING"),
+        ((AssociatedRole(arn="arn:r", feature="s3Import", status="INVALID"),), "is INVALID"),
+    ],
+)
+def test_role_of_the_instance_must_be_active(roles: tuple[AssociatedRole, ...], told: str) -> None:
+    """On RDS, if AWS answers."""
+    with pytest.raises(TargetError, match=told) as caught:
+        choose_route(make_plan("server"), replace(_FACTS, roles=roles, instance="db-1"))
+    assert caught.value.hint
+    active = AssociatedRole(arn="arn:r", feature="s3Import", status="ACTIVE")
+    assert choose_route(make_plan("server"), replace(_FACTS, roles=(*roles, active), instance="db-1")).route.is_import
+
+
+def test_names_and_values_of_the_call_are_quoted() -> None:
+    r"""Null \N as E'\\N', which standard_conforming_strings does not change; hostile names stay names."""
+    spec = CopySpec(
+        schema="s; DROP",
+        table="t'",
+        columns=("a, b", 'c"'),
+        format="text",
+        delimiter="\t",
+        null="\\N",
+        quote=None,
+        escape=None,
+        encoding="UTF8",
+    )
+    text = compose_import(spec, S3Place("b'", "k'); --", "eu-west-1"), has_header=True).as_string(None)
+    assert "'\"s; DROP\".\"t''\"'::pg_catalog.text" in text
+    assert '\'"a, b", "c"""\'::pg_catalog.text' in text
+    # The options are a literal with a literal in it: each backslash and quote of E'\\N' is doubled once more.
+    assert r"NULL  E''\\\\N''" in text
+    assert "HEADER true)" in text
+    assert text.endswith("'b'''::pg_catalog.text, 'k''); --'::pg_catalog.text, 'eu-west-1'::pg_catalog.text)")
+
+
+@pytest.mark.parametrize("text", [None, "", "imported", "-1 rows imported into relation", "x\n3 rows"])
+def test_result_without_a_count_is_an_error(text: str | None) -> None:
+    """And so is any other text."""
+    with pytest.raises(ServerError, match="did not report"):
+        read_result(text)
+
+
+def test_count_is_read_whatever_the_names_contain() -> None:
+    """Line ends and quotes, too."""
+    assert read_result('12 rows imported into relation "a"".b" from file x\ny of 0 bytes of 7 bytes') == 12
