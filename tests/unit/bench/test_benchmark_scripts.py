@@ -90,6 +90,7 @@ def test_benchmarks_are_listed() -> None:
         "pollock",
         "dialects",
         "volumes",
+        "import_routes",
     ]
 
 

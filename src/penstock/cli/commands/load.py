@@ -193,11 +193,15 @@ class LoadCommand:
             raise typer.Exit(WOULD_NOT_LOAD)
 
     def _announce(self, plan: LoadPlan) -> None:
-        """Print the dialect of each target, and the warnings of the plan."""
+        """Print the dialect of each target, the route if --via is given, and the warnings of the plan."""
         for target in plan.targets:
             name = f"dialect of {target.table}" if len(plan.targets) > 1 else "dialect"
             shown = describe_dialect(target.dialect, target.sample_compression, bom=target.sample_bom)
             self.messages.note(f"{name}: {shown}")
+        if plan.job.rules.via != "client":
+            from penstock.cli.views.plan_view import describe_route
+
+            self.messages.note(f"route: {describe_route(plan.route)}")
         for notice in plan.notices:
             show_warning(notice)
 

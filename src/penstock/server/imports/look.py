@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -69,16 +70,9 @@ def measure_link(connection: Connection) -> Link:
     """Return the shortest of a few round trips, and how fast a text of 2 MiB is sent. Raises ServerError."""
     with translate_errors("measuring the link to the server"):
         round_trip_s = min(_time(connection, "") for _ in range(_ROUND_TRIPS))
-        # libpq sends a parameter as it is; random text so that no tunnel compresses it.
-        sent_s = _time(connection, sql_safe_noise(_PROBE_BYTES))
+        # Random, so that no tunnel compresses it.
+        sent_s = _time(connection, secrets.token_hex(_PROBE_BYTES // 2))
     return Link(round_trip_s=round_trip_s, bytes_per_s=_PROBE_BYTES / max(sent_s - round_trip_s, 1e-6))
-
-
-def sql_safe_noise(length_bytes: int) -> str:
-    """Return random text of so many bytes."""
-    import secrets  # noqa: PLC0415 (only --via auto measures)
-
-    return secrets.token_hex(length_bytes // 2)
 
 
 def _time(connection: Connection, text: str) -> float:
