@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from imports.conftest import Gate
     from support.s3_lab import S3Lab
 
-_OBJECTS = 3
+_OBJECTS = 2
 # In the order of Loads.rows.
-_ROWS = sorted(((number, f"row {number}") for number in range(30)), key=repr)
+_ROWS = sorted(((number, f"row {number}") for number in range(20)), key=repr)
 
 # What a session does for each object, in this order, by two sessions.
 _STEPS: tuple[tuple[type, str], ...] = (
@@ -45,7 +45,7 @@ _POINTS = 2 * len(_STEPS) * _OBJECTS
 
 @pytest.fixture
 def objects(s3: S3Lab) -> None:
-    """Store three objects of ten rows."""
+    """Store two objects of ten rows."""
     for number in range(_OBJECTS):
         part = _ROWS[10 * number : 10 * number + 10]
         s3.put(f"d/{number}.csv", b"a,b\n" + "".join(f"{a},{b}\n" for a, b in part).encode())
@@ -109,7 +109,7 @@ def test_death_at_any_step_loses_and_repeats_nothing(
         loads.run(job(), sessions=2, rules=SERVER)
         assert loads.rows() == _ROWS, f"{who} died at point {point}"
         assert before <= set(_ROWS)
-        assert loads.execute("SELECT sum(rows), count(*) FROM penstock.ranges") == [(30, _OBJECTS)]
+        assert loads.execute("SELECT sum(rows), count(*) FROM penstock.ranges") == [(20, _OBJECTS)]
         assert loads.execute("SELECT DISTINCT state FROM penstock.loads") == [("complete",)]
 
 
@@ -143,7 +143,7 @@ def test_import_of_a_killed_loader_ends_and_another_resumes(loads: Loads, gate: 
             gate.open()
             running.result()
     assert loads.rows() == _ROWS
-    assert loads.execute("SELECT sum(rows), count(*) FROM penstock.ranges") == [(30, _OBJECTS)]
+    assert loads.execute("SELECT sum(rows), count(*) FROM penstock.ranges") == [(20, _OBJECTS)]
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import http.client
+import re
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -218,6 +219,15 @@ def test_an_error_of_copy_keeps_its_words(session: psycopg.Connection, s3_lab: S
     with pytest.raises(psycopg.errors.InvalidTextRepresentation) as caught:
         s3_lab.import_into(session)
     assert "COPY t, line 2, column a" in (caught.value.diag.context or "")
+    assert not s3_lab.has_calls()
+
+
+def test_copy_may_end_before_the_object(session: psycopg.Connection, s3_lab: S3Lab) -> None:
+    """At a line with COPY's end-of-data marker, as with a file."""
+    s3_lab.put("k.csv", b"1\tone\n\\.\n" + b"2\ttwo\n" * 100_000)
+    said = s3_lab.import_into(session, options="")
+    assert re.fullmatch(r'1 rows imported into relation "t" from file k\.csv of \d+ bytes', said)
+    assert _rows(session) == [(1, "one")]
     assert not s3_lab.has_calls()
 
 

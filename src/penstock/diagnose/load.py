@@ -126,6 +126,7 @@ def find_setting(plan: LoadPlan) -> LoadSetting:
         foreign_keys=tuple(part.name for part in kept if part.what == "foreign key"),
         triggers=() if disables else tuple(name for each in facts for name in each.row_triggers),
         sessions_why=plan.sessions.reason,
+        is_import=plan.route.is_import,
     )
 
 
@@ -216,7 +217,11 @@ def _server_processors(case: LoadCase) -> Iterator[Diagnosis]:
     ]
     why = case.setting.sessions_why
     if case.accounts.session_count <= (1 - _IDLE_CPUS) * cpus:
-        yield case.conclude("load-few-sessions", share, evidence, why=f" ({why})" if why else "")
+        remedy = "Use more sessions: --sessions."
+        if case.setting.is_import:
+            # One session imports one object, so more sessions may find nothing to do.
+            remedy = "Use more sessions and more objects, or --via client: its sessions share an object."
+        yield case.conclude("load-few-sessions", share, evidence, why=f" ({why})" if why else "", remedy=remedy)
     else:
         yield case.conclude("load-server-cpu", share, evidence, remedy=_lighten(case.setting))
 

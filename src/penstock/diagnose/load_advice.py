@@ -74,7 +74,7 @@ LOAD_ADVICE: Final = {
     ),
     "load-few-sessions": Advice(
         "the load's time waits for the server, whose sessions compute while other processors are idle{why}",
-        "Use more sessions: --sessions.",
+        "{remedy}",
         _AGAIN,
         _COUNTED,
     ),

@@ -82,6 +82,8 @@ def test_sessions_that_compute_on_all_processors_point_to_server_cpu() -> None:
     """Two sessions on two processors; with eight, more sessions would help."""
     assert judge(replace(IDLE, sessions=SENDING), wait=None)[0] == "load-server-cpu"
     assert judge(replace(IDLE, sessions=SENDING), wait=None, cpus=8)[0] == "load-few-sessions"
+    imported = LoadSetting(is_import=True)
+    assert judge(replace(IDLE, sessions=SENDING), wait=None, cpus=8, setting=imported)[0] == "load-few-sessions"
 
 
 def test_server_that_waits_for_its_clients_points_to_the_network() -> None:

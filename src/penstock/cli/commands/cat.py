@@ -26,7 +26,7 @@ app = typer.Typer(add_completion=False)
 def cat(
     url: Annotated[
         str | None,
-        typer.Argument(metavar="[URL]", help="A file, or a URL such as s3://bucket/key, as for penstock load."),
+        typer.Argument(metavar="URL", help="A file, or a URL such as s3://bucket/key, as for penstock load."),
     ] = None,
     call: Annotated[
         Path | None,

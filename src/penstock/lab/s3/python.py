@@ -75,8 +75,9 @@ def _copy(target: Path) -> None:
     shutil.copy(Path(sys.executable).resolve(), _program(target))
     ignored = shutil.ignore_patterns(*_LEFT_OUT)
     shutil.copytree(sysconfig.get_path("stdlib"), library, symlinks=True, ignore=ignored)
-    for shared in Path(sysconfig.get_config_var("LIBDIR")).glob("libpython3*.so*"):
-        shutil.copy(shared, target / "lib", follow_symlinks=False)
+    if (folder := sysconfig.get_config_var("LIBDIR")) is not None:
+        for shared in Path(folder).glob("libpython3*.so*"):
+            shutil.copy(shared, target / "lib", follow_symlinks=False)
     packages = library / "site-packages"
     for distribution in _required("penstock", {}).values():
         for file in distribution.files or ():

@@ -137,13 +137,14 @@ class LoadAccounts:
 class LoadSetting:
     """What stays in effect while rows are loaded, and costs time for each row; names are as SQL writes them.
 
-    `sessions_why` is why the load has so many sessions.
+    `sessions_why` is why the load has so many sessions. `is_import`: the server imports the objects from S3 itself.
     """
 
     indexes: tuple[str, ...] = ()
     triggers: tuple[str, ...] = ()
     foreign_keys: tuple[str, ...] = ()
     sessions_why: str = ""
+    is_import: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -107,7 +107,8 @@ BEGIN
     END IF;
     WHILE remaining <> '' LOOP
         token := substring(remaining FROM
-            $re$^(?:[Ee]'(?:[^'\\]|''|\\.)*'|'(?:[^']|'')*'|"(?:[^"]|"")+"|[A-Za-z_][A-Za-z0-9_]*|[+-]?[0-9]+|[(),*])$re$);
+            $re$^(?:[Ee]'(?:[^'\\]|''|\\.)*'|'(?:[^']|'')*'|"(?:[^"]|"")+"|[A-Za-z_][A-Za-z0-9_]*(?![A-Za-z0-9_'"&])|[+-]?[0-9]+|[(),*])$re$
+        );
         IF token IS NULL OR has_ended OR (is_old AND token IN ('(', ')')) THEN
             RAISE EXCEPTION USING
                 ERRCODE = 'syntax_error',
@@ -257,7 +258,8 @@ BEGIN
     answer := aws_s3._take_answer(call);
     RETURN pg_catalog.format(
         '%s rows imported into relation "%s" from file %s of %s bytes',
-        row_count, table_name, file_path, pg_catalog.json_extract_path_text(answer, 'size_bytes')
+        -- There is no answer if COPY ended at an end-of-data marker, before the object's end.
+        row_count, table_name, file_path, coalesce(pg_catalog.json_extract_path_text(answer, 'size_bytes'), '0')
     );
 END
 $$;
