@@ -109,6 +109,8 @@ def _crash(run: Run, before: LedgerView) -> Hit | None:
     if is_loader_lost and run.rng.random() < 0.5:
         run.loader.kill()
     run.place.lose()
+    # The server may have lost that the brake is off again.
+    run.set_brake(is_on=False)
     hit = _note_lost(run, "crash", before)
     if is_loader_lost:
         run.loader.kill()
