@@ -201,6 +201,39 @@ def test_import_without_progress_is_reported_then_cancelled(s3: S3Lab, loads: Lo
     assert sum("shows no progress" in notice for notice in loads.notices) == 1
 
 
+def test_import_that_runs_triggers_behind_its_last_row_is_not_cancelled(s3: S3Lab, loads: Loads) -> None:
+    """So are foreign keys checked: COPY has read everything then, and shows no progress."""
+    loads.execute(
+        "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(2); RETURN NULL; END';"
+        "CREATE TRIGGER w AFTER INSERT ON t FOR EACH ROW EXECUTE FUNCTION wait()"
+    )
+    s3.put("d/a.csv", _BODY)
+    loads.tune(import_silence_s=1.0, import_patience_s=2.0)
+    assert loads.run(job(), rules=SERVER).rows == 2
+    (notice,) = [notice for notice in loads.notices if "shows no progress" in notice]
+    assert "foreign keys" in notice
+
+
+def test_part_whose_rows_triggers_have_moved_is_not_imported_again(s3: S3Lab, loads: Loads) -> None:
+    """A trigger that fills partitions of the old kind stores them elsewhere, and COPY counts none."""
+    loads.execute(
+        "CREATE TABLE moved (a int, b text);"
+        "CREATE FUNCTION move() RETURNS trigger LANGUAGE plpgsql AS"
+        " 'BEGIN INSERT INTO public.moved VALUES (NEW.a, NEW.b); RETURN NULL; END';"
+        "CREATE TRIGGER m BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION move()"
+    )
+    body = b"a,b\n" + b"".join(b"%d,x\n" % number for number in range(40_000))
+    s3.put("d/a.csv", body + b"much,x\n")
+    with pytest.raises(DataError):
+        loads.run(job(), sessions=1, batch_bytes=1)
+    assert loads.execute("SELECT sum(rows), sum(suppressed) > 0 FROM penstock.ranges") == [(0, True)]
+    moved = loads.count("moved")
+    loads.execute("ALTER TABLE moved ALTER a TYPE text; ALTER TABLE t ALTER a TYPE text")
+    with pytest.raises(TargetError, match="is loaded already"):
+        loads.run(job(), rules=SERVER)
+    assert loads.count("moved") == moved
+
+
 def test_object_begun_by_the_clients_route_is_not_imported(s3: S3Lab, loads: Loads) -> None:
     """The server imports whole objects; the client's route resumes it."""
     text = b"a,b\n" + b"".join(b"%d,x\n" % number for number in range(40_000)) + b"much,x\n"

@@ -188,7 +188,9 @@ class _Preparation:
             resumed.drop_missing(coverage, [each.number for each in decision.objects])
         prepared = self._prepare_objects(facts, decision, resumed, coverage, landings)
         if self._plan.route.is_import:
-            parts = [work.source.uri for work in prepared if work.coverage.rows and not work.coverage.is_complete]
+            # Not by rows: triggers may have put all rows of a part elsewhere.
+            begun = [work for work in prepared if work.coverage.ranges and not work.coverage.is_complete]
+            parts = [work.source.uri for work in begun]
             refuse_parts(parts)
         landed = {number for landing in landings if landing.table is not None for number in landing.objects}
         return PreparedLoad(
