@@ -15,6 +15,7 @@ from imports.jobs import SERVER, job, put_zipped
 from penstock.cli.main import main
 from penstock.errors import DataError, PenstockError, ServerError, SourceError, TargetError, UsageError
 from penstock.model.load.job import LoadJob, LoadRules
+from penstock.model.load.route import Link
 from penstock.server.connect.connection import ConnectionFactory
 from penstock.server.ledger.listing import list_loads, list_objects
 from support.loads import Loads
@@ -357,6 +358,32 @@ def test_plan_says_which_route_and_why(s3: S3Lab, loads: Loads, capsys: pytest.C
     assert main([*arguments, "--via", "server", "--check"]) == UsageError.exit_code
     assert main([*arguments, "--via", "server", "--quiet"]) == 0
     assert loads.rows() == _ROWS
+
+
+@pytest.mark.parametrize(
+    ("key", "body", "reason"),
+    [
+        ("z.csv", b"b,a\nx,9\n", "its columns are ordered otherwise"),
+        ("z.csv.gz", gzip.compress(b"a,b\n9,x\n"), "without the metadata Content-Encoding"),
+        ("z.csv.bz2", bz2.compress(b"a,b\n9,x\n"), "it is compressed with bzip2"),
+    ],
+    ids=["order", "encoding", "codec"],
+)
+def test_auto_takes_the_client_if_an_object_cannot_be_imported(
+    s3: S3Lab, loads: Loads, monkeypatch: pytest.MonkeyPatch, key: str, body: bytes, reason: str
+) -> None:
+    """That is no error either: nothing may be refused by auto which the client's route loads."""
+    monkeypatch.setattr("penstock.api.route.measure_link", lambda _: Link(round_trip_s=0.1, bytes_per_s=1e6))
+    for number in range(20):
+        s3.put(f"d/{number}.csv", b"a,b\n%d,x\n" % number)
+    wanted = LoadJob(targets=(job(),), rules=LoadRules(via="auto", retry_for=0.0))
+    with loads._loader() as loader:
+        assert loader.plan(wanted).route.via == "server"
+        s3.put(f"d/{key}", body)
+        plan = loader.plan(wanted)
+        assert plan.route.via == "client"
+        assert reason in plan.route.reason
+        assert loader.run(plan).rows == 21
 
 
 def test_job_file_names_the_route(s3: S3Lab, loads: Loads, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -114,7 +114,7 @@ def _check_importable(plan: LoadPlan, works: Sequence[ObjectWork], tools: LoadTo
     if plan.route.is_import:
         from penstock.loading.imports.fit import check_importable  # noqa: PLC0415 (for who imports from S3)
 
-        check_importable(works, tools)
+        check_importable(works, tools.sources)
 
 
 def _create_or_find(plan: LoadPlan, tools: LoadTools, connection: Connection) -> tuple[CreatedTable, ...]:
