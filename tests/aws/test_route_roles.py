@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
-
-import pytest
+from typing import TYPE_CHECKING, Any
 
 from penstock.api.route import _ask_roles
 from penstock.model.server.rds import AssociatedRole, Gap
+
+if TYPE_CHECKING:
+    import pytest
 
 _HOST = "db-1.aaaaaaaaaaaa.eu-west-1.rds.amazonaws.com"
 _ROLE = AssociatedRole(arn="arn:r", feature="s3Import", status="ACTIVE")
