@@ -79,9 +79,9 @@ def test_a_url_or_a_call_is_needed(arguments: list[str]) -> None:
 
 
 def test_a_file_that_is_no_call_is_not_shown(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """It may have credentials."""
+    """It may have credentials. It is not removed either: a user may have named a file of their own."""
     file = tmp_path / "call"
     file.write_text(b'{"access_key": "PLANTED"'.hex())
     assert main(["cat", "--call", str(file)]) == 2
     assert "PLANTED" not in capfd.readouterr().err
-    assert not file.exists()
+    assert file.exists()

@@ -15,6 +15,7 @@ from imports.jobs import SERVER, job, put_zipped
 from penstock.cli.main import main
 from penstock.errors import DataError, PenstockError, ServerError, SourceError, TargetError, UsageError
 from penstock.model.load.job import LoadJob, LoadRules
+from penstock.model.load.route import Link
 from penstock.server.connect.connection import ConnectionFactory
 from penstock.server.ledger.listing import list_loads, list_objects
 from support.loads import Loads
@@ -201,6 +202,39 @@ def test_import_without_progress_is_reported_then_cancelled(s3: S3Lab, loads: Lo
     assert sum("shows no progress" in notice for notice in loads.notices) == 1
 
 
+def test_import_that_runs_triggers_behind_its_last_row_is_not_cancelled(s3: S3Lab, loads: Loads) -> None:
+    """So are foreign keys checked: COPY has read everything then, and shows no progress."""
+    loads.execute(
+        "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(2); RETURN NULL; END';"
+        "CREATE TRIGGER w AFTER INSERT ON t FOR EACH ROW EXECUTE FUNCTION wait()"
+    )
+    s3.put("d/a.csv", _BODY)
+    loads.tune(import_silence_s=1.0, import_patience_s=2.0)
+    assert loads.run(job(), rules=SERVER).rows == 2
+    (notice,) = [notice for notice in loads.notices if "shows no progress" in notice]
+    assert "foreign keys" in notice
+
+
+def test_part_whose_rows_triggers_have_moved_is_not_imported_again(s3: S3Lab, loads: Loads) -> None:
+    """A trigger that fills partitions of the old kind stores them elsewhere, and COPY counts none."""
+    loads.execute(
+        "CREATE TABLE moved (a int, b text);"
+        "CREATE FUNCTION move() RETURNS trigger LANGUAGE plpgsql AS"
+        " 'BEGIN INSERT INTO public.moved VALUES (NEW.a, NEW.b); RETURN NULL; END';"
+        "CREATE TRIGGER m BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION move()"
+    )
+    body = b"a,b\n" + b"".join(b"%d,x\n" % number for number in range(40_000))
+    s3.put("d/a.csv", body + b"much,x\n")
+    with pytest.raises(DataError):
+        loads.run(job(), sessions=1, batch_bytes=1)
+    assert loads.execute("SELECT sum(rows), sum(suppressed) > 0 FROM penstock.ranges") == [(0, True)]
+    moved = loads.count("moved")
+    loads.execute("ALTER TABLE moved ALTER a TYPE text; ALTER TABLE t ALTER a TYPE text")
+    with pytest.raises(TargetError, match="is loaded already"):
+        loads.run(job(), rules=SERVER)
+    assert loads.count("moved") == moved
+
+
 def test_object_begun_by_the_clients_route_is_not_imported(s3: S3Lab, loads: Loads) -> None:
     """The server imports whole objects; the client's route resumes it."""
     text = b"a,b\n" + b"".join(b"%d,x\n" % number for number in range(40_000)) + b"much,x\n"
@@ -324,6 +358,32 @@ def test_plan_says_which_route_and_why(s3: S3Lab, loads: Loads, capsys: pytest.C
     assert main([*arguments, "--via", "server", "--check"]) == UsageError.exit_code
     assert main([*arguments, "--via", "server", "--quiet"]) == 0
     assert loads.rows() == _ROWS
+
+
+@pytest.mark.parametrize(
+    ("key", "body", "reason"),
+    [
+        ("z.csv", b"b,a\nx,9\n", "its columns are ordered otherwise"),
+        ("z.csv.gz", gzip.compress(b"a,b\n9,x\n"), "without the metadata Content-Encoding"),
+        ("z.csv.bz2", bz2.compress(b"a,b\n9,x\n"), "it is compressed with bzip2"),
+    ],
+    ids=["order", "encoding", "codec"],
+)
+def test_auto_takes_the_client_if_an_object_cannot_be_imported(
+    s3: S3Lab, loads: Loads, monkeypatch: pytest.MonkeyPatch, key: str, body: bytes, reason: str
+) -> None:
+    """That is no error either: nothing may be refused by auto which the client's route loads."""
+    monkeypatch.setattr("penstock.api.route.measure_link", lambda _: Link(round_trip_s=0.1, bytes_per_s=1e6))
+    for number in range(20):
+        s3.put(f"d/{number}.csv", b"a,b\n%d,x\n" % number)
+    wanted = LoadJob(targets=(job(),), rules=LoadRules(via="auto", retry_for=0.0))
+    with loads._loader() as loader:
+        assert loader.plan(wanted).route.via == "server"
+        s3.put(f"d/{key}", body)
+        plan = loader.plan(wanted)
+        assert plan.route.via == "client"
+        assert reason in plan.route.reason
+        assert loader.run(plan).rows == 21
 
 
 def test_job_file_names_the_route(s3: S3Lab, loads: Loads, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

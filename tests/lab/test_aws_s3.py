@@ -170,6 +170,12 @@ def test_a_missing_region_is_that_of_the_setting(session: psycopg.Connection, s3
         ("lab", "no-such-key", "us-east-1", "does not exist"),
         ("lab", "k.csv", "eu-west-1", "could not read"),
         ("not a bucket/..", "k.csv", "us-east-1", "s3://not a bucket/"),
+        ("not a bucket", "k.csv", "us-east-1", "does not exist"),
+        ("../lab", "k.csv", "us-east-1", "does not exist"),
+        ("lab?x", "k.csv", "us-east-1", "does not exist"),
+        ("lab#", "k.csv", "us-east-1", "does not exist"),
+        ("lab", "/k.csv", "us-east-1", "begins or ends with /"),
+        ("lab", "k.csv/", "us-east-1", "begins or ends with /"),
     ],
 )
 def test_a_wrong_place_is_an_error_that_names_it(

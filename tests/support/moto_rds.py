@@ -1,9 +1,10 @@
 """What moto's RDS lacks for imports from S3, added to the classes of moto's server, and what reaches it, counted.
 
-moto has no RemoveRoleFromDBInstance and no RemoveRoleFromDBCluster, makes a role ACTIVE at once, and adds roles that do
-not exist; `lacking_parts` gives it these. IAM in moto allows everything: `Events` denies calls before they are sent,
-notes which calls change something, and kills the process before one of them. It acts in this process, or in one that
-runs this module with the number of a call and the arguments of penstock.
+moto has no RemoveRoleFromDBInstance and no RemoveRoleFromDBCluster, makes a role ACTIVE at once, adds roles that do not
+exist, and deletes policies that have several versions; `lacking_parts` gives it what AWS does. IAM in moto allows
+everything: `Events` denies calls before they are sent, notes which calls change something, and kills the process before
+one of them. It acts in this process, or in one that runs this module with the number of a call and the arguments of
+penstock.
 """
 
 from __future__ import annotations
@@ -79,7 +80,8 @@ class Parts:
 def lacking_parts() -> Iterator[Parts]:
     """Give moto's RDS what it lacks while the block runs."""
     from moto.core.responses import EmptyResult
-    from moto.iam.models import iam_backends
+    from moto.iam.exceptions import DeleteConflictException
+    from moto.iam.models import IAMBackend, iam_backends
     from moto.rds.exceptions import InvalidParameterValue, RDSClientError
     from moto.rds.models import AssociatedRole, RDSBackend
     from moto.rds.responses import RDSResponse
@@ -108,6 +110,14 @@ def lacking_parts() -> Iterator[Parts]:
 
         return run
 
+    delete_policy = IAMBackend.delete_policy
+
+    def delete_last_version(backend: Any, policy_arn: str) -> None:
+        if len(backend.get_policy(policy_arn).versions) > 1:
+            raise DeleteConflictException("This policy has more than one version.")
+        delete_policy(backend, policy_arn)
+
+    IAMBackend.delete_policy = delete_last_version
     plain = {name: getattr(RDSBackend, name) for name in ("add_role_to_db_instance", "add_role_to_db_cluster")}
     for name, add in plain.items():
         setattr(RDSBackend, name, adding(add))
@@ -117,6 +127,7 @@ def lacking_parts() -> Iterator[Parts]:
     try:
         yield parts
     finally:
+        IAMBackend.delete_policy = delete_policy
         for name, add in plain.items():
             setattr(RDSBackend, name, add)
         del AssociatedRole.status, RDSResponse.remove_role_from_db_instance, RDSResponse.remove_role_from_db_cluster

@@ -173,7 +173,7 @@ class Loader(Closing):
             if job.rules.via != "client":
                 from penstock.api.route import plan_route  # noqa: PLC0415 (for who imports from S3)
 
-                plan = plan_route(plan, server, connection)
+                plan = plan_route(plan, server, connection, self._sources)
         return self._note_refusal(plan)
 
     def _check_rights(self, load_id: str, job: LoadJob, connection: Connection) -> None:

@@ -6,22 +6,26 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from penstock.aws.credentials import AwsCredentials
-from penstock.loading.imports.route import RouteFacts, choose_route
+from penstock.errors import DataError, SourceError
+from penstock.loading.imports.route import RouteFacts, choose_route, keep_client
+from penstock.loading.plan.work import all_objects
 from penstock.model.server.endpoints import is_rds_endpoint
 from penstock.server.imports.look import measure_link, read_import_rights
 
 if TYPE_CHECKING:
+    from penstock.files import SourceReader
     from penstock.model.load.plan import LoadPlan
     from penstock.model.server.rds import AssociatedRole
     from penstock.model.server.server import ServerFacts
     from penstock.server.connect.connection import Connection
 
 
-def plan_route(plan: LoadPlan, server: ServerFacts, connection: Connection) -> LoadPlan:
+def plan_route(plan: LoadPlan, server: ServerFacts, connection: Connection, sources: SourceReader) -> LoadPlan:
     """Return the plan with its route. Raises UsageError, TargetError, ServerError, SourceError.
 
     The link to the server is measured for --via auto only, and by 2 MiB that are sent to it. If AWS does not answer,
-    the roles of an RDS instance are not checked.
+    the roles of an RDS instance are not checked. With --via auto, an object that the server cannot import as it is
+    decides for the client's route; with --via server, it is an error later.
     """
     instance, roles = _ask_roles(connection.info.host, patience_s=plan.tuning.aws_patience_s)
     facts = RouteFacts(
@@ -32,7 +36,16 @@ def plan_route(plan: LoadPlan, server: ServerFacts, connection: Connection) -> L
         instance=instance,
         link=measure_link(connection) if plan.job.rules.via == "auto" else None,
     )
-    return choose_route(plan, facts)
+    chosen = choose_route(plan, facts)
+    if not chosen.route.is_import or plan.job.rules.via == "server":
+        return chosen
+    from penstock.loading.imports.fit import check_importable  # noqa: PLC0415 (for who imports from S3)
+
+    try:
+        check_importable(all_objects(plan.targets), sources)
+    except (SourceError, DataError) as misfit:
+        return keep_client(plan, misfit.message)
+    return chosen
 
 
 def _ask_roles(host: str, *, patience_s: float) -> tuple[str, tuple[AssociatedRole, ...] | None]:
@@ -43,6 +56,7 @@ def _ask_roles(host: str, *, patience_s: float) -> tuple[str, tuple[AssociatedRo
 
     found = ask_briefly(host, now=datetime.now(UTC), patience_s=patience_s)
     owners = [] if found is None else [owner for owner in (found.instance, found.cluster) if owner is not None]
-    if not owners:
+    # A cluster that may not be described can have the role.
+    if found is None or not owners or any(gap.call == "rds:DescribeDBClusters" for gap in found.gaps):
         return "", None
     return owners[0].identifier, tuple(role for owner in owners for role in owner.roles)

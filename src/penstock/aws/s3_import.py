@@ -94,19 +94,22 @@ class RdsS3Import:
         return _tags(self._act("rds", "list_tags_for_resource", ResourceName=owner.arn).get("TagList", []))
 
     def find_role(self, name: str) -> RoleFacts | None:
-        """Return a role with its managed policies, None if it does not exist."""
+        """Return a role with its policies, None if it does not exist."""
         answer = self._find("iam", "get_role", RoleName=name)
         if answer is None:
             return None
         role = answer["Role"]
         with self._naming_action("iam", "list_attached_role_policies"):
             attached = self._calls.need("iam", "list_attached_role_policies", "AttachedPolicies", RoleName=name)
+        with self._naming_action("iam", "list_role_policies"):
+            inline = self._calls.need("iam", "list_role_policies", "PolicyNames", RoleName=name)
         return RoleFacts(
             name=name,
             arn=role["Arn"],
             owner_tag=_tags(role.get("Tags", [])).get(OWNER_TAG),
             trust=role["AssumeRolePolicyDocument"],
             attached=tuple(each["PolicyArn"] for each in attached),
+            inline=tuple(map(str, inline)),
         )
 
     def find_policy(self, arn: str) -> PolicyFacts | None:
@@ -116,11 +119,14 @@ class RdsS3Import:
             return None
         policy = answer["Policy"]
         version = self._act("iam", "get_policy_version", PolicyArn=arn, VersionId=policy["DefaultVersionId"])
+        with self._naming_action("iam", "list_policy_versions"):
+            versions = self._calls.need("iam", "list_policy_versions", "Versions", PolicyArn=arn)
         return PolicyFacts(
             name=policy["PolicyName"],
             arn=arn,
             owner_tag=_tags(policy.get("Tags", [])).get(OWNER_TAG),
             document=version["PolicyVersion"]["Document"],
+            other_versions=tuple(each["VersionId"] for each in versions if not each["IsDefaultVersion"]),
         )
 
     def find_key(self, bucket: str) -> BucketKey:

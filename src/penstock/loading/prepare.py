@@ -114,7 +114,7 @@ def _check_importable(plan: LoadPlan, works: Sequence[ObjectWork], tools: LoadTo
     if plan.route.is_import:
         from penstock.loading.imports.fit import check_importable  # noqa: PLC0415 (for who imports from S3)
 
-        check_importable(works, tools)
+        check_importable(works, tools.sources)
 
 
 def _create_or_find(plan: LoadPlan, tools: LoadTools, connection: Connection) -> tuple[CreatedTable, ...]:
@@ -188,7 +188,9 @@ class _Preparation:
             resumed.drop_missing(coverage, [each.number for each in decision.objects])
         prepared = self._prepare_objects(facts, decision, resumed, coverage, landings)
         if self._plan.route.is_import:
-            parts = [work.source.uri for work in prepared if work.coverage.rows and not work.coverage.is_complete]
+            # Not by rows: triggers may have put all rows of a part elsewhere.
+            begun = [work for work in prepared if work.coverage.ranges and not work.coverage.is_complete]
+            parts = [work.source.uri for work in begun]
             refuse_parts(parts)
         landed = {number for landing in landings if landing.table is not None for number in landing.objects}
         return PreparedLoad(

@@ -89,23 +89,28 @@ class Owner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleFacts:
-    """An IAM role. `owner_tag` is the value of OWNER_TAG, `attached` the ARNs of its managed policies."""
+    """An IAM role. `owner_tag` is the value of OWNER_TAG, `attached` the ARNs of its managed policies.
+
+    `inline` are the names of the policies that are in the role itself.
+    """
 
     name: str
     arn: str
     owner_tag: str | None
     trust: Mapping[str, Any]
     attached: tuple[str, ...]
+    inline: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyFacts:
-    """An IAM policy and the document of its default version."""
+    """An IAM policy and the document of its default version. `other_versions` are the ids of the others."""
 
     name: str
     arn: str
     owner_tag: str | None
     document: Mapping[str, Any]
+    other_versions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,9 @@ NEEDED = {
 }
 TO_UNDO = {
     "GetPolicyVersion": "iam:GetPolicyVersion",
+    "ListPolicyVersions": "iam:ListPolicyVersions",
     "ListAttachedRolePolicies": "iam:ListAttachedRolePolicies",
+    "ListRolePolicies": "iam:ListRolePolicies",
     "RemoveRoleFromDBInstance": "rds:RemoveRoleFromDBInstance",
     "DetachRolePolicy": "iam:DetachRolePolicy",
     "DeleteRole": "iam:DeleteRole",
@@ -153,7 +155,26 @@ def test_policy_that_the_user_attached_stops_undo(place: Place, capfd: pytest.Ca
     assert arn in capfd.readouterr().err
     iam.detach_role_policy(RoleName=role, PolicyArn=arn)
     iam.delete_policy(PolicyArn=arn)
+    iam.put_role_policy(RoleName=role, PolicyName="their-own", PolicyDocument=json.dumps(POLICY))
+    with Events().watching() as events:
+        assert place.run("--undo") == 10
+    assert events.writes == []
+    assert "their-own" in capfd.readouterr().err
+    iam.delete_role_policy(RoleName=role, PolicyName="their-own")
     assert place.run("--undo") == 0
+
+
+def test_changed_policy_is_undone_with_all_its_versions(place: Place, capfd: pytest.CaptureFixture[str]) -> None:
+    """IAM keeps the former document as a version, and deletes no policy that has several."""
+    before = place.state()
+    assert place.run() == 0
+    (arn,) = set(place.state()["policies"].values()) - set(before["policies"].values())
+    place.client("iam").create_policy_version(PolicyArn=arn, PolicyDocument=json.dumps(POLICY), SetAsDefault=True)
+    assert place.run() == 10
+    assert "has changed" in capfd.readouterr().err
+    assert place.run("--undo") == 0
+    assert "deleted version v1 of policy" in capfd.readouterr().err
+    assert place.state() == before
 
 
 @pytest.mark.parametrize("kind", ["instance", "cluster"])

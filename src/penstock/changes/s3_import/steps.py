@@ -119,8 +119,13 @@ def plan_undo(found: Found, changes: Sequence[Change]) -> list[Step]:
         steps.append(_iam("detach_role_policy", f"detached policy {policy.name}", given))
     if role is not None and role.name in names[ROLE]:
         steps.append(_iam("delete_role", f"deleted role {role.name}", {"RoleName": role.name}))
-    deleted = [_iam("delete_policy", f"deleted policy {each.name}", {"PolicyArn": each.arn}) for each in policies]
-    return [*steps, *deleted]
+    for policy in policies:
+        # A document that somebody has changed is a new version. IAM deletes a policy only with its last version.
+        for version in policy.other_versions:
+            done = f"deleted version {version} of policy {policy.name}"
+            steps.append(_iam("delete_policy_version", done, {"PolicyArn": policy.arn, "VersionId": version}))
+        steps.append(_iam("delete_policy", f"deleted policy {policy.name}", {"PolicyArn": policy.arn}))
+    return steps
 
 
 def list_made(found: Found) -> list[str]:
@@ -169,11 +174,11 @@ def _drop(database: str, what: str) -> Statement:
 
 
 def _refuse_attached(role: RoleFacts, detached: Sequence[PolicyFacts]) -> None:
-    if others := sorted(set(role.attached) - {each.arn for each in detached}):
+    if others := sorted({*role.attached, *role.inline} - {each.arn for each in detached}):
         raise AwsError(
             f"role {role.name} has policies that are not part of this",
             detail=f"They are {', '.join(others)}.",
-            hint="Detach them from the role, or undo their places first; then run it again.",
+            hint="Detach or delete them, or undo their places first; then run it again.",
         )
 
 

@@ -1,7 +1,7 @@
 """Reads what aws_s3.table_import_from_s3 asks `penstock cat` for, and writes the answer.
 
 The function writes the call, which may have credentials, to a file that only the server's account can read. So they are
-in no command line. `take_call` removes the file before anything else is done. The answer is a file beside it, which the
+in no command line. `take_call` removes the file before S3 is asked. The answer is a file beside it, which the
 function removes. Both have one line: JSON as hexadecimal digits, which mean the same to COPY and to this module.
 """
 
@@ -60,13 +60,15 @@ class S3Call:
 
 
 def take_call(path: Path) -> S3Call:
-    """Remove the file of a call and return the call. Raises UsageError if there is none."""
+    """Remove the file of a call and return the call.
+
+    Raises UsageError if there is none. A file that is no call is somebody's own, so it stays.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        path.unlink()
         with os.fdopen(descriptor, encoding="ascii") as file:
             fields = json.loads(bytes.fromhex(file.read()))
-        return S3Call(
+        call = S3Call(
             bucket=fields["bucket"],
             key=fields["file_path"],
             region=fields["region"],
@@ -75,11 +77,13 @@ def take_call(path: Path) -> S3Call:
             secret_key=fields["secret_key"] or ROLE_VARIABLES["AWS_SECRET_ACCESS_KEY"],
             session_token=fields["session_token"] or None,
         )
+        path.unlink()
     except OSError as exc:
         raise UsageError(f'could not read the call "{path}": {exc.strerror}', hint=_HINT) from exc
     except (ValueError, KeyError, TypeError):
         # The cause would quote the file, which may have credentials.
         raise UsageError(f'"{path}" is not a call', hint=_HINT) from None
+    return call
 
 
 _HINT = "Files for --call are written by the functions of aws_s3 in a lab; name a URL instead."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import re
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 _REGION_TIMEOUT_S = 30
 
+# Other characters of a bucket, and slashes around a key, would make the URL name something else.
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
 
 def serve_call(file: Path, write: Callable[[bytes], None]) -> None:
     """Pass the object of a call to `write`, and write the answer: the object's size, or why it cannot be read.
@@ -27,6 +31,7 @@ def serve_call(file: Path, write: Callable[[bytes], None]) -> None:
     """
     call = take_call(file)
     try:
+        _check_place(call)
         _check_region(call)
         with SourceReader(credentials=call) as reader:
             source, encoding = reader.stat(call.uri)
@@ -45,6 +50,14 @@ def serve_call(file: Path, write: Callable[[bytes], None]) -> None:
 
 def _is_gzip(encoding: str | None) -> bool:
     return "gzip" in [each.strip().lower() for each in (encoding or "").split(",")]
+
+
+def _check_place(call: S3Call) -> None:
+    """Raise SourceError if bucket and key, written as a URL, would be read as another bucket or key."""
+    if _BUCKET.fullmatch(call.bucket) is None:
+        raise SourceError(f'"{call.uri}" does not exist', detail=f'"{call.bucket}" is not the name of a bucket.')
+    if call.key != call.key.strip("/"):
+        raise SourceError(f'could not read "{call.uri}"', detail="A key that begins or ends with / is not supported.")
 
 
 def _check_region(call: S3Call) -> None:

@@ -14,28 +14,28 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.errors import PenstockError
-    from penstock.loading.context import LoadTools
+    from penstock.files import SourceReader
     from penstock.loading.plan.work import ObjectWork
     from penstock.model.load.plan import ObjectSample, TargetPlan
 
 
-def check_importable(works: Sequence[ObjectWork], tools: LoadTools) -> None:
+def check_importable(works: Sequence[ObjectWork], sources: SourceReader) -> None:
     """Raise SourceError or DataError if an object cannot be imported as it is.
 
     A gzip object must have the metadata Content-Encoding: gzip: the server decompresses by that, not by content.
     """
     for _, of_target in groupby(works, key=lambda work: work.target_index):
-        _check_target(list(of_target), tools)
+        _check_target(list(of_target), sources)
 
 
-def _check_target(works: Sequence[ObjectWork], tools: LoadTools) -> None:
+def _check_target(works: Sequence[ObjectWork], sources: SourceReader) -> None:
     target, zipped = works[0].target, []
-    for sample in tools.sources.sample_all([work.source for work in works], target.job.dialect):
+    for sample in sources.sample_all([work.source for work in works], target.job.dialect):
         if (misfit := find_misfit(sample, target)) is not None:
             raise misfit
         if sample.compression == "gzip":
             zipped.append(sample.source)
-    for source, head in zip(zipped, tools.sources.look_all(zipped), strict=True):
+    for source, head in zip(zipped, sources.look_all(zipped), strict=True):
         if head.content_encoding != "gzip":
             raise missing_encoding(source.uri)
 

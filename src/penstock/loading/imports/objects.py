@@ -63,7 +63,8 @@ class ObjectUnit:
     def look(self, sessions: Sequence[RowSession]) -> None:
         """Once a second, read how far imports are; report an import without progress, and later cancel it.
 
-        It is cancelled only if the server shows its progress: otherwise it may be at work all the same.
+        It is cancelled only if the server shows that it has read nothing. Otherwise it may be at work all the same: it
+        checks foreign keys and runs triggers behind the last row.
         """
         now_s = self._tools.clock()
         if now_s - self._looked_s < _LOOK_S:
@@ -93,11 +94,13 @@ class ObjectUnit:
         silent_s, tuning = now_s - since_s, self._plan.tuning
         if silent_s >= tuning.import_silence_s and taken not in self._reported:
             self._reported.add(taken)
+            reason = "check that the server has a route to S3 (a gateway endpoint in its VPC, or NAT)"
+            if row.bytes_read:
+                reason = "it has read rows, and may be checking foreign keys or running triggers"
             self._tools.notice(
-                f'the import of "{taken.work.source.uri}" shows no progress since {silent_s:.0f} s: '
-                "check that the server has a route to S3 (a gateway endpoint in its VPC, or NAT)"
+                f'the import of "{taken.work.source.uri}" shows no progress since {silent_s:.0f} s: {reason}'
             )
-        if is_shown and silent_s >= tuning.import_patience_s:
+        if is_shown and not row.bytes_read and silent_s >= tuning.import_patience_s:
             running.is_silent = True
             running.session.cancel()
 

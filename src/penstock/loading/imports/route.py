@@ -72,17 +72,18 @@ def choose_route(plan: LoadPlan, facts: RouteFacts) -> LoadPlan:
         refuse(lack)
         return _with_import(plan, facts, "as requested")
     if obstacle is not None:
-        return _with_client(plan, f"auto: the server cannot import with {obstacle.what}")
+        return keep_client(plan, f"the server cannot import with {obstacle.what}")
     if lack is not None:
-        return _with_client(plan, f"auto: {lack.text}")
+        return keep_client(plan, lack.text)
     objects = sum(len(target.objects) for target in plan.targets)
     if (near := _why_near(facts.link, objects, plan.sessions.initial)) is not None:
-        return _with_client(plan, f"auto: {near}")
+        return keep_client(plan, near)
     return _with_import(plan, facts, f"auto: {_describe_link(facts.link)}, {objects} objects")
 
 
-def _with_client(plan: LoadPlan, reason: str) -> LoadPlan:
-    return replace(plan, route=RoutePlan(reason=reason))
+def keep_client(plan: LoadPlan, reason: str) -> LoadPlan:
+    """Return a plan of --via auto with the client's route, and why."""
+    return replace(plan, route=RoutePlan(reason=f"auto: {reason}"))
 
 
 def _with_import(plan: LoadPlan, facts: RouteFacts, reason: str) -> LoadPlan:
