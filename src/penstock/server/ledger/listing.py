@@ -42,7 +42,7 @@ _OBJECTS = """
            s.rows,
            s.suppressed,
            s.rejected,
-           s.bytes_committed,
+           CASE WHEN o.unit = 'rows' AND s.is_complete THEN o.size_bytes ELSE s.bytes_committed END AS bytes_committed,
            s.committed_at
       FROM ONLY {objects} AS o
       CROSS JOIN LATERAL (
@@ -52,7 +52,9 @@ _OBJECTS = """
                           AS suppressed,
                       coalesce(pg_catalog.sum(r.rejected) FILTER (WHERE p.number IS NULL OR p.number = 1), 0)::int8
                           AS rejected,
-                      coalesce(pg_catalog.sum(upper(p.part) - lower(p.part)), 0)::int8 AS bytes_committed,
+                      coalesce(
+                          pg_catalog.sum(CASE o.unit WHEN 'rows' THEN 0 ELSE upper(p.part) - lower(p.part) END), 0
+                      )::int8 AS bytes_committed,
                       pg_catalog.max(r.committed_at) AS committed_at
                  FROM ONLY {ranges} AS r
                  LEFT JOIN LATERAL pg_catalog.unnest(r.ranges) WITH ORDINALITY AS p (part, number) ON true
