@@ -32,7 +32,7 @@ from penstock.server.ledger.committed import read_coverage
 from penstock.server.ledger.lookup import read_meaning
 from penstock.server.ledger.schema import check_creation, check_staging, has_ledger
 from penstock.server.table.catalog import find_table
-from penstock.server.table.tables import CreatedTable, create_text_table
+from penstock.server.table.tables import CreatedTable, create_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -134,8 +134,12 @@ def _create_or_find(plan: LoadPlan, tools: LoadTools, connection: Connection) ->
 
 def _create(plan: LoadPlan, connection: Connection) -> tuple[CreatedTable, ...]:
     """Create the tables that --create asks for; they must exist before the sessions' transactions begin."""
-    wanted = {target.table: target.create_columns for target in plan.targets if target.create_columns is not None}
-    return tuple(create_text_table(connection, table, columns) for table, columns in wanted.items())
+    wanted = {
+        target.table: (target.create_columns, target.create_types)
+        for target in plan.targets
+        if target.create_columns is not None
+    }
+    return tuple(create_table(connection, table, *columns) for table, columns in wanted.items())
 
 
 class _Preparation:

@@ -95,7 +95,7 @@ def _gather_target(
             unknown = _find_unknown(objects, facts, connection, ledger_schema)
         may_be_loaded = not unknown or (len(objects) == 1 and not objects[0].is_pipe)
     sample = _sample_first(unknown or objects, target.dialect, sources)
-    if facts is None and target.create and not sample.head:
+    if facts is None and target.create and sample.is_empty:
         message = f'every source is empty: table "{target.into}" is not created'
         for notice in (*notices, Notice(code="empty", message=message, uri=sample.source.uri)):
             on_notice(notice)
@@ -134,7 +134,7 @@ def _find_unknown(
 def _sample_first(objects: tuple[SourceObject, ...], options: DialectOptions, sources: SourceReader) -> ObjectSample:
     """Return the sample of the first object that has text; a compressed object may be empty although it has a size."""
     for source in objects:
-        if source.size_bytes != 0 and (sample := sources.sample(source, options)).head:
+        if source.size_bytes != 0 and not (sample := sources.sample(source, options)).is_empty:
             return sample
     return sources.sample(objects[0], options)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import DataError, TargetError, UsageError
 from penstock.files.probe import ProbeResult, probe_dialect, refuse_unclear_escapes, validate_options
+from penstock.loading.plan.columnar import name_types, probe_columnar, refuse_unsupported
 from penstock.loading.plan.columns import (
     edge_notice,
     find_edge,
@@ -196,11 +197,14 @@ def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -
     _refuse_unclear_start(probe, job, is_new=facts is None)
     edge = find_edge(probe, job=job, table=None if job.transform is not None else facts)
     created = None if facts is not None else _created_columns(probe, job, edge, uri=uri)
+    types = None if created is None or sample.columnar is None else name_types(sample.columnar, job, uri=uri)
     staged = None if job.transform is None else _created_columns(probe, job, edge, uri=uri)
-    table = facts if facts is not None else _text_table(job.into, created or ())
+    table = facts if facts is not None else _created_table(job.into, created or (), types)
     landing = choose_landing(job, facts, is_atomic=rules.atomic)
-    filled = table if staged is None else _text_table(table.name, staged)
+    filled = table if staged is None else _created_table(table.name, staged)
     column_map, refusal = _map_sample(probe.header, gathered, filled, edge)
+    if sample.columnar is not None:
+        refuse_unsupported(sample.columnar, column_map, uri=uri)
     target = TargetPlan(
         job=job,
         table=table.name,
@@ -217,6 +221,8 @@ def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -
         landing=landing,
         text_columns=staged,
         refusal=refusal,
+        create_types=types,
+        columnar=sample.columnar,
     )
     notices = probe.notices
     if created is not None or staged is not None:
@@ -247,6 +253,8 @@ def _map_sample(
 def _probe(gathered: TargetInput, server: ServerFacts, *, rejects: bool) -> ProbeResult:
     """Return the sample's dialect and header. Raises DataError if it could be read in two ways, UsageError."""
     job, sample, facts = gathered.job, gathered.sample, gathered.facts
+    if sample.columnar is not None:
+        return probe_columnar(sample.columnar, job, uri=sample.source.uri)
     loadable = None
     if facts is not None and job.transform is None:
         loadable = [column.name for column in facts.columns if not column.is_generated]
@@ -277,7 +285,7 @@ def _probe(gathered: TargetInput, server: ServerFacts, *, rejects: bool) -> Prob
 
 def _header_notices(probe: ProbeResult, job: TargetJob, table: TableFacts, *, uri: str) -> tuple[Notice, ...]:
     """Warn if the first record is not loaded as a header although none of its names is a known column."""
-    if job.columns is None or job.dialect.header is not None or probe.header is None:
+    if job.columns is None or job.dialect.header is not None or not probe.dialect.has_header or probe.header is None:
         return ()
     known = {name.strip().casefold() for name in (*job.columns, *(column.name for column in table.columns))}
     if any(name.strip().casefold() in known for name in probe.header):
@@ -325,15 +333,16 @@ def _naming_notices(probe: ProbeResult, job: TargetJob, edge: Edge | None, *, ur
     return () if notice is None else (notice,)
 
 
-def _text_table(name: TableName, columns: Sequence[str]) -> TableFacts:
+def _created_table(name: TableName, columns: Sequence[str], types: Sequence[str] | None = None) -> TableFacts:
     """Return the facts of a table that --create will make, or of a transform's staging table."""
+    typed = zip(columns, types or ["text"] * len(columns), strict=True)
     return TableFacts(
         oid=0,
         name=name,
         kind="r",
         columns=tuple(
-            Column(name=column, type_name="text", number=number, type_oid=_TEXT_OID)
-            for number, column in enumerate(columns, 1)
+            Column(name=column, type_name=type_name, number=number, type_oid=_TEXT_OID if type_name == "text" else 0)
+            for number, (column, type_name) in enumerate(typed, 1)
         ),
     )
 
@@ -341,23 +350,26 @@ def _text_table(name: TableName, columns: Sequence[str]) -> TableFacts:
 def table_after_creation(target: TargetPlan) -> TableFacts:
     """Return the facts of the table that the files fill, as it will be when rows are sent."""
     if target.text_columns is not None:
-        return _text_table(target.table, target.text_columns)
-    return target.facts if target.facts is not None else _text_table(target.table, target.create_columns or ())
+        return _created_table(target.table, target.text_columns)
+    if target.facts is not None:
+        return target.facts
+    return _created_table(target.table, target.create_columns or (), target.create_types)
 
 
 def _table_notices(table: TableFacts, gathered: TargetInput) -> list[Notice]:
     notices = table_notices(table)
     # The sample was taken from the first object that has text. So if the sample is empty, all objects are empty.
-    if not gathered.sample.head:
+    if gathered.sample.is_empty:
         notices.append(Notice(code="empty", message="every source is empty", uri=gathered.objects[0].uri))
     return notices
 
 
 def _refuse_double_creation(targets: Sequence[TargetPlan]) -> None:
     """Raise UsageError if two targets would create the same table with different columns."""
-    created: dict[TableName, tuple[str, ...]] = {}
+    created: dict[TableName, tuple[object, object]] = {}
     for target in targets:
         if target.create_columns is None:
             continue
-        if created.setdefault(target.table, target.create_columns) != target.create_columns:
+        columns = (target.create_columns, target.create_types)
+        if created.setdefault(target.table, columns) != columns:
             raise UsageError(f'table "{target.table}" would be created twice with different columns')
