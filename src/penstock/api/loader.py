@@ -141,7 +141,7 @@ class Loader(Closing):
 
     def _look(self, job: LoadJob) -> LoadPlan:
         with self._hearing() as heard:
-            plan = self._plan_load(job, heard)
+            plan = self._find_types(self._plan_load(job, heard))
         return replace(plan, notices=(*plan.notices, *heard.notices))
 
     def _plan_load(self, job: LoadJob, heard: WarningLog) -> LoadPlan:
@@ -175,6 +175,14 @@ class Loader(Closing):
 
                 plan = plan_route(plan, server, connection)
         return self._note_refusal(plan)
+
+    def _find_types(self, plan: LoadPlan) -> LoadPlan:
+        if all(target.job.types == "text" for target in plan.targets):
+            return plan
+        from penstock.loading.types.find import find_types  # noqa: PLC0415 (for who asks for types)
+
+        tools = self._tools(None, self._on_notice, rules=plan.job.rules)
+        return find_types(plan, tools, server_encoding=self.server.server_encoding)
 
     def _check_rights(self, load_id: str, job: LoadJob, connection: Connection) -> None:
         """Raise TargetError if another role's job needs rights that this role may not use for it.

@@ -9,6 +9,7 @@ from penstock.cli.terminal.columns import line_up
 from penstock.cli.views.dialect_view import describe_format
 from penstock.cli.views.outcome_view import describe_steps
 from penstock.model.load.plan import name_fields
+from penstock.model.server.names import quote_name, quote_table
 from penstock.units import format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -168,6 +169,7 @@ def _target_object(target: TargetPlan, actions: Sequence[str]) -> dict[str, obje
         "table": str(target.table),
         "create_columns": target.create_columns,
         "create_types": target.create_types,
+        "found_types": [asdict(column) for column in target.typed],
         "mode": target.job.mode,
         "key": target.job.key,
         "keep": target.job.used_keep,
@@ -218,12 +220,25 @@ def _describe_target(target: TargetPlan, *, is_atomic: bool) -> list[str]:
         align="<<",
     )
     lines += line_up([_field_row(use) for use in field_uses(target)], align="<<<<", indent="  ")
+    if target.typed:
+        lines += describe_creation(target)
     others = [(name, "<-", "--set", value) for name, value in target.job.set.items()]
     others += [(name, "<-", what, "") for name, what in unfed_columns(target).items() if name not in target.job.set]
     if others:
         lines.append("columns not in the files")
         lines += line_up(others, align="<<<<", indent="  ")
     return lines
+
+
+def describe_creation(target: TargetPlan) -> list[str]:
+    """Return the CREATE TABLE of a table whose types were found in the files, with what decided each type."""
+    reasons = {column.name: column.reason for column in target.typed}
+    columns = list(zip(target.create_columns or (), target.create_types or (), strict=True))
+    rows = [
+        (quote_name(name), type_name + "," * (number < len(columns)), f"-- {reasons.get(name, '--set')}")
+        for number, (name, type_name) in enumerate(columns, 1)
+    ]
+    return [f"CREATE TABLE {quote_table(target.table)} (", *line_up(rows, align="<<<", indent="    "), ");"]
 
 
 def _field_row(use: FieldUse) -> tuple[str, str, str, str]:

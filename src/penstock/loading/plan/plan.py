@@ -19,7 +19,7 @@ from penstock.loading.plan.columns import (
     name_created_columns,
     naming_notice,
 )
-from penstock.loading.plan.modes import check_mode, choose_landing, describe_notices, refuse_shared_tables
+from penstock.loading.plan.modes import check_mode, check_types, choose_landing, describe_notices, refuse_shared_tables
 from penstock.loading.plan.notices import check_switches, estimate_records, server_notices, table_notices
 from penstock.loading.plan.pace import plan_sessions
 from penstock.model.finding import refuse
@@ -192,6 +192,7 @@ def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -
     validate_options(job.dialect)
     refuse(check_table(job.into, exists=facts is not None, creates=job.create))
     check_mode(job, facts)
+    check_types(job, facts, gathered.objects, is_text=sample.columnar is None)
     check_switches(rules, facts)
     probe = _probe(gathered, server, rejects=rules.on_error == "reject")
     _refuse_unclear_start(probe, job, is_new=facts is None)

@@ -44,6 +44,8 @@ OnEmptied = Literal["error", "load", "skip"]
 # What to do with a file that lacks columns.
 OnMissing = Literal["error", "default"]
 OnError = Literal["stop", "reject"]
+# How the types of new columns are chosen.
+Types = Literal["text", "infer"]
 # What to do with a table's user triggers, and with its autovacuum, while it is loaded.
 TriggerRule = Literal["keep", "disable"]
 AutovacuumRule = Literal["keep", "pause"]
@@ -96,7 +98,15 @@ class TargetJob:
     create: bool = _what(
         False,
         SWITCH,
-        "Create the table if it does not exist, with text columns named by the header (or --columns).",
+        "Create the table if it does not exist, with columns named by the header (or --columns), of type text unless "
+        "--types is given. Parquet and Arrow files have types.",
+    )
+    types: Types = _columns(
+        "text",
+        words(Types),
+        "Types of the columns that --create makes. text: all are text. infer: every value of every file is read before "
+        "the first row is loaded, and each column gets the first of boolean, integer, bigint, numeric, double "
+        "precision, date, timestamp, timestamptz, uuid and jsonb that takes all its values, else text (default: text).",
     )
     mode: Mode = _what(
         "append",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from penstock.model.source.columnar import ColumnarSample
     from penstock.model.source.dialect import Dialect, Notice
     from penstock.model.source.source import Compression, SourceObject
+    from penstock.model.source.types import TypedColumn
 
 
 _Part = TypeVar("_Part")
@@ -59,17 +60,17 @@ class ObjectSample:
 class TargetPlan:
     """What the load will do for one table.
 
-    `create_columns` are the columns of a table that the load creates, None if the table exists; they are of type text
-    unless `create_types` has their types. `header` has the
-    names in the first object's header, None without a header. `column_map` is that of the first object; other objects
-    may have their columns in another order. `edge` says how header and records differ by one field.
-    `sample_compression` and `sample_bom` are those of the first object. `text_columns` are the columns of a staging
-    table for a transform, None without a transform. `indexes` says which indexes and keys are dropped while the
-    table is loaded. `estimated_records` is set only if each record fires triggers; None if unknown. `follows` are the
-    staged tables of this load to which the table's foreign keys refer: the table gets its rows after they get theirs.
-    `refusal` is why the table does not accept the columns of files that are loaded already: it is raised if one of
-    these files must be read again. If the objects are columnar files, `columnar` describes the first one, and `dialect`
-    is that of the text that is sent.
+    `create_columns` are the columns of a table that the load creates, None if the table exists; they are of type
+    text unless `create_types` has their types. `typed` has the columns whose types were found in the files, with
+    what decided them. `header` has the names in the first object's header, None without a header. `column_map` is
+    that of the first object; other objects may have their columns in another order. `edge` says how header and
+    records differ by one field. `sample_compression` and `sample_bom` are those of the first object. `text_columns`
+    are the columns of a staging table for a transform, None without a transform. `indexes` says which indexes and
+    keys are dropped while the table is loaded. `estimated_records` is set only if each record fires triggers; None
+    if unknown. `follows` are the staged tables of this load to which the table's foreign keys refer: the table gets
+    its rows after they get theirs. `refusal` is why the table does not accept the columns of files that are loaded
+    already: it is raised if one of these files must be read again. If the objects are columnar files, `columnar`
+    describes the first one, and `dialect` is that of the text that is sent.
     """
 
     job: TargetJob
@@ -92,6 +93,7 @@ class TargetPlan:
     edge: Edge | None = None
     create_types: tuple[str, ...] | None = None
     columnar: ColumnarSample | None = None
+    typed: tuple[TypedColumn, ...] = ()
 
     @property
     def fills_table(self) -> bool:

@@ -133,6 +133,7 @@ WarningCode = Literal[
     "source-gone",
     "table-left",
     "triggers",
+    "unclear-date",
     "unlogged",
     "unpublished",
     "upkeep",
