@@ -89,11 +89,12 @@ def _gather_target(
             foreign_partitions=find_foreign_partitions(connection, facts),
         )
     unknown, may_be_loaded = objects, False
+    depends_on_files = target.types != "text" or target.add_columns
     if facts is not None and ledger_schema is not None and not target.landing.is_fresh and has_ledger():
         # If there is only one object, it is the sample. Whether it is loaded is looked up when the load begins.
-        if len(objects) > 1:
+        if len(objects) > 1 or depends_on_files:
             unknown = _find_unknown(objects, facts, connection, ledger_schema)
-        may_be_loaded = not unknown or (len(objects) == 1 and not objects[0].is_pipe)
+        may_be_loaded = not unknown or (len(objects) == 1 and not depends_on_files and not objects[0].is_pipe)
     sample = _sample_first(unknown or objects, target.dialect, sources)
     if facts is None and target.create and sample.is_empty:
         message = f'every source is empty: table "{target.into}" is not created'
@@ -101,7 +102,13 @@ def _gather_target(
             on_notice(notice)
         return None
     return TargetInput(
-        job=target, objects=objects, sample=sample, facts=facts, notices=tuple(notices), may_be_loaded=may_be_loaded
+        job=target,
+        objects=objects,
+        sample=sample,
+        facts=facts,
+        notices=tuple(notices),
+        may_be_loaded=may_be_loaded,
+        unloaded=unknown,
     )
 
 

@@ -58,7 +58,7 @@ def check_types(job: TargetJob, facts: TableFacts | None, objects: Sequence[Sour
     if job.types == "infer" and not job.create:
         raise UsageError(f"{option} needs --create", hint="It chooses the types of a table that is created.")
     once = next((source for source in objects if source.is_pipe and not source.is_spooled), None)
-    if once is not None and facts is None:
+    if once is not None and (facts is None or job.types == "widen"):
         raise SourceError(
             f'{option} cannot be used with "{once.uri}", which can be read only once',
             detail="Every value is looked at before the first row is loaded.",

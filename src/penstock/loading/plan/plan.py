@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import DataError, TargetError, UsageError
 from penstock.files.probe import ProbeResult, probe_dialect, refuse_unclear_escapes, validate_options
+from penstock.loading.plan.changes import added_changes, check_changes, with_columns
 from penstock.loading.plan.columnar import name_types, probe_columnar, refuse_unsupported
 from penstock.loading.plan.columns import (
     edge_notice,
@@ -18,6 +19,7 @@ from penstock.loading.plan.columns import (
     map_columns,
     name_created_columns,
     naming_notice,
+    unknown_columns,
 )
 from penstock.loading.plan.modes import check_mode, check_types, choose_landing, describe_notices, refuse_shared_tables
 from penstock.loading.plan.notices import check_switches, estimate_records, server_notices, table_notices
@@ -28,6 +30,7 @@ from penstock.model.load.tuning import DEFAULT_TUNING, LoadTuning
 from penstock.model.server.checks import check_table
 from penstock.model.server.table import Column, ColumnMap, TableFacts, TableName
 from penstock.model.source.dialect import Notice
+from penstock.model.source.types import TYPE_OIDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,17 +42,13 @@ if TYPE_CHECKING:
     from penstock.model.source.source import SourceObject
 
 
-# src/include/catalog/pg_type.dat
-_TEXT_OID = 25
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetInput:
     """What was gathered for one target.
 
     `sample` is of the first object with text that is not known to be loaded, or of the first one with text if all are.
     `may_be_loaded`: the sample's object is loaded, or may be; then it is not read again. `facts` is None if the table
-    does not exist. `notices` name the files that are not loaded.
+    does not exist. `notices` name the files that are not loaded, `unloaded` the objects not known to be loaded.
     """
 
     job: TargetJob
@@ -58,6 +57,7 @@ class TargetInput:
     facts: TableFacts | None
     notices: tuple[Notice, ...] = ()
     may_be_loaded: bool = False
+    unloaded: tuple[SourceObject, ...] = ()
 
 
 def plan_load(
@@ -192,6 +192,7 @@ def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -
     validate_options(job.dialect)
     refuse(check_table(job.into, exists=facts is not None, creates=job.create))
     check_mode(job, facts)
+    check_changes(job, facts)
     check_types(job, facts, gathered.objects, is_text=sample.columnar is None)
     check_switches(rules, facts)
     probe = _probe(gathered, server, rejects=rules.on_error == "reject")
@@ -202,6 +203,10 @@ def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -
     staged = None if job.transform is None else _created_columns(probe, job, edge, uri=uri)
     table = facts if facts is not None else _created_table(job.into, created or (), types)
     landing = choose_landing(job, facts, is_atomic=rules.atomic)
+    added: tuple[str, ...] = ()
+    if facts is not None and job.add_columns and not gathered.may_be_loaded:
+        added = unknown_columns(probe.header, job, facts, edge)
+        table = facts = with_columns(facts, added)
     filled = table if staged is None else _created_table(table.name, staged)
     column_map, refusal = _map_sample(probe.header, gathered, filled, edge)
     if sample.columnar is not None:
@@ -224,6 +229,8 @@ def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -
         refusal=refusal,
         create_types=types,
         columnar=sample.columnar,
+        unloaded=gathered.unloaded,
+        changes=() if facts is None else added_changes(facts, added),
     )
     notices = probe.notices
     if created is not None or staged is not None:
@@ -342,7 +349,7 @@ def _created_table(name: TableName, columns: Sequence[str], types: Sequence[str]
         name=name,
         kind="r",
         columns=tuple(
-            Column(name=column, type_name=type_name, number=number, type_oid=_TEXT_OID if type_name == "text" else 0)
+            Column(name=column, type_name=type_name, number=number, type_oid=TYPE_OIDS.get(type_name, 0))
             for number, (column, type_name) in enumerate(typed, 1)
         ),
     )

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from penstock.model.source.columnar import ColumnarSample
     from penstock.model.source.dialect import Dialect, Notice
     from penstock.model.source.source import Compression, SourceObject
-    from penstock.model.source.types import TypedColumn
+    from penstock.model.source.types import ColumnChange, TypedColumn
 
 
 _Part = TypeVar("_Part")
@@ -70,7 +70,9 @@ class TargetPlan:
     if unknown. `follows` are the staged tables of this load to which the table's foreign keys refer: the table gets
     its rows after they get theirs. `refusal` is why the table does not accept the columns of files that are loaded
     already: it is raised if one of these files must be read again. If the objects are columnar files, `columnar`
-    describes the first one, and `dialect` is that of the text that is sent.
+    describes the first one, and `dialect` is that of the text that is sent. `unloaded` are the objects that are not
+    loaded according to the ledger. `changes` are the columns that the load adds or alters first; `facts` has them
+    as they will be.
     """
 
     job: TargetJob
@@ -94,6 +96,8 @@ class TargetPlan:
     create_types: tuple[str, ...] | None = None
     columnar: ColumnarSample | None = None
     typed: tuple[TypedColumn, ...] = ()
+    unloaded: tuple[SourceObject, ...] = ()
+    changes: tuple[ColumnChange, ...] = ()
 
     @property
     def fills_table(self) -> bool:

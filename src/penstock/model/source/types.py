@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from penstock.model.server.names import quote_name
+
 # The types in the order in which they are preferred. Type n is bit n of a set of types (rust/src/types.rs).
 TYPES: Final = (
     "boolean",
@@ -21,6 +23,23 @@ TYPES: Final = (
 ALL_TYPES: Final = (1 << len(TYPES)) - 1
 # Dates such as 01/02/2026: the day and the month depend on DateStyle, so no type is chosen for them.
 UNCLEAR_DATE: Final = 1 << 10
+# pg_type.oid of the types above, of text, and of what a column of numbers may have been (pg_type.dat).
+TYPE_OIDS: Final = {
+    "boolean": 16,
+    "smallint": 21,
+    "integer": 23,
+    "bigint": 20,
+    "numeric": 1700,
+    "double precision": 701,
+    "date": 1082,
+    "timestamp": 1114,
+    "timestamptz": 1184,
+    "uuid": 2950,
+    "jsonb": 3802,
+    "text": 25,
+}
+# Each takes all values of those before it without loss.
+WIDER: Final = ("smallint", "integer", "bigint", "numeric", "text")
 # What the server takes for a column that has one of these types.
 TAKEN: Final = {"smallint": 1 << 11, "integer": 1 << 12, "bigint": 1 << 13, "numeric": 1 << 14}
 # The bits in the order of their loss that a plan reports.
@@ -72,6 +91,31 @@ class ColumnFindings:
         for bit, seen in other.lost.items():
             if bit not in self.lost or seen[0] < self.lost[bit][0]:
                 self.lost[bit] = seen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnChange:
+    """A column that the load adds to a table (`was` is None), or widens from the type `was`; `number` is its attnum.
+
+    `decided_by` is the value that asks for the type, None if the column has no values or is text by default.
+    """
+
+    column: str
+    number: int
+    type_name: str
+    was: str | None = None
+    decided_by: Witness | None = None
+
+    @property
+    def action(self) -> str:
+        """Return what ALTER TABLE does.
+
+        >>> ColumnChange(column="a", number=3, type_name="bigint", was="integer").action
+        'ALTER COLUMN "a" TYPE bigint'
+        """
+        if self.was is None:
+            return f"ADD COLUMN {quote_name(self.column)} {self.type_name}"
+        return f"ALTER COLUMN {quote_name(self.column)} TYPE {self.type_name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
