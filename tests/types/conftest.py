@@ -1,13 +1,11 @@
-"""Loads whose columns get the types of the values of files."""
+"""Fixtures for loads whose columns get the types of the values of files."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.model.load.job import TargetJob
-from penstock.model.server.names import parse_table_name
 from support.loads import Loads
 
 if TYPE_CHECKING:
@@ -31,18 +29,3 @@ def write(tmp_path: Path) -> Callable[..., Path]:
         return path
 
     return write
-
-
-def make_target(*paths: Path | str, into: str = "t", **options: Any) -> TargetJob:
-    """Return a target that finds types, unless other options are given."""
-    options = {"create": True, "types": "infer"} | options
-    return TargetJob(sources=tuple(map(str, paths)), into=parse_table_name(into), **options)
-
-
-def types_of(loads: Loads, table: str = "t") -> list[str]:
-    """Return the types of a table's columns, in order."""
-    query = """
-        SELECT format_type(atttypid, atttypmod) FROM pg_attribute
-         WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped ORDER BY attnum
-    """
-    return [row[0] for row in loads.execute(query.replace("%s", f"'{table}'"))]
