@@ -98,7 +98,10 @@ impl<'a> FieldReader<'a> {
     pub(crate) fn value(&self, field: &Field) -> Cow<'a, [u8]> {
         let bytes = &self.block[field.start..field.end];
         match self.format {
-            Format::Csv { quote, escape } if field.is_special => Cow::Owned(unquote(bytes, quote, escape)),
+            Format::Csv { quote, escape } if field.is_special => match inside_quotes(bytes, quote, escape) {
+                Some(inside) => Cow::Borrowed(inside),
+                None => Cow::Owned(unquote(bytes, quote, escape)),
+            },
             Format::Text if field.is_special => Cow::Owned(unescape(bytes)),
             _ => Cow::Borrowed(bytes),
         }
@@ -224,6 +227,12 @@ fn is_quoted(field: &[u8], quote: u8, escape: u8) -> bool {
         at += 2;
     }
     false
+}
+
+/// What the quotes around a field enclose, if nothing in it is a quote or an escape.
+fn inside_quotes(field: &[u8], quote: u8, escape: u8) -> Option<&[u8]> {
+    let inside = field.strip_prefix(&[quote])?.strip_suffix(&[quote])?;
+    memchr2(quote, escape, inside).is_none().then_some(inside)
 }
 
 /// A field of csv without its quotes, which may open and close anywhere in it.

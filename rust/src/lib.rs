@@ -11,3 +11,4 @@ mod python;
 pub mod records;
 pub mod rewrite;
 pub mod sample;
+pub mod types;

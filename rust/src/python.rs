@@ -11,6 +11,7 @@ use crate::fields::{Format, LineEnd};
 use crate::records::{Cut as NativeCut, RecordCutter as NativeCutter};
 use crate::rewrite::Rewriter as NativeRewriter;
 use crate::sample::{Form as NativeForm, Record as NativeRecord, Sample};
+use crate::types::{self, Witness};
 
 pyo3::create_exception!(penstock._native, RecordError, PyValueError);
 
@@ -162,6 +163,39 @@ impl Rewriter {
         })?;
         Ok(PyBytes::new(py, &rewritten))
     }
+
+    /// `segments` are (buffer, start, end) runs that together hold whole records.
+    #[pyo3(signature = (segments, line_end, *, wanted, forced))]
+    fn find_types<'py>(
+        &self,
+        py: Python<'py>,
+        segments: Vec<(Bound<'py, PyBytes>, usize, usize)>,
+        line_end: &str,
+        wanted: u32,
+        forced: Vec<bool>,
+    ) -> PyResult<Vec<Types<'py>>> {
+        let line_end = to_line_end(line_end)?;
+        let runs = to_runs(&segments)?;
+        let found = py.detach(|| match runs.as_slice() {
+            [run] => types::find_types(&self.0, run, line_end, wanted, &forced),
+            runs => types::find_types(&self.0, &runs.concat(), line_end, wanted, &forced),
+        });
+        let to_seen = |seen: &Witness| (seen.line, PyBytes::new(py, &seen.value));
+        let to_lost = |lost: &[(u32, Witness)]| lost.iter().map(|(bits, seen)| (*bits, to_seen(seen))).collect();
+        Ok(found
+            .iter()
+            .map(|column| (column.fits, column.first.as_ref().map(to_seen), to_lost(&column.lost)))
+            .collect())
+    }
+}
+
+type Seen<'py> = (u64, Bound<'py, PyBytes>);
+type Types<'py> = (u32, Option<Seen<'py>>, Vec<(u32, Seen<'py>)>);
+
+/// The types of `wanted` that take a value, and those whose canonical form it is.
+#[pyfunction]
+fn recognize(value: &[u8], wanted: u32) -> (u32, u32) {
+    (types::fitting(value, wanted, &mut Vec::new()), types::canonical(value) & wanted)
 }
 
 #[pyclass(frozen, get_all, module = "penstock._native")]
@@ -364,5 +398,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Record>()?;
     module.add_class::<Records>()?;
     module.add_function(wrap_pyfunction!(double_backslashes, module)?)?;
+    module.add_function(wrap_pyfunction!(recognize, module)?)?;
     module.add_function(wrap_pyfunction!(find_doubts, module)?)
 }

@@ -15,12 +15,12 @@ const TSV_NULL: &[u8] = b"\\N";
 
 #[derive(Clone, Debug)]
 pub struct Rewriter {
-    format: Format,
+    pub(crate) format: Format,
     delimiter: u8,
-    nulls: Vec<Vec<u8>>,
+    pub(crate) nulls: Vec<Vec<u8>>,
     /// What every null is written as.
     null: Vec<u8>,
-    keep: Option<Vec<usize>>,
+    pub(crate) keep: Option<Vec<usize>>,
     /// The fewest fields that hold all of `keep`.
     kept_width: usize,
     /// The constants as they end each record, its line feed included; empty without constants.
@@ -132,7 +132,7 @@ impl Rewriter {
         Ok(output)
     }
 
-    fn check_width(
+    pub(crate) fn check_width(
         &self,
         reader: &FieldReader,
         fields: &mut Vec<Field>,

@@ -99,6 +99,16 @@ class Rewriter:
         `extra` are constants of these records alone, appended behind the rewriter's own.
         """
 
+    def find_types(
+        self, segments: Sequence[tuple[bytes, int, int]], line_end: LineEnd, *, wanted: int, forced: Sequence[bool]
+    ) -> list[tuple[int, tuple[int, bytes] | None, list[tuple[int, tuple[int, bytes]]]]]:
+        """Return, for each column that is kept, which types of `wanted` take all its values; [] without records.
+
+        Types are bits (`penstock.model.source.types`). A column has its bits, its first value that is not null, and
+        the values at which bits were lost, each value with its line in the runs, from 0, and cut after 60 bytes.
+        `forced` says of which columns quoted nulls are null. Records of another width than expected are passed over.
+        """
+
 @final
 class Record:
     """A record of a sample: bytes [start, end) without the line end, which are `text`; `line` is the file's."""
@@ -156,6 +166,9 @@ class Form:
 
     def encloses_fields(self, records: Sequence[bytes]) -> bool:
         """Return whether the quotes of csv records enclose fields, and are not data."""
+
+def recognize(value: bytes, wanted: int) -> tuple[int, int]:
+    """Return the types of `wanted` that take a value, and those that would write it so, as bits."""
 
 def double_backslashes(segments: Sequence[tuple[bytes, int, int]], *, delimiter: bytes, count: int) -> bytes:
     """Return tsv records that end with line feeds as COPY text; `count` are their stray backslashes."""

@@ -16,14 +16,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileLocation:
-    """Where in a source an error is. `file` is a path or URL, `line` counts from 1, `column` is the table's column."""
+    """Where in a source an error is. `file` is a path or URL, `line` counts from 1, `column` is the table's column.
+
+    If `part` names a row group or record batch of a columnar file, `line` is the number of a row of the file.
+    """
 
     file: str
     line: int | None = None
     column: str | None = None
+    part: str | None = None
 
     def __str__(self) -> str:
-        return self.file if self.line is None else f"{self.file} line {self.line}"
+        if self.line is None:
+            return self.file
+        return f"{self.file} line {self.line}" if self.part is None else f"{self.file} {self.part}, row {self.line}"
 
 
 class PenstockError(Exception):

@@ -12,7 +12,7 @@ from psycopg import sql
 from penstock.errors import TableExistsError, TargetError
 from penstock.model.server.table import TableName
 from penstock.server.table.catalog import find_table
-from penstock.server.table.tables import check_names, create_text_table, drop_created
+from penstock.server.table.tables import check_names, create_table, drop_created
 from support.codes import has_code
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def has_schema(connection: Connection, schema: str) -> bool:
 
 def test_table_and_schema_are_made(connection: Connection) -> None:
     """All columns are text, however they are named."""
-    created = create_text_table(connection, NAME, ["tconst", "Ordering", 'a "b"; DROP'])
+    created = create_table(connection, NAME, ["tconst", "Ordering", 'a "b"; DROP'])
     facts = find_table(connection, NAME)
     assert facts is not None
     assert [(column.name, column.type_name) for column in facts.columns] == [
@@ -43,7 +43,7 @@ def test_table_and_schema_are_made(connection: Connection) -> None:
 
 def test_unqualified_table_goes_to_the_search_path(connection: Connection) -> None:
     """Its schema is told."""
-    created = create_text_table(connection, TableName(schema=None, name="t"), ["a"])
+    created = create_table(connection, TableName(schema=None, name="t"), ["a"])
     assert (created.name, created.has_new_schema) == (TableName(schema="public", name="t"), False)
 
 
@@ -53,29 +53,29 @@ def test_existing_schema_needs_no_right_on_the_database(
     """CREATE on the schema is enough for an ordinary user."""
     connection.execute("CREATE SCHEMA s")
     connection.execute(sql.SQL("GRANT USAGE, CREATE ON SCHEMA s TO {}").format(sql.Identifier(user_name)))
-    assert not create_text_table(user_connection, TableName(schema="s", name="t"), ["a"]).has_new_schema
+    assert not create_table(user_connection, TableName(schema="s", name="t"), ["a"]).has_new_schema
 
 
 def test_missing_right_is_a_target_error(user_connection: Connection) -> None:
     """Nothing is left of the attempt."""
     with pytest.raises(TargetError, check=has_code("42501")) as caught:
-        create_text_table(user_connection, NAME, ["a"])
+        create_table(user_connection, NAME, ["a"])
     assert str(caught.value.hint).startswith("Have the role granted CREATE on the schema")
     assert not has_schema(user_connection, "Stag.ing")
 
 
 def test_existing_table_is_told(connection: Connection) -> None:
     """Another session may have been quicker."""
-    create_text_table(connection, NAME, ["a"])
+    create_table(connection, NAME, ["a"])
     with pytest.raises(TableExistsError):
-        create_text_table(connection, NAME, ["a"])
+        create_table(connection, NAME, ["a"])
 
 
 def test_two_creators_of_one_schema_both_get_their_table(database: str, connection: Connection) -> None:
     """The second waits for the first's transaction and then finds the schema made."""
     with psycopg.connect(database) as first, ThreadPoolExecutor(1) as pool:
         first.execute("CREATE SCHEMA s")
-        second = pool.submit(create_text_table, connection, TableName(schema="s", name="t"), ["a"])
+        second = pool.submit(create_table, connection, TableName(schema="s", name="t"), ["a"])
         wait_for_lock(database)
         first.commit()
         assert not second.result().has_new_schema
@@ -85,7 +85,7 @@ def test_second_creator_of_one_table_is_told(database: str, connection: Connecti
     """Whichever unique index the race is lost on."""
     with psycopg.connect(database) as first, ThreadPoolExecutor(1) as pool:
         first.execute("CREATE TABLE public.t (a text)")
-        second = pool.submit(create_text_table, connection, TableName(schema="public", name="t"), ["a"])
+        second = pool.submit(create_table, connection, TableName(schema="public", name="t"), ["a"])
         wait_for_lock(database)
         first.commit()
         with pytest.raises(TableExistsError):
@@ -102,7 +102,7 @@ def wait_for_lock(database: str) -> None:
 
 def test_drop_leaves_nothing(connection: Connection) -> None:
     """Table and schema were made here and are empty."""
-    created = create_text_table(connection, NAME, ["a"])
+    created = create_table(connection, NAME, ["a"])
     assert drop_created(connection, created)
     assert not has_schema(connection, "Stag.ing")
 
@@ -110,7 +110,7 @@ def test_drop_leaves_nothing(connection: Connection) -> None:
 def test_drop_keeps_a_schema_that_was_there(connection: Connection) -> None:
     """Only the table is taken away."""
     connection.execute("CREATE SCHEMA s")
-    created = create_text_table(connection, TableName(schema="s", name="t"), ["a"])
+    created = create_table(connection, TableName(schema="s", name="t"), ["a"])
     assert drop_created(connection, created)
     assert has_schema(connection, "s")
 
@@ -126,7 +126,7 @@ def test_drop_keeps_a_schema_that_was_there(connection: Connection) -> None:
 )
 def test_drop_leaves_a_table_that_others_use(connection: Connection, change: str) -> None:
     """Rows, a table of the same name that is not ours, a view on it."""
-    created = create_text_table(connection, TableName(schema="s", name="t"), ["a"])
+    created = create_table(connection, TableName(schema="s", name="t"), ["a"])
     connection.execute(change.encode())
     assert not drop_created(connection, created)
     assert find_table(connection, created.name) is not None
@@ -134,7 +134,7 @@ def test_drop_leaves_a_table_that_others_use(connection: Connection, change: str
 
 def test_drop_leaves_a_schema_that_others_use(connection: Connection) -> None:
     """Someone put a second table into it."""
-    created = create_text_table(connection, TableName(schema="s", name="t"), ["a"])
+    created = create_table(connection, TableName(schema="s", name="t"), ["a"])
     connection.execute("CREATE TABLE s.other ()")
     assert not drop_created(connection, created)
     assert find_table(connection, created.name) is None
@@ -142,7 +142,7 @@ def test_drop_leaves_a_schema_that_others_use(connection: Connection) -> None:
 
 def test_drop_of_a_table_that_is_gone(connection: Connection) -> None:
     """It says that it has not dropped all."""
-    created: CreatedTable = create_text_table(connection, NAME, ["a"])
+    created: CreatedTable = create_table(connection, NAME, ["a"])
     connection.execute('DROP SCHEMA "Stag.ing" CASCADE')
     assert not drop_created(connection, created)
 
@@ -157,4 +157,4 @@ def test_names_that_postgresql_would_not_keep_are_refused(columns: list[str]) ->
 def test_system_columns_name_is_a_target_error(connection: Connection) -> None:
     """The server refuses ctid and the like."""
     with pytest.raises(TargetError, match="ctid"):
-        create_text_table(connection, NAME, ["ctid"])
+        create_table(connection, NAME, ["ctid"])

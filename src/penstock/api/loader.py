@@ -21,6 +21,7 @@ from penstock.host import cpu_count
 from penstock.loading.context import LoadTools
 from penstock.loading.imports.route import refuse_check
 from penstock.loading.listener import Listener
+from penstock.loading.plan.changes import refuse_altered
 from penstock.loading.plan.gather import gather_inputs
 from penstock.loading.plan.guard import SpaceGuard
 from penstock.loading.plan.index_plan import free_references, plan_indexes
@@ -40,6 +41,7 @@ from penstock.server.ledger import Ledger
 from penstock.server.ledger.rights import read_rights
 from penstock.server.ledger.schema import has_ledger
 from penstock.server.ledger.upkeep import find_left_rejects
+from penstock.server.table.alter import find_dependents
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -141,7 +143,7 @@ class Loader(Closing):
 
     def _look(self, job: LoadJob) -> LoadPlan:
         with self._hearing() as heard:
-            plan = self._plan_load(job, heard)
+            plan = self._find_types(self._plan_load(job, heard))
         return replace(plan, notices=(*plan.notices, *heard.notices))
 
     def _plan_load(self, job: LoadJob, heard: WarningLog) -> LoadPlan:
@@ -175,6 +177,19 @@ class Loader(Closing):
 
                 plan = plan_route(plan, server, connection, self._sources)
         return self._note_refusal(plan)
+
+    def _find_types(self, plan: LoadPlan) -> LoadPlan:
+        """Return the plan with the columns that depend on what is in the files."""
+        if not any(target.job.types != "text" or target.job.add_columns for target in plan.targets):
+            return plan
+        from penstock.loading.types.find import find_columns  # noqa: PLC0415 (for who asks for types)
+
+        return find_columns(
+            plan,
+            self._tools(None, self._on_notice, rules=plan.job.rules),
+            server_encoding=self.server.server_encoding,
+            find_dependents=lambda oid, name: self._in_session(partial(find_dependents, oid=oid, column=name)),
+        )
 
     def _check_rights(self, load_id: str, job: LoadJob, connection: Connection) -> None:
         """Raise TargetError if another role's job needs rights that this role may not use for it.
@@ -339,6 +354,7 @@ class Loader(Closing):
         from penstock.loading.rejects.check import check_load  # noqa: PLC0415 (15 ms, loads do not need it)
 
         refuse_check(plan)
+        refuse_altered(plan)
         _refuse_warned(plan)
         with self._hearing(on_warning or log_warning) as heard:
             tools = replace(self._tools(on_progress, None, rules=plan.job.rules), warnings=heard)

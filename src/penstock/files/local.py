@@ -61,6 +61,22 @@ class LocalObject:
         if self._source.size_bytes is not None and bytes_read != self._source.size_bytes:
             raise _changed(self._source, f"It had {self._source.size_bytes} bytes; {bytes_read} were read.")
 
+    def read_at(self, start: int, length_bytes: int) -> bytes:
+        """Return bytes of a regular file from `start`; raise SourceError if reading fails or the file has changed."""
+        parts: list[bytes] = []
+        while length_bytes:
+            try:
+                part = os.pread(self._fd, length_bytes, start)
+            except OSError as exc:
+                raise SourceError(f'could not read "{self._source.uri}": {exc.strerror}') from exc
+            self._check_unchanged()
+            if not part:
+                raise _changed(self._source, f"It ends before byte {start + length_bytes}.")
+            parts.append(part)
+            start, length_bytes = start + len(part), length_bytes - len(part)
+        self._check_unchanged()
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
     def interrupt(self) -> None:
         """Make reads of a pipe that wait now, or would wait later, raise SourceError."""
         with self._wake_lock:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from penstock.errors import SourceError
 
 if TYPE_CHECKING:
+    from penstock.model.source.columnar import ColumnarFormat
+    from penstock.model.source.dialect import DialectOptions
     from penstock.model.source.source import Compression
 
 # Enough bytes for every signature: the one of tar is at offset 257 and 8 bytes long.
@@ -31,6 +33,14 @@ _TAR_MAGIC_OFFSET = 257
 _FIELD_ENDS = (b",", b";", b"|", b"\t", b"\r", b"\n")
 
 
+class ColumnarFound(SourceError):
+    """An object is a columnar file, and not text. It is an error only if the caller does not read it as such."""
+
+    def __init__(self, file_format: ColumnarFormat, *, uri: str, hint: str | None = None) -> None:
+        super().__init__(f'"{uri}" is {_FILE_NAMES[file_format]}, not delimited text', hint=hint)
+        self.format = file_format
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Refused:
     """A format that is not delimited text.
@@ -45,6 +55,7 @@ class _Refused:
     hint: str
     is_printable: bool = False
     is_whole_word: bool = False
+    columnar: ColumnarFormat | None = None
 
     def begins(self, head: bytes) -> bool:
         """Return whether a file that begins with `head` is of this format."""
@@ -58,6 +69,9 @@ class _Refused:
 
 _UNPACK = 'Unpack it and load the files inside, or pipe one of them in with "-" as the source.'
 _CONVERT = "Convert it to CSV first."
+_DECOMPRESS = "Decompress it first: its columns are read by ranges."
+_LOAD_ALONE = "Load it separately, without options for text."
+_FILE_NAMES: dict[ColumnarFormat, str] = {"parquet": "a Parquet file", "arrow": "an Arrow file"}
 _RECOMPRESS = 'Decompress it and pipe it in with "-" as the source, or compress it with gzip or zstd.'
 
 _REFUSED = (
@@ -66,10 +80,17 @@ _REFUSED = (
     _Refused(magic=b"PK\x07\x08", name="a zip archive in several parts", hint=_UNPACK),
     _Refused(magic=b"7z\xbc\xaf\x27\x1c", name="a 7z archive", hint=_UNPACK),
     _Refused(magic=b"Rar!\x1a\x07", name="a RAR archive", hint=_UNPACK),
-    _Refused(magic=b"PAR1", name="a Parquet file", hint=_CONVERT, is_printable=True, is_whole_word=True),
+    _Refused(
+        magic=b"PAR1",
+        name=_FILE_NAMES["parquet"],
+        hint=_DECOMPRESS,
+        is_printable=True,
+        is_whole_word=True,
+        columnar="parquet",
+    ),
     _Refused(magic=b"ORC", name="an ORC file", hint=_CONVERT, is_printable=True),
     _Refused(magic=b"Obj\x01", name="an Avro file", hint=_CONVERT),
-    _Refused(magic=b"ARROW1\x00\x00", name="an Arrow file", hint=_CONVERT),
+    _Refused(magic=b"ARROW1\x00\x00", name=_FILE_NAMES["arrow"], hint=_DECOMPRESS, columnar="arrow"),
     _Refused(magic=b"SQLite format 3\x00", name="an SQLite database", hint=_CONVERT),
     _Refused(magic=b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", name="an old Excel workbook", hint=_CONVERT),
     _Refused(magic=b"PGDMP", name="a pg_dump archive", hint="Use pg_restore.", is_printable=True),
@@ -101,13 +122,24 @@ def sniff(head: bytes) -> Compression:
     return next((name for magic, name in _COMPRESSED if head.startswith(magic)), "none")
 
 
-def check_is_text(head: bytes, *, uri: str) -> None:
-    """Raise SourceError if the decompressed `head` begins an archive, or a columnar or other binary file."""
+def check_is_text(head: bytes, *, uri: str, is_stored: bool = True) -> None:
+    """Raise SourceError if the decompressed `head` begins an archive or binary file.
+
+    If `is_stored`, `head` was not compressed: then the error for a columnar file is ColumnarFound.
+    """
     for refused in _REFUSED:
         if refused.begins(head):
+            if refused.columnar is not None and is_stored:
+                raise ColumnarFound(refused.columnar, uri=uri, hint=_LOAD_ALONE)
             raise SourceError(f'"{uri}" is {refused.name}, not delimited text', hint=refused.hint)
     if head[_TAR_MAGIC_OFFSET : _TAR_MAGIC_OFFSET + 8] in _TAR_MAGICS:
         raise SourceError(f'"{uri}" is a tar archive, not delimited text', hint=_UNPACK)
+
+
+def refuse_text(options: DialectOptions, *, uri: str) -> None:
+    """Raise SourceError if the options say that an object is a columnar file: it is text."""
+    if options.format == "parquet" or options.format == "arrow":  # noqa: PLR1714 (mypy)
+        raise SourceError(f'"{uri}" is not {_FILE_NAMES[options.format]}', hint="Leave --format out, or correct it.")
 
 
 def check_is_not_compressed(head: bytes, *, uri: str, outer: Compression) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import time
+from importlib.util import find_spec
 from itertools import chain
 from typing import TYPE_CHECKING, Protocol, Self
 
@@ -17,9 +18,17 @@ from penstock.files.encodings import detect_bom, is_ascii_safe, resolve_encoding
 from penstock.files.listing import is_remote, list_objects
 from penstock.files.local import LocalObject, refuse_remote
 from penstock.files.parallel import map_at_once
-from penstock.files.signatures import SIGNATURE_BYTES, check_is_not_compressed, check_is_text, sniff
+from penstock.files.signatures import (
+    SIGNATURE_BYTES,
+    ColumnarFound,
+    check_is_not_compressed,
+    check_is_text,
+    refuse_text,
+    sniff,
+)
 from penstock.files.spool import Spool
 from penstock.model.load.plan import ObjectSample
+from penstock.model.source.columnar import FORMAT_NAMES
 from penstock.model.source.dialect import DialectOptions
 from penstock.units import KIB, MIB
 
@@ -27,7 +36,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
 
+    from penstock.files.columnar.ranged import RangedFile, RangedObject
+    from penstock.files.columnar.reader import ColumnarFile
     from penstock.files.remote.stores import CredentialSource, Stores
+    from penstock.model.source.columnar import ColumnarFormat
     from penstock.model.source.dialect import Notice
     from penstock.model.source.source import Compression, ObjectHead, SourceObject
 
@@ -44,6 +56,8 @@ _KEPT_BYTES = 64 * MIB
 
 _NO_OPTIONS = DialectOptions()
 
+_EXTRA = 'Columnar files need pyarrow: pip install "penstock[parquet]".'
+
 
 class StoredObject(Protocol):
     """An opened object that yields its bytes as they are stored."""
@@ -53,6 +67,30 @@ class StoredObject(Protocol):
 
     def close(self) -> None:
         """Close the file or the connections."""
+
+
+class OpenStream(Protocol):
+    """An object that is being read: how many stored bytes were read, and where the time went (see ObjectStream)."""
+
+    @property
+    def bytes_read(self) -> int:
+        """Return how many stored bytes were read."""
+
+    @property
+    def reading_s(self) -> float:
+        """Return the seconds in which stored bytes were waited for."""
+
+    @property
+    def text_s(self) -> float:
+        """Return the seconds in which text was made of them, `reading_s` included."""
+
+    def __enter__(self) -> Self:
+        """Return the stream."""
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close the stream."""
 
 
 class ObjectStream:
@@ -123,7 +161,7 @@ class ObjectStream:
         text = decompress(chain((head,), pieces), compression=self.compression, uri=uri)
         head, text = _peek(text)
         if self.compression != "none":
-            check_is_text(head, uri=uri)
+            check_is_text(head, uri=uri, is_stored=False)
             check_is_not_compressed(head, uri=uri, outer=self.compression)
         self.bom, mark_bytes = detect_bom(head) or (None, 0)
         self.encoding = resolve_encoding(stated=stated_encoding, bom=self.bom, uri=uri)
@@ -204,7 +242,12 @@ class SourceReader:
         parts: list[bytes] = []
         length_bytes = 0
         is_whole = True
-        with self._open(source, options, is_sample=True) as stream:
+        try:
+            opened = self._open(source, options, is_sample=True)
+        except ColumnarFound as found:
+            return self._sample_columnar(source, options, found)
+        with opened as stream:
+            refuse_text(options, uri=source.uri)
             for piece in stream:
                 parts.append(piece)
                 length_bytes += len(piece)
@@ -276,6 +319,41 @@ class SourceReader:
                 )
             finally:
                 stored.close()
+
+    def open_columnar(self, source: SourceObject, file_format: ColumnarFormat) -> tuple[RangedFile, ColumnarFile]:
+        """Return a columnar object's file, which the caller closes, and its reader. Raises SourceError."""
+        with naming_file(source.uri):
+            if source.version is None and not is_remote(source.location):
+                raise SourceError(
+                    f'"{source.uri}" is a pipe, and {FORMAT_NAMES[file_format]} is read by ranges',
+                    hint="Use --spool, which copies it to a temporary file.",
+                )
+            from penstock.files.columnar.ranged import RangedFile  # noqa: PLC0415 (as the next)
+            from penstock.files.columnar.reader import ColumnarFile  # noqa: PLC0415 (300 ms, pyarrow)
+
+            file = RangedFile(self._open_ranged(source), size_bytes=source.size_bytes or 0)
+            try:
+                return file, ColumnarFile(file, file_format, uri=source.uri)
+            except BaseException:
+                file.close()
+                raise
+
+    def _open_ranged(self, source: SourceObject) -> RangedObject:
+        if not is_remote(source.location):
+            return LocalObject(source, is_for_others=self._is_for_others)
+        from penstock.files.remote.objects import RemoteObject  # noqa: PLC0415 (10 ms, obstore)
+
+        store, path = self._connect().find(source.location)
+        return RemoteObject(source, store, path, jitter=self._jitter)
+
+    def _sample_columnar(self, source: SourceObject, options: DialectOptions, found: ColumnarFound) -> ObjectSample:
+        if options.format not in (None, found.format) or find_spec("pyarrow") is None:
+            is_missing = options.format in (None, found.format)
+            raise ColumnarFound(found.format, uri=source.uri, hint=_EXTRA if is_missing else found.hint)
+        file, opened = self.open_columnar(source, found.format)
+        with file:
+            described = opened.describe()
+        return ObjectSample(source=source, compression="none", head=b"", is_whole=False, columnar=described)
 
     def interrupt(self) -> None:
         """Make every wait for a pipe's bytes raise SourceError; may be called from any thread."""

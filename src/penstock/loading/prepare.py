@@ -31,16 +31,17 @@ from penstock.server.connect.search_path import find_creation_schema
 from penstock.server.ledger.committed import read_coverage
 from penstock.server.ledger.lookup import read_meaning
 from penstock.server.ledger.schema import check_creation, check_staging, has_ledger
+from penstock.server.table.alter import alter_table
 from penstock.server.table.catalog import find_table
-from penstock.server.table.tables import CreatedTable, create_text_table
+from penstock.server.table.tables import CreatedTable, create_table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from penstock.loading.claim.decide import ClaimFacts, LoadDecision
     from penstock.loading.claim.prepared import TargetLanding
     from penstock.loading.context import LoadTools
-    from penstock.model.load.plan import LoadPlan
+    from penstock.model.load.plan import LoadPlan, TargetPlan
     from penstock.model.server.table import TableFacts
     from penstock.server.connect.connection import Connection
 
@@ -134,8 +135,12 @@ def _create_or_find(plan: LoadPlan, tools: LoadTools, connection: Connection) ->
 
 def _create(plan: LoadPlan, connection: Connection) -> tuple[CreatedTable, ...]:
     """Create the tables that --create asks for; they must exist before the sessions' transactions begin."""
-    wanted = {target.table: target.create_columns for target in plan.targets if target.create_columns is not None}
-    return tuple(create_text_table(connection, table, columns) for table, columns in wanted.items())
+    wanted = {
+        target.table: (target.create_columns, target.create_types)
+        for target in plan.targets
+        if target.create_columns is not None
+    }
+    return tuple(create_table(connection, table, *columns) for table, columns in wanted.items())
 
 
 class _Preparation:
@@ -161,16 +166,29 @@ class _Preparation:
         tables = find_facts(self._plan, created, self._connection)
         # A new load is recorded in the transaction that creates the tables which COPY fills instead of the targets. A
         # resumed load is claimed first; those tables are found or created afterwards.
-        is_one = found.running is None and any(not target.fills_table for target in self._plan.targets)
+        altered = {target.table: target for target in self._plan.targets if target.changes}
+        is_one = found.running is None and (
+            bool(altered) or any(not target.fills_table for target in self._plan.targets)
+        )
         landings: tuple[TargetLanding, ...] = ()
         with in_transaction(self._connection, "recording the load") if is_one else nullcontext():
+            if found.running is None:
+                # First, so that nothing of the ledger is locked while another load's batch holds the table.
+                self._alter(altered.values())
             claim = self._begin_or_resume(facts, decision)
+            if found.running is not None:
+                self._alter(altered.values())
             if claim is not None:
                 landings = self._open_landings(claim, facts, decision, tables)
         if claim is None:
             # Another load has just begun with one of the objects: decide again for each object.
             return self.claim(created)
         return self._find_left(claim, facts, decision, tables, landings)
+
+    def _alter(self, targets: Iterable[TargetPlan]) -> None:
+        for target in targets:
+            if target.facts is not None:
+                alter_table(self._connection, target.facts.name, target.facts.oid, target.changes)
 
     def _find_left(
         self,

@@ -18,7 +18,7 @@ from penstock.cli.terminal.exit_codes import REJECTS, WOULD_NOT_LOAD
 from penstock.cli.terminal.messages import Messages, show_warning
 from penstock.cli.terminal.output import shown_warnings, write_message, write_result
 from penstock.cli.terminal.progress import showing_progress
-from penstock.cli.views.dialect_view import describe_dialect
+from penstock.cli.views.dialect_view import describe_format
 from penstock.cli.views.outcome_view import (
     check_object,
     describe_check,
@@ -196,7 +196,7 @@ class LoadCommand:
         """Print the dialect of each target, the route if --via is given, and the warnings of the plan."""
         for target in plan.targets:
             name = f"dialect of {target.table}" if len(plan.targets) > 1 else "dialect"
-            shown = describe_dialect(target.dialect, target.sample_compression, bom=target.sample_bom)
+            shown = describe_format(target)
             self.messages.note(f"{name}: {shown}")
         if plan.job.rules.via != "client":
             from penstock.cli.views.plan_view import describe_route

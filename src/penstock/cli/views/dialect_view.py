@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.units import format_count
+
 if TYPE_CHECKING:
+    from penstock.model.load.plan import TargetPlan
     from penstock.model.source.dialect import Dialect
     from penstock.model.source.source import Compression
 
@@ -37,6 +40,19 @@ def describe_dialect(dialect: Dialect, compression: Compression, *, bom: str | N
             "not compressed" if compression == "none" else compression,
         )
     )
+
+
+def describe_format(target: TargetPlan) -> str:
+    """Return the format of a target's files in one line."""
+    if target.columnar is None:
+        return describe_dialect(target.dialect, target.sample_compression, bom=target.sample_bom)
+    found = target.columnar
+    parts = "row group" if found.format == "parquet" else "record batch"
+    plural = "es" if parts.endswith("h") else "s"
+    counts = ((len(found.fields), "column", "s"), (found.rows, "row", "s"), (found.parts, parts, plural))
+    words = (f"{format_count(count)} {noun}{'' if count == 1 else end}" for count, noun, end in counts)
+    first = " in the first file" if len(target.objects) > 1 else ""
+    return f"{found.format}, {', '.join(words)}{first}"
 
 
 def spell(character: str) -> str:

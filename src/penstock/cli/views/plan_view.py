@@ -6,9 +6,10 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from penstock.cli.terminal.columns import line_up
-from penstock.cli.views.dialect_view import describe_dialect
+from penstock.cli.views.dialect_view import describe_format
 from penstock.cli.views.outcome_view import describe_steps
 from penstock.model.load.plan import name_fields
+from penstock.model.server.names import quote_name, quote_table
 from penstock.units import format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -167,6 +168,8 @@ def _target_object(target: TargetPlan, actions: Sequence[str]) -> dict[str, obje
     return {
         "table": str(target.table),
         "create_columns": target.create_columns,
+        "create_types": target.create_types,
+        "found_types": [asdict(column) for column in target.typed],
         "mode": target.job.mode,
         "key": target.job.key,
         "keep": target.job.used_keep,
@@ -174,6 +177,7 @@ def _target_object(target: TargetPlan, actions: Sequence[str]) -> dict[str, obje
         "landing": target.landing.where,
         "follows": [str(table) for table in target.follows],
         "dialect": asdict(target.dialect),
+        "columnar": None if target.columnar is None else asdict(target.columnar),
         "compression": target.sample_compression,
         "fields": [asdict(use) for use in field_uses(target)],
         "constants": dict(target.job.set),
@@ -202,23 +206,39 @@ def _describe_way(target: TargetPlan, *, is_atomic: bool) -> str:
 
 
 def _describe_target(target: TargetPlan, *, is_atomic: bool) -> list[str]:
-    state = "exists" if target.create_columns is None else f"to be created, {len(target.create_columns)} text columns"
+    state = "exists"
+    if target.create_columns is not None:
+        kind = "text columns" if target.create_types is None else "columns"
+        state = f"to be created, {len(target.create_columns)} {kind}"
     lines = line_up(
         [
             ("table", f"{target.table} ({state})"),
             ("mode", _describe_way(target, is_atomic=is_atomic)),
-            ("dialect", describe_dialect(target.dialect, target.sample_compression, bom=target.sample_bom)),
+            ("dialect", describe_format(target)),
             ("columns", "file field -> table column"),
         ],
         align="<<",
     )
     lines += line_up([_field_row(use) for use in field_uses(target)], align="<<<<", indent="  ")
+    if target.typed:
+        lines += describe_creation(target)
     others = [(name, "<-", "--set", value) for name, value in target.job.set.items()]
     others += [(name, "<-", what, "") for name, what in unfed_columns(target).items() if name not in target.job.set]
     if others:
         lines.append("columns not in the files")
         lines += line_up(others, align="<<<<", indent="  ")
     return lines
+
+
+def describe_creation(target: TargetPlan) -> list[str]:
+    """Return the CREATE TABLE of a table whose types were found in the files, with what decided each type."""
+    reasons = {column.name: column.reason for column in target.typed}
+    columns = list(zip(target.create_columns or (), target.create_types or (), strict=True))
+    rows = [
+        (quote_name(name), type_name + "," * (number < len(columns)), f"-- {reasons.get(name, '--set')}")
+        for number, (name, type_name) in enumerate(columns, 1)
+    ]
+    return [f"CREATE TABLE {quote_table(target.table)} (", *line_up(rows, align="<<<", indent="    "), ");"]
 
 
 def _field_row(use: FieldUse) -> tuple[str, str, str, str]:
@@ -256,6 +276,7 @@ def _type_of(column: str | None, target: TargetPlan) -> str | None:
     if column is None:
         return None
     if target.facts is None:
-        return "text"
+        types = dict(zip(target.create_columns or (), target.create_types or (), strict=False))
+        return types.get(column, "text")
     found = target.facts.column(column)
     return None if found is None else found.type_name

@@ -67,7 +67,7 @@ class _Trial:
 def choose_form(head: bytes, *, options: DialectOptions, is_whole: bool, column_count: int | None) -> Choice:
     """Return the form of the sample: what the options do not give is found from the first 32 KiB."""
     sample, is_whole = head[:_TRIAL_BYTES], is_whole and len(head) <= _TRIAL_BYTES
-    wanted = options.format or ("csv" if options.quote or options.escape else None)
+    wanted = options.text_format or ("csv" if options.quote or options.escape else None)
     if options.delimiter is not None:
         found, is_spelled = (wanted, False) if wanted else _likely_format(options.delimiter, sample, is_whole=is_whole)
         form = make_form(found, options.delimiter, options)

@@ -12,6 +12,7 @@ from penstock.errors import UsageError
 from penstock.model.source.dialect import Dialect
 
 if TYPE_CHECKING:
+    from penstock.model.source.columnar import ColumnarFormat
     from penstock.model.source.dialect import DialectOptions, Format
 
 DEFAULT_ENCODING: Final = "UTF8"
@@ -47,7 +48,10 @@ def complete_options(options: DialectOptions, *, format_name: Format, delimiter:
 
 
 def validate_options(options: DialectOptions) -> None:
-    """Raise UsageError for given options that COPY would refuse."""
+    """Raise UsageError for given options that COPY would refuse, or that the format does not have."""
+    if options.format in ("parquet", "arrow"):
+        refuse_text_options(options, options.format)
+        return
     _check_character(options.delimiter, "delimiter")
     if options.delimiter is not None and options.delimiter in _LINE_ENDS:
         msg = "COPY delimiter cannot be newline or carriage return"
@@ -59,9 +63,18 @@ def validate_options(options: DialectOptions) -> None:
         raise UsageError(msg, hint="Give --null once, or do not use --force-null.")
     if options.format == "csv" or (options.format is None and (options.quote, options.escape) != (None, None)):
         _check_quoting(options)
-    elif options.format is not None:
-        _check_unquoted(options, options.format)
+    elif options.text_format is not None:
+        _check_unquoted(options, options.text_format)
     _check_delimiter_and_nulls(options)
+
+
+def refuse_text_options(options: DialectOptions, file_format: ColumnarFormat) -> None:
+    """Raise UsageError for a given option that columnar files do not have."""
+    if (name := options.find_text_option()) is not None:
+        raise UsageError(
+            f"--{name.replace('_', '-')} cannot be used with format {file_format}",
+            detail="It says how text is written.",
+        )
 
 
 def _check_character(character: str | None, name: str) -> None:
@@ -112,7 +125,7 @@ def _check_unquoted(options: DialectOptions, format_name: str) -> None:
 
 
 def _check_delimiter_and_nulls(options: DialectOptions) -> None:
-    default = () if options.format is None else DEFAULT_NULLS[options.format]
+    default = () if options.text_format is None else DEFAULT_NULLS[options.text_format]
     if options.delimiter is not None and any(options.delimiter in null for null in options.null or default):
         msg = "COPY delimiter character must not appear in the NULL specification"
         raise UsageError(msg, hint="Use --null or --delimiter with another string.")

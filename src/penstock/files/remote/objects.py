@@ -82,6 +82,24 @@ class RemoteObject:
             return iter(self._fetch(0, size_bytes))
         return self._stream_parts(size_bytes)
 
+    def read_at(self, start: int, length_bytes: int) -> bytes:
+        """Return bytes of the listed version from `start`, by several requests at once if they are many.
+
+        Raises SourceError, also if the server names no version of the object.
+        """
+        if self._source.version is None:
+            raise SourceError(
+                f'could not read ranges of "{self._source.uri}"',
+                detail="The server does not serve ranges with an ETag.",
+                hint="Download the file first.",
+            )
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(WINDOW_PARTS, thread_name_prefix="penstock-fetch")
+        starts = range(start, start + length_bytes, PART_BYTES)
+        ends = [min(each + PART_BYTES, start + length_bytes) for each in starts]
+        fetched = [self._executor.submit(self._fetch, *bounds) for bounds in zip(starts, ends, strict=True)]
+        return b"".join(piece for part in fetched for piece in self._wait_for(part))
+
     def close(self) -> None:
         """Stop the requests in flight. Their threads end at their next piece; this does not wait for them."""
         self._closed.set()

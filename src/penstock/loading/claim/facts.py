@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from penstock.loading.claim.prepared import TargetLanding
     from penstock.loading.context import LoadTools
     from penstock.loading.plan.work import ObjectWork
-    from penstock.model.load.ledger import KnownObject, LedgerObject
+    from penstock.model.load.ledger import KnownObject, LedgerObject, LedgerUnit
     from penstock.model.load.plan import LoadPlan
     from penstock.model.server.table import TableFacts, TableName
     from penstock.server.connect.connection import Connection
@@ -86,7 +86,8 @@ class FactsReader:
         for work in works:
             oid, table = oids[work.target_index], work.target.table
             name = table if table.schema is not None else replace(table, schema=schemas.get(oid, ""))
-            items.append(ledger_object(work.source, number=work.number, target_oid=oid, target=name))
+            unit: LedgerUnit = "bytes" if work.target.columnar is None else "rows"
+            items.append(ledger_object(work.source, number=work.number, target_oid=oid, target=name, unit=unit))
         return items
 
     def _match_unchanged_files(
@@ -137,7 +138,7 @@ def find_facts(plan: LoadPlan, created: Sequence[CreatedTable], connection: Conn
     facts = []
     for target, oid in zip(plan.targets, target_oids(plan, created), strict=True):
         found = target.facts
-        if found is None and target.needs_more_than_copy:
+        if found is None and (target.needs_more_than_copy or target.create_types is not None):
             made = next(table.name for table in created if table.oid == oid)
             found = find_table(connection, made)
         facts.append(found or replace(table_after_creation(target), oid=oid))

@@ -137,6 +137,8 @@ def _find_target_obstacles(target: TargetPlan, server_major: int) -> Iterator[Ob
             what = f'table "{target.table}", which is filled from a staging table'
         yield Obstacle(what, "The server imports objects into the table itself.")
     yield from _find_dialect_obstacles(target, server_major)
+    if target.job.types == "widen" or (target.job.types == "infer" and target.create_columns is not None):
+        yield Obstacle(f"--types {target.job.types}", "Every value of the files is looked at here.")
     if target.job.set:
         yield Obstacle("--set", "COPY stores the fields of the files only.")
     if target.column_map.keep is not None:

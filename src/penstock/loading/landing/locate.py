@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.errors import DataError, FileLocation, PenstockError
-from penstock.loading.reading.objects import RangeSums, open_blocks
+from penstock.loading.reading.objects import make_sums, open_blocks
 from penstock.loading.rejects.pieces import Origin, Piece
 from penstock.loading.rejects.reasons import describe_refused
 from penstock.loading.rejects.record_format import form_to_json
@@ -58,7 +58,7 @@ class RecordFinder:
         # Empty ranges cut the object at these offsets, and skip nothing.
         self._coverage = Coverage(ranges=tuple((start, start) for start in blocks))
         self._rejected = rejected
-        self._sums = RangeSums(committed)
+        self._sums = make_sums(work, committed)
         self.form: str | None = None
 
     def find(self, records: Iterator[RefusedRecord]) -> Iterator[Reject]:

@@ -141,6 +141,19 @@ def map_columns(
     )
 
 
+def unknown_columns(
+    header: Sequence[str] | None, job: TargetJob, table: TableFacts, edge: Edge | None
+) -> tuple[str, ...]:
+    """Return the names for the columns of a file that a table lacks, in the file's order."""
+    names = job.columns if job.columns is not None else name_fields(header, edge)
+    if names is None:
+        return ()
+    created = name_columns(names)
+    kept = [index for index, name in enumerate(names) if not is_skipped(name, created[index], job)]
+    found = _find_columns(names, created, kept=kept, table=table)
+    return tuple(created[index] for index in kept if found[index] is None)
+
+
 def _columns_by_position(job: TargetJob, table: TableFacts) -> tuple[str, ...]:
     if job.skip:
         raise UsageError(
@@ -239,8 +252,8 @@ def _refuse_unknown(unknown: Sequence[str], *, table: TableFacts, uri: str, is_t
         f'column "{unknown[0]}" of the file does not exist in table "{table.name}"',
         detail=f"{uri}: {len(unknown)} of its columns are unknown to the table: {listed}.",
         hint=_suggest(unknown[0], table)
-        or "Skip it with --skip, add it to the table, or name the fields with --columns; if it is data, use"
-        " --no-header.",
+        or "Skip it with --skip, add it to the table with --add-columns, or name the fields with --columns; if it is"
+        " data, use --no-header.",
     )
 
 
@@ -267,7 +280,7 @@ def _refuse_unfit(columns: Sequence[str], *, job: TargetJob, table: TableFacts, 
         if column.name not in columns
         and column.name not in job.set
         and not (column.is_generated or column.has_default or column.identity)
-        and (column.is_not_null or not (job.landing.is_keyed or job.missing == "default"))
+        and (column.is_not_null or not (job.landing.is_keyed or job.missing == "default" or job.add_columns))
     ]
     if missing:
         listed = ", ".join(f'"{name}"' for name in missing)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from penstock.errors import DataError, FileLocation
 from penstock.files.probe import check_is_not_json, find_contradiction, find_header, find_misfit, separator_notice
+from penstock.loading.plan.columnar import probe_columnar, refuse_unsupported
 from penstock.loading.plan.columns import map_columns
 from penstock.loading.plan.plan import options_of, table_after_creation
 from penstock.server.connect.errors import find_hint
@@ -82,6 +83,9 @@ def _look_at(works: Sequence[ObjectWork], sources: SourceReader, warnings: Warni
         columns = [column.name for column in table_after_creation(target).columns]
     options = target.job.dialect
     for sample in sources.sample_all([work.source for work in works], options):
+        if sample.columnar is not None or target.columnar is not None:
+            _look_at_columns(sample, target)
+            continue
         if options.format is None:
             check_is_not_json(sample.head, is_whole=sample.is_whole, uri=sample.source.uri)
         if sample.separator not in (None, target.dialect.delimiter):
@@ -109,6 +113,20 @@ def _look_at(works: Sequence[ObjectWork], sources: SourceReader, warnings: Warni
         column_map = map_sample(sample, target)
         if depth == "records" and column_map.field_count is not None:
             _refuse_misfit(sample, target.dialect, column_map.field_count)
+
+
+def _look_at_columns(sample: ObjectSample, target: TargetPlan) -> None:
+    """Raise DataError unless both are columnar files of one format; TargetError if columns do not fit the table."""
+    here, first = (None if each.columnar is None else each.columnar.format for each in (sample, target))
+    if sample.columnar is None or here != first:
+        raise DataError(
+            "files of one load have different formats",
+            detail=f"{sample.source.uri} has format {here or 'text'}; the first file {first or 'text'}.",
+            hint="Load the files that differ separately.",
+        )
+    uri = sample.source.uri
+    probe_columnar(sample.columnar, target.job, uri=uri)
+    refuse_unsupported(sample.columnar, map_object(sample.columnar.names, target, uri=uri), uri=uri)
 
 
 def map_sample(sample: ObjectSample, target: TargetPlan) -> ColumnMap:

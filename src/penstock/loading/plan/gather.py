@@ -89,19 +89,26 @@ def _gather_target(
             foreign_partitions=find_foreign_partitions(connection, facts),
         )
     unknown, may_be_loaded = objects, False
+    depends_on_files = target.types != "text" or target.add_columns
     if facts is not None and ledger_schema is not None and not target.landing.is_fresh and has_ledger():
         # If there is only one object, it is the sample. Whether it is loaded is looked up when the load begins.
-        if len(objects) > 1:
+        if len(objects) > 1 or depends_on_files:
             unknown = _find_unknown(objects, facts, connection, ledger_schema)
-        may_be_loaded = not unknown or (len(objects) == 1 and not objects[0].is_pipe)
+        may_be_loaded = not unknown or (len(objects) == 1 and not depends_on_files and not objects[0].is_pipe)
     sample = _sample_first(unknown or objects, target.dialect, sources)
-    if facts is None and target.create and not sample.head:
+    if facts is None and target.create and sample.is_empty:
         message = f'every source is empty: table "{target.into}" is not created'
         for notice in (*notices, Notice(code="empty", message=message, uri=sample.source.uri)):
             on_notice(notice)
         return None
     return TargetInput(
-        job=target, objects=objects, sample=sample, facts=facts, notices=tuple(notices), may_be_loaded=may_be_loaded
+        job=target,
+        objects=objects,
+        sample=sample,
+        facts=facts,
+        notices=tuple(notices),
+        may_be_loaded=may_be_loaded,
+        unloaded=unknown,
     )
 
 
@@ -134,7 +141,7 @@ def _find_unknown(
 def _sample_first(objects: tuple[SourceObject, ...], options: DialectOptions, sources: SourceReader) -> ObjectSample:
     """Return the sample of the first object that has text; a compressed object may be empty although it has a size."""
     for source in objects:
-        if source.size_bytes != 0 and (sample := sources.sample(source, options)).head:
+        if source.size_bytes != 0 and not (sample := sources.sample(source, options)).is_empty:
             return sample
     return sources.sample(objects[0], options)
 

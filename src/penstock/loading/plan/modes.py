@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.errors import TargetError, UsageError
+from penstock.errors import SourceError, TargetError, UsageError
 from penstock.model.load.mode import LANDINGS
 from penstock.model.source.dialect import Notice
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from penstock.model.load.mode import Landing
     from penstock.model.load.plan import TargetPlan
     from penstock.model.server.table import TableFacts
+    from penstock.model.source.source import SourceObject
 
 
 def check_mode(job: TargetJob, facts: TableFacts | None) -> None:
@@ -42,6 +43,26 @@ def check_mode(job: TargetJob, facts: TableFacts | None) -> None:
             f'cannot replace table "{facts.name}": row-level security applies to the role',
             detail="Rows of the new table would not be checked against the policies.",
             hint="Load as a role that has BYPASSRLS, or with --mode truncate.",
+        )
+
+
+def check_types(job: TargetJob, facts: TableFacts | None, objects: Sequence[SourceObject], *, is_text: bool) -> None:
+    """Raise UsageError or SourceError if the types of columns cannot be found in the values of the files."""
+    if job.types == "text":
+        return
+    option = f"--types {job.types}"
+    if not is_text:
+        raise UsageError(f"{option} cannot be used with columnar files", hint="Leave it out: the files have types.")
+    if job.transform is not None:
+        raise UsageError(f"{option} cannot be used with --transform", hint="The statement reads columns of type text.")
+    if job.types == "infer" and not job.create:
+        raise UsageError(f"{option} needs --create", hint="It chooses the types of a table that is created.")
+    once = next((source for source in objects if source.is_pipe and not source.is_spooled), None)
+    if once is not None and (facts is None or job.types == "widen"):
+        raise SourceError(
+            f'{option} cannot be used with "{once.uri}", which can be read only once',
+            detail="Every value is looked at before the first row is loaded.",
+            hint="Use --spool, which copies it to a temporary file.",
         )
 
 

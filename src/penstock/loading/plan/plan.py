@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import DataError, TargetError, UsageError
 from penstock.files.probe import ProbeResult, probe_dialect, refuse_unclear_escapes, validate_options
+from penstock.loading.plan.changes import added_changes, check_changes, with_columns
+from penstock.loading.plan.columnar import name_types, probe_columnar, refuse_unsupported
 from penstock.loading.plan.columns import (
     edge_notice,
     find_edge,
     map_columns,
     name_created_columns,
     naming_notice,
+    unknown_columns,
 )
-from penstock.loading.plan.modes import check_mode, choose_landing, describe_notices, refuse_shared_tables
+from penstock.loading.plan.modes import check_mode, check_types, choose_landing, describe_notices, refuse_shared_tables
 from penstock.loading.plan.notices import check_switches, estimate_records, server_notices, table_notices
 from penstock.loading.plan.pace import plan_sessions
 from penstock.model.finding import refuse
@@ -27,6 +30,7 @@ from penstock.model.load.tuning import DEFAULT_TUNING, LoadTuning
 from penstock.model.server.checks import check_table
 from penstock.model.server.table import Column, ColumnMap, TableFacts, TableName
 from penstock.model.source.dialect import Notice
+from penstock.model.source.types import TYPE_OIDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,17 +42,13 @@ if TYPE_CHECKING:
     from penstock.model.source.source import SourceObject
 
 
-# src/include/catalog/pg_type.dat
-_TEXT_OID = 25
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetInput:
     """What was gathered for one target.
 
     `sample` is of the first object with text that is not known to be loaded, or of the first one with text if all are.
     `may_be_loaded`: the sample's object is loaded, or may be; then it is not read again. `facts` is None if the table
-    does not exist. `notices` name the files that are not loaded.
+    does not exist. `notices` name the files that are not loaded, `unloaded` the objects not known to be loaded.
     """
 
     job: TargetJob
@@ -57,6 +57,7 @@ class TargetInput:
     facts: TableFacts | None
     notices: tuple[Notice, ...] = ()
     may_be_loaded: bool = False
+    unloaded: tuple[SourceObject, ...] = ()
 
 
 def plan_load(
@@ -191,16 +192,25 @@ def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -
     validate_options(job.dialect)
     refuse(check_table(job.into, exists=facts is not None, creates=job.create))
     check_mode(job, facts)
+    check_changes(job, facts)
+    check_types(job, facts, gathered.objects, is_text=sample.columnar is None)
     check_switches(rules, facts)
     probe = _probe(gathered, server, rejects=rules.on_error == "reject")
     _refuse_unclear_start(probe, job, is_new=facts is None)
     edge = find_edge(probe, job=job, table=None if job.transform is not None else facts)
     created = None if facts is not None else _created_columns(probe, job, edge, uri=uri)
+    types = None if created is None or sample.columnar is None else name_types(sample.columnar, job, uri=uri)
     staged = None if job.transform is None else _created_columns(probe, job, edge, uri=uri)
-    table = facts if facts is not None else _text_table(job.into, created or ())
+    table = facts if facts is not None else _created_table(job.into, created or (), types)
     landing = choose_landing(job, facts, is_atomic=rules.atomic)
-    filled = table if staged is None else _text_table(table.name, staged)
+    added: tuple[str, ...] = ()
+    if facts is not None and job.add_columns and not gathered.may_be_loaded:
+        added = unknown_columns(probe.header, job, facts, edge)
+        table = facts = with_columns(facts, added)
+    filled = table if staged is None else _created_table(table.name, staged)
     column_map, refusal = _map_sample(probe.header, gathered, filled, edge)
+    if sample.columnar is not None:
+        refuse_unsupported(sample.columnar, column_map, uri=uri)
     target = TargetPlan(
         job=job,
         table=table.name,
@@ -217,6 +227,10 @@ def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -
         landing=landing,
         text_columns=staged,
         refusal=refusal,
+        create_types=types,
+        columnar=sample.columnar,
+        unloaded=gathered.unloaded,
+        changes=() if facts is None else added_changes(facts, added),
     )
     notices = probe.notices
     if created is not None or staged is not None:
@@ -247,6 +261,8 @@ def _map_sample(
 def _probe(gathered: TargetInput, server: ServerFacts, *, rejects: bool) -> ProbeResult:
     """Return the sample's dialect and header. Raises DataError if it could be read in two ways, UsageError."""
     job, sample, facts = gathered.job, gathered.sample, gathered.facts
+    if sample.columnar is not None:
+        return probe_columnar(sample.columnar, job, uri=sample.source.uri)
     loadable = None
     if facts is not None and job.transform is None:
         loadable = [column.name for column in facts.columns if not column.is_generated]
@@ -277,7 +293,7 @@ def _probe(gathered: TargetInput, server: ServerFacts, *, rejects: bool) -> Prob
 
 def _header_notices(probe: ProbeResult, job: TargetJob, table: TableFacts, *, uri: str) -> tuple[Notice, ...]:
     """Warn if the first record is not loaded as a header although none of its names is a known column."""
-    if job.columns is None or job.dialect.header is not None or probe.header is None:
+    if job.columns is None or job.dialect.header is not None or not probe.dialect.has_header or probe.header is None:
         return ()
     known = {name.strip().casefold() for name in (*job.columns, *(column.name for column in table.columns))}
     if any(name.strip().casefold() in known for name in probe.header):
@@ -325,15 +341,16 @@ def _naming_notices(probe: ProbeResult, job: TargetJob, edge: Edge | None, *, ur
     return () if notice is None else (notice,)
 
 
-def _text_table(name: TableName, columns: Sequence[str]) -> TableFacts:
+def _created_table(name: TableName, columns: Sequence[str], types: Sequence[str] | None = None) -> TableFacts:
     """Return the facts of a table that --create will make, or of a transform's staging table."""
+    typed = zip(columns, types or ["text"] * len(columns), strict=True)
     return TableFacts(
         oid=0,
         name=name,
         kind="r",
         columns=tuple(
-            Column(name=column, type_name="text", number=number, type_oid=_TEXT_OID)
-            for number, column in enumerate(columns, 1)
+            Column(name=column, type_name=type_name, number=number, type_oid=TYPE_OIDS.get(type_name, 0))
+            for number, (column, type_name) in enumerate(typed, 1)
         ),
     )
 
@@ -341,23 +358,26 @@ def _text_table(name: TableName, columns: Sequence[str]) -> TableFacts:
 def table_after_creation(target: TargetPlan) -> TableFacts:
     """Return the facts of the table that the files fill, as it will be when rows are sent."""
     if target.text_columns is not None:
-        return _text_table(target.table, target.text_columns)
-    return target.facts if target.facts is not None else _text_table(target.table, target.create_columns or ())
+        return _created_table(target.table, target.text_columns)
+    if target.facts is not None:
+        return target.facts
+    return _created_table(target.table, target.create_columns or (), target.create_types)
 
 
 def _table_notices(table: TableFacts, gathered: TargetInput) -> list[Notice]:
     notices = table_notices(table)
     # The sample was taken from the first object that has text. So if the sample is empty, all objects are empty.
-    if not gathered.sample.head:
+    if gathered.sample.is_empty:
         notices.append(Notice(code="empty", message="every source is empty", uri=gathered.objects[0].uri))
     return notices
 
 
 def _refuse_double_creation(targets: Sequence[TargetPlan]) -> None:
     """Raise UsageError if two targets would create the same table with different columns."""
-    created: dict[TableName, tuple[str, ...]] = {}
+    created: dict[TableName, tuple[object, object]] = {}
     for target in targets:
         if target.create_columns is None:
             continue
-        if created.setdefault(target.table, target.create_columns) != target.create_columns:
+        columns = (target.create_columns, target.create_types)
+        if created.setdefault(target.table, columns) != columns:
             raise UsageError(f'table "{target.table}" would be created twice with different columns')

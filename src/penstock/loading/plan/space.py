@@ -148,6 +148,10 @@ def text_bytes(works: Sequence[ObjectWork], sample: ObjectSample) -> float | Non
     sizes = [work.source.size_bytes for work in works]
     if any(size is None for size in sizes):
         return None
+    if sample.columnar is not None:
+        ratio = sample.columnar.text_bytes / (sample.source.size_bytes or 1)
+        committed = sum(work.coverage.rows for work in works) * sample.columnar.row_bytes
+        return max(0.0, sum(size or 0 for size in sizes) * ratio - committed)
     committed = sum(end - start for work in works for start, end in work.coverage.ranges)
     if sample.is_whole and [work.source.uri for work in works] == [sample.source.uri]:
         return float(max(0, len(sample.head) - committed))

@@ -9,6 +9,7 @@ from penstock.files.listing import ctime_ns, lasting_version, recorded_name
 from penstock.model.load.ledger import Coverage, LedgerObject
 
 if TYPE_CHECKING:
+    from penstock.model.load.ledger import LedgerUnit
     from penstock.model.load.plan import TargetPlan
     from penstock.model.server.table import TableName
     from penstock.model.source.source import SourceObject
@@ -51,7 +52,9 @@ def all_objects(targets: tuple[TargetPlan, ...]) -> list[ObjectWork]:
     ]
 
 
-def ledger_object(source: SourceObject, *, number: int, target_oid: int, target: TableName) -> LedgerObject:
+def ledger_object(
+    source: SourceObject, *, number: int, target_oid: int, target: TableName, unit: LedgerUnit = "bytes"
+) -> LedgerObject:
     """Return an object as the ledger records it."""
     return LedgerObject(
         number=number,
@@ -61,4 +64,5 @@ def ledger_object(source: SourceObject, *, number: int, target_oid: int, target:
         version=lasting_version(source),
         size_bytes=source.size_bytes,
         ctime_ns=ctime_ns(source),
+        unit=unit,
     )

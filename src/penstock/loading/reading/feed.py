@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from penstock.copyformat import Encoder
 from penstock.errors import PenstockError
-from penstock.files import ObjectStream
+from penstock.files import OpenStream
 from penstock.files.listing import is_remote
 from penstock.loading.plan.work import ObjectWork
 from penstock.model.load.accounts import ReaderSeconds, Stopwatch, add_seconds
@@ -70,7 +70,7 @@ class OpenObject:
 
     work: ObjectWork
     reading: Reading | None = None
-    stream: ObjectStream | None = None
+    stream: OpenStream | None = None
     queue: deque[Block] = field(default_factory=deque)
     is_read: bool = False
     bytes_read: int = 0
@@ -118,7 +118,7 @@ class OpenObject:
 
 
 # Opens an object, and returns its stream, its blocks, the encoder that fits its header, and how its records are read.
-OpenStream = Callable[[ObjectWork], tuple[ObjectStream, Iterable[Block], Encoder, RecordForm]]
+OpenBlocks = Callable[[ObjectWork], tuple[OpenStream, Iterable[Block], Encoder, RecordForm]]
 
 
 class BlockFeed:
@@ -131,7 +131,7 @@ class BlockFeed:
     def __init__(
         self,
         work: Sequence[ObjectWork],
-        open_blocks: OpenStream,
+        open_blocks: OpenBlocks,
         *,
         reader_limit: int,
         sessions: int,

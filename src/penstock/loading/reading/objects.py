@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from isal import isal_zlib
-
 from penstock.copyformat import Encoder, make_encoder
 from penstock.errors import DataError
 from penstock.files.blocks import BlockReader, make_cutter
@@ -16,12 +14,13 @@ from penstock.files.torn import TornReader
 from penstock.loading.plan.dialects import map_object, refuse_other_pipe
 from penstock.loading.reading.coverage import Edges
 from penstock.loading.reading.fit import refuse_unfit
+from penstock.loading.reading.sums import RangeSums, RowSums
 from penstock.model.load.reject import RecordForm
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from penstock.files import ObjectStream
+    from penstock.files import ObjectStream, OpenStream
     from penstock.loading.context import LoadTools
     from penstock.loading.plan.work import ObjectWork
     from penstock.loading.reading.format_check import FormatCheck
@@ -31,13 +30,17 @@ if TYPE_CHECKING:
 
 def open_blocks(
     work: ObjectWork, tools: LoadTools, *, sums: RangeSums | None = None, format_check: FormatCheck | None = None
-) -> tuple[ObjectStream, Iterable[Block], Encoder, RecordForm]:
+) -> tuple[OpenStream, Iterable[Block], Encoder, RecordForm]:
     """Return an object's open stream, the blocks that are not committed, their encoder, and how their records are read.
 
     `sums` checks the bytes as they are read, `format_check` the blocks. The caller closes the stream. Raises
     SourceError, DataError, and TargetError if the object's own header does not fit the table.
     """
     target, source = work.target, work.source
+    if target.columnar is not None:
+        from penstock.loading.reading.rows import open_rows  # noqa: PLC0415 (300 ms, pyarrow)
+
+        return open_rows(work, tools, sums=sums if isinstance(sums, RowSums) else None)
     refuse_other_pipe(work, tools.sources, tools.warnings)
     stream = tools.sources.open(source, target.job.dialect)
     edges = Edges(work.coverage.ranges)
@@ -82,72 +85,14 @@ def read_missing(blocks: Iterable[Block], edges: Edges, *, uri: str) -> Iterator
             yield block
 
 
-class RangeSums:
-    """Computes the CRC-32 of an object's present bytes in the ranges of each committed row, as its pieces are read.
-
-    `header` is the object's present header record; the caller sets it if there is one.
-    """
-
-    def __init__(self, committed: Sequence[CommittedRange]) -> None:
-        self._wanted = [row.checksum for row in committed]
-        self._found = [0] * len(committed)
-        self._last = max((end for row in committed for _, end in row.ranges), default=0)
-        self._last_byte = b""
-        self.header: bytes | None = None
-        self._parts = sorted((start, end, index) for index, row in enumerate(committed) for start, end in row.ranges)
-        self._offset = 0
-
-    def watch(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
-        """Add each piece to the checksums, and yield it; the first piece must begin at the object's start."""
-        for piece in pieces:
-            self._add(piece)
-            yield piece
-
-    @property
-    def is_done(self) -> bool:
-        """Whether the last range has been read."""
-        return self._offset >= self._last
-
-    @property
-    def are_equal(self) -> bool:
-        """Whether all ranges have been read and are the same as when they were committed."""
-        # An object that is too short has changed, even if the checksum of what is left matches.
-        if not self.is_done:
-            return False
-        header = isal_zlib.crc32(self.header or b"")
-        return all(wanted == found ^ header for wanted, found in zip(self._wanted, self._found, strict=True))
-
-    @property
-    def is_followed(self) -> bool:
-        """Whether bytes have been read after the last range."""
-        return self._offset > self._last
-
-    @property
-    def state(self) -> Literal["same", "grown", "changed"]:
-        """Return "same" if the object ends with the last range, "grown" if records follow it, else "changed"."""
-        if not self.are_equal or (self.is_followed and self._last_byte not in (b"\r", b"\n")):
-            return "changed"
-        return "grown" if self.is_followed else "same"
-
-    def _add(self, piece: bytes) -> None:
-        reach = self._offset + len(piece)
-        if self._offset < self._last <= reach:
-            self._last_byte = piece[self._last - self._offset - 1 :][:1]
-        parts = self._parts
-        while parts and parts[0][0] < reach:
-            start, end, index = parts.pop(0)
-            view = memoryview(piece)[max(0, start - self._offset) : min(end, reach) - self._offset]
-            self._found[index] = isal_zlib.crc32(view, self._found[index])
-            if end > reach:
-                parts.insert(0, (reach, end, index))
-                break
-        self._offset = reach
-
-
 def compare_committed(
     work: ObjectWork, committed: Sequence[CommittedRange], tools: LoadTools
 ) -> Literal["same", "grown", "changed"]:
     """Compare an object with what is committed of it; see RangeSums.state. Raises SourceError, DataError."""
+    if work.target.columnar is not None:
+        from penstock.loading.reading.rows import compare_rows  # noqa: PLC0415 (300 ms, pyarrow)
+
+        return compare_rows(work, committed, tools)
     sums, dialect = RangeSums(committed), work.target.dialect
     with tools.sources.open(work.source, work.target.job.dialect) as stream:
         pieces = sums.watch(stream)
@@ -158,6 +103,11 @@ def compare_committed(
             if sums.is_followed:
                 break
     return sums.state
+
+
+def make_sums(work: ObjectWork, committed: Sequence[CommittedRange]) -> RangeSums:
+    """Return what `open_blocks` takes to compare an object with what is committed of it."""
+    return (RangeSums if work.target.columnar is None else RowSums)(committed)
 
 
 def _make_encoder(work: ObjectWork, blocks: BlockReader, stream: ObjectStream) -> tuple[Encoder, RecordForm]:

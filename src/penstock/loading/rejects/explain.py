@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import DataError, FileLocation
 from penstock.files.blocks import ENDS_WITH_DELIMITER
+from penstock.loading.plan.changes import compose_alter, suggest_change
+from penstock.loading.plan.plan import table_after_creation
+from penstock.model.source.types import TAKEN
 from penstock.server.connect.errors import ServerReport, choose_class, find_hint, is_passing
 
 if TYPE_CHECKING:
@@ -30,6 +33,8 @@ _MESSAGE_SHOWN = 400
 _ENDED_CLASSES = ("08", "57")
 
 _INVALID_VALUE = "22P02"
+# Invalid text, number out of range, invalid date or time, date or time out of range: the type does not take the value.
+_UNFIT = ("22P02", "22003", "22007", "22008")
 # Too few or too many fields: "bad copy file format".
 BAD_FORMAT = "22P04"
 
@@ -107,8 +112,20 @@ def _find_own_hint(failure: CopyFailed, target: TargetPlan) -> str | None:
         return None
     if column is not None and value in _NULL_WORDS and (sqlstate or "").startswith("22"):
         return f"Use {_null_option(value, column, dialect)}, or correct the value in the file."
+    if column is not None and sqlstate in _UNFIT and (hint := _suggest_type(column, value, target)) is not None:
+        return hint
     is_long = field_count is not None and value.count(dialect.delimiter) >= field_count
     return ENDS_WITH_DELIMITER if sqlstate == BAD_FORMAT and is_long and value.endswith(dialect.delimiter) else None
+
+
+def _suggest_type(name: str, value: str, target: TargetPlan) -> str | None:
+    """Return the hint with the ALTER TABLE after which the column takes the value, None if none is known."""
+    column = table_after_creation(target).column(name)
+    change = None if column is None else suggest_change(column, value)
+    if change is None:
+        return None
+    widen = " --types widen does so before the load." if change.was in TAKEN else ""
+    return f"Correct the value in the file, or run: {compose_alter(target.table, [change])};{widen}"
 
 
 def _null_option(value: str, column: str, dialect: Dialect) -> str:

@@ -94,6 +94,9 @@ class Piece:
 
     def bounds(self, record: int) -> Bounds:
         """Return the position of the record with this index."""
+        if self.block.part is not None:
+            start = self.block.start + record
+            return Bounds(start, start + 1, self.block.first_line + record)
         index, at = self._indexed(), self._first + record
         starts = index.starts
         offset = self.block.start - starts[self._first]
@@ -126,6 +129,9 @@ class Piece:
         start, end = index.starts[self._first + first], index.starts[self._first + stop]
         is_tail = stop == block.records
         offset = block.start - index.starts[self._first]
+        bounds = (start + offset, end + offset)
+        if block.part is not None:
+            bounds = (block.start + first, block.start + stop)
         lines_before = self._lines_to(self._first + first)
         lines = block.lines if is_tail else self._lines_to(self._first + stop)
         is_unended = block.is_unended and is_tail
@@ -134,8 +140,8 @@ class Piece:
             block=replace(
                 block,
                 segments=((index.data, start, end),),
-                start=start + offset,
-                end=end + offset,
+                start=bounds[0],
+                end=bounds[1],
                 first_line=block.first_line + lines_before,
                 lines=lines - lines_before,
                 server_lines=lines - lines_before,

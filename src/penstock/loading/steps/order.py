@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.loading.steps.changes import Changes
+from penstock.loading.steps.columns import Columns
 from penstock.loading.steps.counts import Counts
 from penstock.loading.steps.references import References
 from penstock.loading.steps.sequences import Sequences
@@ -30,6 +31,8 @@ def make_steps(plan: LoadPlan, tools: LoadTools) -> tuple[Step, ...]:
     return (
         # Settings is first before the rows and last after them: VACUUM and CHECKPOINT also run with changed settings.
         Settings(tools),
+        # Columns only reports what the claim of the load has changed already.
+        Columns(plan),
         # Upkeep reads the partitions before another step changes them.
         Upkeep(plan, tools),
         # After the rows, Counts runs after Sequences, since it counts the final rows.

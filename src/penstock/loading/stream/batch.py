@@ -53,7 +53,7 @@ class Batch:
         share.records += block.records
         for buffer, start, end in block.segments:
             share.checksum = isal_zlib.crc32(memoryview(buffer)[start:end], share.checksum)
-        self.bytes_sent += block.end - block.start
+        self.bytes_sent += block.size_bytes
         if block.start == block.end:
             return
         if share.ranges and share.ranges[-1][1] == block.start:

@@ -36,6 +36,7 @@ class _Carried:
     make_cutter: MakeCutter
     knows_line_end: bool
     kept: tuple[bytes, bytes] | None = None
+    part: str | None = None
 
 
 @dataclass(slots=True)
@@ -72,11 +73,12 @@ class Chunk:
             server_lines=_count_lines(payload, block, self.spec, was_rewritten=was_rewritten),
             make_cutter=knowing(block.line_end, make_cutter),
             knows_line_end=was_rewritten and bool(self._carried),
+            part=block.part,
         )
         if not self._carried and self.spec.format == "csv" and (was_rewritten or block.line_end == "lf"):
             self._note_first(payload)
         self.records += block.records
-        self.bytes_sent += block.end - block.start
+        self.bytes_sent += block.size_bytes
         self._carried.append(carried)
         # Lines match if the server counts each line feed as a line, or if every record is one line. Otherwise the
         # totals may be equal although single lines differ.
@@ -87,7 +89,7 @@ class Chunk:
     def count(self, block: Block, *, uri: str, records: int) -> None:
         """Add a block without its lines, which the keeper looks up, and the number of its records that are sent."""
         self.records += records
-        self.bytes_sent += block.end - block.start
+        self.bytes_sent += block.size_bytes
         if uri not in self._counted:
             self._counted.append(uri)
 
@@ -111,7 +113,7 @@ class Chunk:
                 line = min(remaining, carried.lines)
                 if carried.kept is not None:
                     line = self._line_within(carried, server_line if carried is self._carried[0] else remaining)
-                return FileLocation(file=carried.uri, line=carried.first_line + line - 1)
+                return FileLocation(file=carried.uri, line=carried.first_line + line - 1, part=carried.part)
             remaining -= carried.server_lines
         return None
 

@@ -44,6 +44,8 @@ OnEmptied = Literal["error", "load", "skip"]
 # What to do with a file that lacks columns.
 OnMissing = Literal["error", "default"]
 OnError = Literal["stop", "reject"]
+# How the types of new columns are chosen.
+Types = Literal["text", "infer", "widen"]
 # What to do with a table's user triggers, and with its autovacuum, while it is loaded.
 TriggerRule = Literal["keep", "disable"]
 AutovacuumRule = Literal["keep", "pause"]
@@ -96,7 +98,23 @@ class TargetJob:
     create: bool = _what(
         False,
         SWITCH,
-        "Create the table if it does not exist, with text columns named by the header (or --columns).",
+        "Create the table if it does not exist, with columns named by the header (or --columns), of type text unless "
+        "--types is given. Parquet and Arrow files have types.",
+    )
+    types: Types = _columns(
+        "text",
+        words(Types),
+        "Types of the columns that --create makes. text: all are text. infer: every value of every file is read before "
+        "the first row is loaded, and each column gets the first of boolean, integer, bigint, numeric, double "
+        "precision, date, timestamp, timestamptz, uuid and jsonb that takes all its values, else text. widen: infer "
+        "for a new table; of a table that exists, a column whose type does not take the values is altered first, from "
+        "integer to bigint, numeric or text (default: text).",
+    )
+    add_columns: bool = _columns(
+        False,
+        SWITCH,
+        "Add the columns of the files that the table lacks, of type text unless --types is given. Files that lack a "
+        "column that may be null are then loaded too.",
     )
     mode: Mode = _what(
         "append",

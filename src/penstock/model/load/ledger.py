@@ -10,13 +10,16 @@ if TYPE_CHECKING:
 
     from penstock.model.server.table import TableName
 
-# A half-open byte range [start, end) of an object's decompressed bytes.
+# A half-open range [start, end) of an object's decompressed bytes, or of the rows of a columnar file.
 Range = tuple[int, int]
 
 LoadState = Literal["running", "complete"]
 
 # No CRC-32 has this value, so bytes are never taken for those that were loaded.
 UNKNOWN_CHECKSUM = -1
+
+# What the committed ranges of an object count.
+LedgerUnit = Literal["bytes", "rows", "object"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +72,7 @@ class LedgerObject:
 
     `uri` is a URL, or a file's path with every symbolic link resolved. `ctime_ns` is the time at which a local file was
     last changed (st_ctime). If it differs when an unfinished load is resumed, the load compares the checksums of the
-    ranges that it has committed.
+    ranges that it has committed. `unit` is what the ranges count.
     """
 
     number: int
@@ -79,6 +82,7 @@ class LedgerObject:
     version: str | None
     size_bytes: int | None
     ctime_ns: int | None = None
+    unit: LedgerUnit = "bytes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

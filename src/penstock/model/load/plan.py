@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from penstock.model.load.mode import Landing
     from penstock.model.load.part import PlanPart
     from penstock.model.server.table import ColumnMap, TableFacts, TableName
+    from penstock.model.source.columnar import ColumnarSample
     from penstock.model.source.dialect import Dialect, Notice
     from penstock.model.source.source import Compression, SourceObject
+    from penstock.model.source.types import ColumnChange, TypedColumn
 
 
 _Part = TypeVar("_Part")
@@ -36,7 +38,7 @@ class ObjectSample:
 
     `head` is at most a few hundred KiB, in the encoding in which it is sent, without the byte-order mark. If `is_whole`
     is true, `head` is the whole object. `head` begins on line `first_line`, after the lines to skip and a line that
-    names `separator` (sep=;).
+    names `separator` (sep=;). Of a columnar file it has no text, and `columnar` says what the footer does.
     """
 
     source: SourceObject
@@ -46,21 +48,31 @@ class ObjectSample:
     bom: str | None = None
     separator: str | None = None
     first_line: int = 1
+    columnar: ColumnarSample | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the object has neither text nor columns."""
+        return not self.head and self.columnar is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetPlan:
     """What the load will do for one table.
 
-    `create_columns` are the text columns of a table that the load creates, None if the table exists. `header` has the
-    names in the first object's header, None without a header. `column_map` is that of the first object; other objects
-    may have their columns in another order. `edge` says how header and records differ by one field.
-    `sample_compression` and `sample_bom` are those of the first object. `text_columns` are the columns of a staging
-    table for a transform, None without a transform. `indexes` says which indexes and keys are dropped while the
-    table is loaded. `estimated_records` is set only if each record fires triggers; None if unknown. `follows` are the
-    staged tables of this load to which the table's foreign keys refer: the table gets its rows after they get theirs.
-    `refusal` is why the table does not accept the columns of files that are loaded already: it is raised if one of
-    these files must be read again.
+    `create_columns` are the columns of a table that the load creates, None if the table exists; they are of type
+    text unless `create_types` has their types. `typed` has the columns whose types were found in the files, with
+    what decided them. `header` has the names in the first object's header, None without a header. `column_map` is
+    that of the first object; other objects may have their columns in another order. `edge` says how header and
+    records differ by one field. `sample_compression` and `sample_bom` are those of the first object. `text_columns`
+    are the columns of a staging table for a transform, None without a transform. `indexes` says which indexes and
+    keys are dropped while the table is loaded. `estimated_records` is set only if each record fires triggers; None
+    if unknown. `follows` are the staged tables of this load to which the table's foreign keys refer: the table gets
+    its rows after they get theirs. `refusal` is why the table does not accept the columns of files that are loaded
+    already: it is raised if one of these files must be read again. If the objects are columnar files, `columnar`
+    describes the first one, and `dialect` is that of the text that is sent. `unloaded` are the objects that are not
+    loaded according to the ledger. `changes` are the columns that the load adds or alters first; `facts` has them
+    as they will be.
     """
 
     job: TargetJob
@@ -81,6 +93,11 @@ class TargetPlan:
     follows: tuple[TableName, ...] = ()
     refusal: PenstockError | None = None
     edge: Edge | None = None
+    create_types: tuple[str, ...] | None = None
+    columnar: ColumnarSample | None = None
+    typed: tuple[TypedColumn, ...] = ()
+    unloaded: tuple[SourceObject, ...] = ()
+    changes: tuple[ColumnChange, ...] = ()
 
     @property
     def fills_table(self) -> bool:

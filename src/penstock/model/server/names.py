@@ -86,6 +86,15 @@ def quote_name(name: str) -> str:
     return f'"{doubled}"'
 
 
+def quote_table(name: TableName) -> str:
+    """Return a table's name for SQL.
+
+    >>> print(quote_table(TableName(schema="a", name="T")))
+    "a"."T"
+    """
+    return ".".join(quote_name(part) for part in (name.schema, name.name) if part is not None)
+
+
 def name_columns(header: Sequence[str]) -> tuple[str, ...]:
     """Return column names for a new table from a header: in lower case, unique, not too long and not reserved.
 

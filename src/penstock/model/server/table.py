@@ -46,6 +46,7 @@ class TableFacts:
     its foreign keys refer to. `has_indexes` is whether it has indexes, or had some recently. `row_triggers` and
     `statement_triggers` are the user's own triggers that an INSERT fires, including those of partitions. `unpublished`
     are the database's publications if none of them publishes the table's new rows, and otherwise empty.
+    `attributes` is pg_class.relnatts, the largest attnum that a column has or had.
     """
 
     oid: int
@@ -64,6 +65,7 @@ class TableFacts:
     unpublished: tuple[str, ...] = ()
     references: frozenset[int] = frozenset()
     has_indexes: bool = False
+    attributes: int = 0
 
     def column(self, name: str) -> Column | None:
         """Return the column with exactly this name, or None."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 from penstock.model.options import CHARACTER, COUNT, NAMES, SWITCH, options_in, read_options, text, texts, words
 
+# The formats of text, and of all files.
 Format = Literal["csv", "text", "tsv"]
+FileFormat = Literal["csv", "text", "tsv", "parquet", "arrow"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,11 +42,12 @@ _files = options_in("How the files are written")
 class DialectOptions:
     """The options of the dialect that the user gave; None if probing decides. Raises UsageError."""
 
-    format: Format | None = _files(
+    format: FileFormat | None = _files(
         None,
-        words(Format),
+        words(FileFormat),
         "csv and text as COPY has them, or tsv: tab separated without quoting, so that quotes and backslashes are "
-        "data. By default found in the file's first block, as is all that follows.",
+        "data. parquet, or arrow for Arrow IPC files, has none of the other options here. By default found in the "
+        "file's first block, as is all that follows.",
     )
     delimiter: str | None = _files(None, CHARACTER, "Character between fields; a tab may be written \\t.")
     quote: str | None = _files(None, CHARACTER, "Quoting character of csv.")
@@ -71,6 +74,16 @@ class DialectOptions:
 
     def __post_init__(self) -> None:
         read_options(self)
+
+    @property
+    def text_format(self) -> Format | None:
+        """Return the format if it is one of text."""
+        return None if self.format == "parquet" or self.format == "arrow" else self.format  # noqa: PLR1714 (mypy)
+
+    def find_text_option(self) -> str | None:
+        """Return the name of a given option that is for text only, None without one."""
+        given = (field.name for field in fields(self) if getattr(self, field.name) != field.default)
+        return next((name for name in given if name != "format"), None)
 
     @property
     def may_name_separator(self) -> bool:
@@ -120,6 +133,7 @@ WarningCode = Literal[
     "source-gone",
     "table-left",
     "triggers",
+    "unclear-date",
     "unlogged",
     "unpublished",
     "upkeep",

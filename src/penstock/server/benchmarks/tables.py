@@ -10,7 +10,7 @@ from penstock.errors import TargetError
 from penstock.model.server.table import TableName
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.copy.copy import copy_statement
-from penstock.server.table.tables import create_text_table
+from penstock.server.table.tables import create_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ def make_staging(connection: Connection, schema: str, tables: Mapping[str, Seque
     with in_transaction(connection, f"creating the tables of schema {schema}"):
         _drop_marked(connection, schema, list(tables), mark=mark)
         for name, columns in tables.items():
-            create_text_table(connection, TableName(schema=schema, name=name), columns)
+            create_table(connection, TableName(schema=schema, name=name), columns)
             comment = sql.SQL("COMMENT ON TABLE {} IS {}").format(sql.Identifier(schema, name), sql.Literal(mark))
             connection.execute(comment)
 

@@ -269,13 +269,15 @@ class Ledger:
         return sql.SQL(
             """
             INSERT INTO {objects}
-                   (load, origin, number, target_oid, target_schema, target_table, uri, version, size_bytes, ctime_ns)
+                   (load, origin, number, target_oid, target_schema, target_table, uri, version, size_bytes, ctime_ns,
+                    unit)
             SELECT {load}, {origin}, w.*
               FROM {source},
                    ROWS FROM (
                        unnest(%(numbers)s::integer[]), unnest(%(oids)s::oid[]), unnest(%(schemas)s::name[]),
                        unnest(%(tables)s::name[]), unnest(%(uris)s::text[]), unnest(%(versions)s::text[]),
-                       unnest(%(sizes)s::bigint[]), unnest(%(ctimes)s::bigint[])
+                       unnest(%(sizes)s::bigint[]), unnest(%(ctimes)s::bigint[]),
+                       unnest(%(units)s::text[])
                    ) AS w
             """
         ).format(

@@ -42,7 +42,7 @@ _OBJECTS = """
            s.rows,
            s.suppressed,
            s.rejected,
-           s.bytes_committed,
+           CASE WHEN o.unit = 'rows' AND s.is_complete THEN o.size_bytes ELSE s.bytes_committed END AS bytes_committed,
            s.committed_at
       FROM ONLY {objects} AS o
       CROSS JOIN LATERAL (
@@ -55,7 +55,8 @@ _OBJECTS = """
                       coalesce(
                           pg_catalog.sum(
                               -- An object that the server imported has one range, [0,1).
-                              CASE o.unit WHEN 'object' THEN o.size_bytes ELSE upper(p.part) - lower(p.part) END
+                              CASE o.unit WHEN 'object' THEN o.size_bytes WHEN 'rows' THEN 0
+                                  ELSE upper(p.part) - lower(p.part) END
                           ),
                           0
                       )::int8 AS bytes_committed,

@@ -248,4 +248,5 @@ def object_arrays(objects: Sequence[LedgerObject]) -> dict[str, Any]:
         "versions": [item.version for item in objects],
         "sizes": [item.size_bytes for item in objects],
         "ctimes": [item.ctime_ns for item in objects],
+        "units": [item.unit for item in objects],
     }

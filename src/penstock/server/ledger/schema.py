@@ -32,7 +32,7 @@ _PARTS = ("objects", "ranges", "targets")
 _IS_OWN_LOAD = "EXISTS (SELECT FROM ONLY {schema}.loads AS l WHERE l.id = load AND l.owner = CURRENT_USER)"
 
 # Raise the version with any change of the statements below: a ledger of another version is refused.
-VERSION = 7
+VERSION = 8
 
 # Rows of `ranges` are only inserted, except that `has_end` is updated if the object has grown. `ranges` is a
 # multirange, because sessions take the blocks of one object in turn. A row with a negative `start` corrects others: it
@@ -76,7 +76,7 @@ _STATEMENTS = (
         version text,
         size_bytes bigint,
         ctime_ns bigint,
-        unit text NOT NULL DEFAULT 'bytes' CHECK (unit IN ('bytes', 'row groups', 'object')),
+        unit text NOT NULL DEFAULT 'bytes' CHECK (unit IN ('bytes', 'rows', 'object')),
         PRIMARY KEY (load, number)
     )
     """,

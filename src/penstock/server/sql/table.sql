@@ -12,6 +12,7 @@ WITH target AS (
            c.relkind,
            c.relpersistence,
            c.relhasindex,
+           c.relnatts,
            c.relowner
       FROM pg_catalog.pg_class AS c
       JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
@@ -114,5 +115,6 @@ SELECT t.oid,
           END AS may_vacuum,
        pg_catalog.pg_has_role(t.relowner, 'USAGE') AS is_owner,
        t.relhasindex
-       OR EXISTS (SELECT FROM pg_catalog.pg_class AS c JOIN tree ON tree.oid = c.oid WHERE c.relhasindex) AS has_indexes
+       OR EXISTS (SELECT FROM pg_catalog.pg_class AS c JOIN tree ON tree.oid = c.oid WHERE c.relhasindex) AS has_indexes,
+       t.relnatts::int4 AS attributes
   FROM target AS t;

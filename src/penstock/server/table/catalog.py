@@ -55,6 +55,7 @@ class TableRow:
     may_vacuum: bool
     is_owner: bool
     has_indexes: bool
+    attributes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +149,7 @@ def _describe(row: TableRow, columns: list[Column], references: list[ReferenceRo
         is_owner=row.is_owner,
         references=frozenset(reference.oid for reference in references),
         has_indexes=row.has_indexes,
+        attributes=row.attributes,
     )
 
 

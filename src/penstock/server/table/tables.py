@@ -39,16 +39,19 @@ class CreatedTable:
     has_new_schema: bool
 
 
-def create_text_table(connection: Connection, name: TableName, columns: Sequence[str]) -> CreatedTable:
-    """Create a table whose columns are all text, and its schema if it does not exist, in one transaction.
+def create_table(
+    connection: Connection, name: TableName, columns: Sequence[str], types: Sequence[str] | None = None
+) -> CreatedTable:
+    """Create a table, and its schema if it does not exist, in one transaction.
 
-    Needs CREATE on the schema, or on the database if the schema does not exist. Raises TargetError for names that
+    `types` are the columns' types as SQL, by default all text; they must not come from a
+    user. Needs CREATE on the schema, or on the database if the schema does not exist. Raises TargetError for names that
     PostgreSQL cannot store, TableExistsError, ServerError.
     """
     check_names(name, columns)
     try:
         with translate_errors(f"creating table {name}"):
-            created = _create_with_schema(connection, name, columns)
+            created = _create_with_schema(connection, name, columns, types or ["pg_catalog.text"] * len(columns))
     except TargetError as error:
         if isinstance(error.__cause__, psycopg.errors.DuplicateTable):
             raise _already_exists(name) from error.__cause__
@@ -57,12 +60,12 @@ def create_text_table(connection: Connection, name: TableName, columns: Sequence
                 "Have the role granted CREATE on the schema, or on the database if the schema has to be created."
             )
         raise
-    _log.info("created table %s with %s text columns", created.name, len(columns))
+    _log.info("created table %s with %s columns", created.name, len(columns))
     return created
 
 
 def drop_created(connection: Connection, created: CreatedTable) -> bool:
-    """Drop a table of create_text_table, and its schema if it was created too. Return whether both are dropped.
+    """Drop a table of create_table, and its schema if it was created too. Return whether both are dropped.
 
     A table is kept if it has rows, is no longer the created one, has dependents or is locked by others. A schema is
     kept if it contains other objects. Raises ServerError.
@@ -146,22 +149,25 @@ def _check_name(what: str, text: str) -> None:
         )
 
 
-def _create_with_schema(connection: Connection, name: TableName, columns: Sequence[str]) -> CreatedTable:
+def _create_with_schema(
+    connection: Connection, name: TableName, columns: Sequence[str], types: Sequence[str]
+) -> CreatedTable:
     try:
-        return _create(connection, name, columns)
+        return _create(connection, name, columns, types)
     except (psycopg.errors.UniqueViolation, psycopg.errors.DuplicateSchema):
         # Another session created the schema or table at the same time and has committed, so try again.
-        return _create(connection, name, columns)
+        return _create(connection, name, columns, types)
 
 
-def _create(connection: Connection, name: TableName, columns: Sequence[str]) -> CreatedTable:
+def _create(connection: Connection, name: TableName, columns: Sequence[str], types: Sequence[str]) -> CreatedTable:
     with in_transaction(connection):
         # CREATE SCHEMA IF NOT EXISTS needs CREATE on the database even if the schema exists.
         is_schema_missing = name.schema is not None and not _has_schema(connection, name.schema)
         if is_schema_missing and name.schema is not None:
             connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(name.schema)))
         definitions = sql.SQL(", ").join(
-            sql.SQL("{} pg_catalog.text").format(sql.Identifier(column)) for column in columns
+            sql.SQL("{} {}").format(sql.Identifier(column), sql.SQL(kind))
+            for column, kind in zip(columns, types, strict=True)
         )
         made = TableName(schema=name.schema or _require_creation_schema(connection, name), name=name.name)
         connection.execute(sql.SQL("CREATE TABLE {} ({})").format(_identifier(made), definitions))

@@ -1,0 +1,813 @@
+//! Which types of `PostgreSQL` take the values of a column, found by looking at every one of them.
+//!
+//! A recogniser is narrower than the server's input function: what it takes, the server takes in any session settings,
+//! and reads as the same value. Of numbers that includes every digit. A code such as 007 is no number here.
+
+use crate::fields::{Field, FieldReader, Format, LineEnd};
+use crate::rewrite::Rewriter;
+
+/// The bits of a set of types, in the order in which they are preferred.
+pub const BOOLEAN: u32 = 1;
+pub const INTEGER: u32 = 1 << 1;
+pub const BIGINT: u32 = 1 << 2;
+pub const NUMERIC: u32 = 1 << 3;
+pub const DOUBLE: u32 = 1 << 4;
+pub const DATE: u32 = 1 << 5;
+pub const TIMESTAMP: u32 = 1 << 6;
+pub const TIMESTAMPTZ: u32 = 1 << 7;
+pub const UUID: u32 = 1 << 8;
+pub const JSONB: u32 = 1 << 9;
+/// No type: a date whose day and month cannot be told apart, such as 01/02/2026.
+pub const UNCLEAR_DATE: u32 = 1 << 10;
+/// What the server itself may take for a column of this type that exists, such as 007 for an integer.
+pub const TAKEN_SMALLINT: u32 = 1 << 11;
+pub const TAKEN_INTEGER: u32 = 1 << 12;
+pub const TAKEN_BIGINT: u32 = 1 << 13;
+pub const TAKEN_NUMERIC: u32 = 1 << 14;
+
+const NUMBERS: u32 = INTEGER | BIGINT | NUMERIC | DOUBLE;
+const TIMES: u32 = DATE | TIMESTAMP | TIMESTAMPTZ;
+const TAKEN: u32 = TAKEN_SMALLINT | TAKEN_INTEGER | TAKEN_BIGINT | TAKEN_NUMERIC;
+
+/// How much of a value is shown.
+const SHOWN_BYTES: usize = 60;
+
+// src/backend/utils/adt/numeric.c: digits before and behind the decimal point.
+const NUMERIC_WHOLE_DIGITS: usize = 131_072;
+const NUMERIC_FRACTION_DIGITS: usize = 16_383;
+/// A double of 17 significant digits is written back as it was read if a program wrote it; more digits are lost.
+const DOUBLE_DIGITS: usize = 17;
+/// Any number of 15 digits is kept by a double.
+const EXACT_DIGITS: usize = 15;
+/// Deeper values could exceed the smallest `max_stack_depth` of the server.
+const JSON_DEPTH: usize = 100;
+/// Numbers in JSON are numeric; beyond this they are left to text.
+const JSON_NUMBER_BYTES: usize = 1000;
+
+/// Whether a type takes a value; `Canonical` is what the server itself would write (with `DateStyle` ISO).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fit {
+    No,
+    Accepted,
+    Canonical,
+}
+
+impl Fit {
+    fn if_canonical(is_canonical: bool) -> Self {
+        if is_canonical {
+            Self::Canonical
+        } else {
+            Self::Accepted
+        }
+    }
+}
+
+/// A value at a line of its block, from 0; the value is cut after some bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Witness {
+    pub line: u64,
+    pub value: Vec<u8>,
+}
+
+/// What the values of one column of a block allow: `lost` says at which value each of the other types was lost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ColumnTypes {
+    pub fits: u32,
+    pub first: Option<Witness>,
+    pub lost: Vec<(u32, Witness)>,
+}
+
+/// Find the types of the columns that a rewriter keeps, in whole records; `forced` have quoted nulls (`FORCE_NULL`).
+///
+/// Records with another number of fields than the rewriter expects are passed over: COPY refuses them.
+#[must_use]
+pub fn find_types(
+    rewriter: &Rewriter,
+    block: &[u8],
+    line_end: LineEnd,
+    wanted: u32,
+    forced: &[bool],
+) -> Vec<ColumnTypes> {
+    let reader = rewriter.reader(block, line_end);
+    let (mut start, mut fields, mut names) = (0, Vec::new(), Vec::new());
+    let mut columns: Vec<ColumnTypes> = Vec::new();
+    while start < block.len() {
+        let Some(next) = reader.read_record(start, &mut fields) else { break };
+        if rewriter.check_width(&reader, &mut fields, 0, || 0).is_ok() {
+            let count = rewriter.keep.as_ref().map_or(fields.len(), Vec::len);
+            if columns.is_empty() {
+                columns.resize_with(count, || ColumnTypes { fits: wanted, first: None, lost: Vec::new() });
+            }
+            for (index, column) in columns.iter_mut().enumerate() {
+                if column.fits == 0 {
+                    continue;
+                }
+                let field = &fields[rewriter.keep.as_ref().map_or(index, |keep| keep[index])];
+                let is_forced = forced.get(index).copied().unwrap_or(false);
+                if !rewriter.is_null(block, field) && !(is_forced && is_quoted_null(rewriter, &reader, field)) {
+                    column.take(&reader, field, &mut names);
+                }
+            }
+        }
+        start = next;
+    }
+    columns
+}
+
+fn is_quoted_null(rewriter: &Rewriter, reader: &FieldReader, field: &Field) -> bool {
+    field.is_special
+        && matches!(rewriter.format, Format::Csv { .. })
+        && rewriter.nulls.first().is_some_and(|null| *reader.value(field) == **null)
+}
+
+impl ColumnTypes {
+    fn take(&mut self, reader: &FieldReader, field: &Field, names: &mut Vec<u64>) {
+        let value = reader.value(field);
+        let left = fitting(&value, self.fits, names);
+        if left == self.fits && self.first.is_some() {
+            return;
+        }
+        let shown =
+            Witness { line: reader.line_at(field.start), value: value[..value.len().min(SHOWN_BYTES)].to_vec() };
+        if left != self.fits {
+            self.lost.push((self.fits & !left, shown.clone()));
+        }
+        self.first.get_or_insert(shown);
+        self.fits = left;
+    }
+}
+
+/// The types of `wanted` that take a value; `names` is room for work.
+#[must_use]
+pub fn fitting(value: &[u8], wanted: u32, names: &mut Vec<u64>) -> u32 {
+    let Some(&first) = value.first() else { return 0 };
+    let mut found = 0;
+    let mut note = |bit: u32, fit: Fit| found |= if fit == Fit::No { 0 } else { bit };
+    if wanted & NUMBERS != 0 {
+        if let Some(number) = Number::parse(value) {
+            note(INTEGER, number.integer());
+            note(BIGINT, number.bigint());
+            note(NUMERIC, number.numeric());
+            if wanted & DOUBLE != 0 {
+                note(DOUBLE, number.double(value));
+            }
+        } else if wanted & DOUBLE != 0 {
+            note(DOUBLE, infinite(value));
+        }
+    }
+    if wanted & BOOLEAN != 0 {
+        note(BOOLEAN, boolean(value));
+    }
+    if wanted & TIMES != 0 && first.is_ascii_digit() {
+        note(DATE, date(value));
+        note(TIMESTAMP, timestamp(value));
+        note(TIMESTAMPTZ, timestamptz(value));
+    }
+    if wanted & UUID != 0 {
+        note(UUID, uuid(value));
+    }
+    if wanted & JSONB != 0 {
+        note(JSONB, jsonb(value, names));
+    }
+    if wanted & UNCLEAR_DATE != 0 && is_unclear_date(value) {
+        found |= UNCLEAR_DATE;
+    }
+    if wanted & TAKEN != 0 {
+        found |= taken(value);
+    }
+    found & wanted
+}
+
+/// The types whose canonical form a value is.
+#[must_use]
+pub fn canonical(value: &[u8]) -> u32 {
+    let mut found = 0;
+    let mut note = |bit: u32, fit: Fit| found |= if fit == Fit::Canonical { bit } else { 0 };
+    if let Some(number) = Number::parse(value) {
+        note(INTEGER, number.integer());
+        note(BIGINT, number.bigint());
+        note(NUMERIC, number.numeric());
+        note(DOUBLE, number.double(value));
+    } else {
+        note(DOUBLE, infinite(value));
+    }
+    note(BOOLEAN, boolean(value));
+    note(DATE, date(value));
+    note(TIMESTAMP, timestamp(value));
+    note(TIMESTAMPTZ, timestamptz(value));
+    note(UUID, uuid(value));
+    found
+}
+
+/// true and false, in lower case, upper case or capitalised, or t and f (boolin in src/backend/utils/adt/bool.c).
+#[must_use]
+pub fn boolean(value: &[u8]) -> Fit {
+    match value {
+        b"t" | b"f" => Fit::Canonical,
+        b"true" | b"false" | b"True" | b"False" | b"TRUE" | b"FALSE" => Fit::Accepted,
+        _ => Fit::No,
+    }
+}
+
+// ---------------------------------------------------------------- numbers
+
+/// A decimal number: without `+` and leading zeros, with a digit behind its point if it has one.
+#[derive(Clone, Copy, Debug)]
+pub struct Number<'a> {
+    is_negative: bool,
+    whole: &'a [u8],
+    fraction: &'a [u8],
+    exponent: Option<i32>,
+}
+
+fn count_digits(bytes: &[u8]) -> usize {
+    bytes.iter().take_while(|byte| byte.is_ascii_digit()).count()
+}
+
+impl<'a> Number<'a> {
+    #[must_use]
+    pub fn parse(value: &'a [u8]) -> Option<Self> {
+        let (is_negative, rest) = value.strip_prefix(b"-").map_or((false, value), |rest| (true, rest));
+        let (whole, rest) = rest.split_at(count_digits(rest));
+        if whole.len() > 1 && whole[0] == b'0' {
+            return None;
+        }
+        let (fraction, rest) = match rest.strip_prefix(b".") {
+            Some(behind) => behind.split_at(count_digits(behind)),
+            None => (&rest[..0], rest),
+        };
+        let has_point = !fraction.is_empty();
+        let is_bare_point = value.contains(&b'.') && !has_point;
+        if is_bare_point || (whole.is_empty() && !has_point) {
+            return None;
+        }
+        let exponent = match rest {
+            [] => None,
+            [b'e' | b'E', digits @ ..] => Some(parse_exponent(digits)?),
+            _ => return None,
+        };
+        Some(Self { is_negative, whole, fraction, exponent })
+    }
+
+    fn is_whole(&self) -> bool {
+        self.fraction.is_empty() && self.exponent.is_none()
+    }
+
+    fn is_zero(&self) -> bool {
+        self.whole.iter().chain(self.fraction).all(|&byte| byte == b'0')
+    }
+
+    /// A whole number up to 2^63, which only a negative one may reach.
+    fn magnitude(&self) -> Option<u64> {
+        if !self.is_whole() || self.whole.len() > 19 {
+            return None;
+        }
+        Some(self.whole.iter().fold(0, |sum, digit| sum * 10 + u64::from(digit - b'0')))
+    }
+
+    fn within(&self, highest: u64) -> Fit {
+        match self.magnitude() {
+            Some(size) if size <= highest + u64::from(self.is_negative) => {
+                Fit::if_canonical(!(self.is_negative && size == 0))
+            }
+            _ => Fit::No,
+        }
+    }
+
+    /// int4in in src/backend/utils/adt/int.c
+    #[must_use]
+    pub fn integer(&self) -> Fit {
+        self.within(i32::MAX as u64)
+    }
+
+    /// int8in in src/backend/utils/adt/int8.c
+    #[must_use]
+    pub fn bigint(&self) -> Fit {
+        self.within(i64::MAX as u64)
+    }
+
+    /// `numeric_in` in src/backend/utils/adt/numeric.c; an exponent is for a double only.
+    #[must_use]
+    pub fn numeric(&self) -> Fit {
+        let is_short = self.whole.len() <= NUMERIC_WHOLE_DIGITS && self.fraction.len() <= NUMERIC_FRACTION_DIGITS;
+        if self.exponent.is_some() || !is_short {
+            return Fit::No;
+        }
+        Fit::if_canonical(!self.whole.is_empty() && !(self.is_negative && self.is_zero()))
+    }
+
+    /// float8in in src/backend/utils/adt/float.c, if the double keeps the digits of `value`.
+    #[must_use]
+    pub fn double(&self, value: &[u8]) -> Fit {
+        let digits = self.significant_digits();
+        let most = if self.is_whole() { EXACT_DIGITS } else { DOUBLE_DIGITS };
+        if digits > most {
+            return Fit::No;
+        }
+        let is_short = self.exponent.is_none() && value.len() <= 40;
+        if !is_short && !self.is_zero() {
+            let parsed = std::str::from_utf8(value).ok().and_then(|text| text.parse::<f64>().ok());
+            if !parsed.is_some_and(|found| found.is_finite() && found.abs() >= f64::MIN_POSITIVE) {
+                return Fit::No;
+            }
+        }
+        Fit::if_canonical(self.is_written_so(digits))
+    }
+
+    /// The digits from the first to the last that is not 0; of a whole number all but leading ones.
+    fn significant_digits(&self) -> usize {
+        let zeros = |bytes: &mut dyn Iterator<Item = &u8>| bytes.take_while(|&&byte| byte == b'0').count();
+        let all = self.whole.len() + self.fraction.len();
+        let leading = zeros(&mut self.whole.iter().chain(self.fraction));
+        let trailing = zeros(&mut self.fraction.iter().rev().chain(self.whole.iter().rev()));
+        all.saturating_sub(leading + trailing)
+    }
+
+    /// Whether float8out writes the number so: at most 15 digits, no zeros at the end, no exponent needed.
+    fn is_written_so(&self, digits: usize) -> bool {
+        let is_plain = self.exponent.is_none() && !self.whole.is_empty() && digits <= EXACT_DIGITS;
+        let small_zeros = self.fraction.iter().take_while(|&&byte| byte == b'0').count();
+        let is_tiny = self.whole == b"0" && small_zeros > 3;
+        is_plain && self.whole.len() <= EXACT_DIGITS && !is_tiny && self.fraction.last() != Some(&b'0')
+    }
+}
+
+/// An exponent of at most four digits.
+fn parse_exponent(text: &[u8]) -> Option<i32> {
+    let (is_negative, digits) = match text {
+        [b'-', digits @ ..] => (true, digits),
+        [b'+', digits @ ..] => (false, digits),
+        digits => (false, digits),
+    };
+    if digits.is_empty() || digits.len() > 4 || count_digits(digits) < digits.len() {
+        return None;
+    }
+    let size = digits.iter().fold(0, |sum, digit| sum * 10 + i32::from(digit - b'0'));
+    Some(if is_negative { -size } else { size })
+}
+
+/// The values of a double that are no numbers, as programs write them.
+fn infinite(value: &[u8]) -> Fit {
+    match value {
+        b"NaN" | b"Infinity" | b"-Infinity" => Fit::Canonical,
+        b"nan" | b"inf" | b"-inf" | b"Inf" | b"-Inf" => Fit::Accepted,
+        _ => Fit::No,
+    }
+}
+
+/// What columns of numbers take by the server's own rules; forms that only some versions know count as taken.
+fn taken(value: &[u8]) -> u32 {
+    let text = value.trim_ascii();
+    let (is_negative, rest) = match text {
+        [b'-', rest @ ..] => (true, rest),
+        [b'+', rest @ ..] => (false, rest),
+        rest => (false, rest),
+    };
+    let has_base =
+        matches!(rest, [b'0', b'x' | b'X' | b'o' | b'O' | b'b' | b'B', digit, ..] if digit.is_ascii_hexdigit());
+    if has_base || (rest.first().is_some_and(u8::is_ascii_digit) && rest.contains(&b'_')) {
+        return TAKEN;
+    }
+    let (whole, behind) = rest.split_at(count_digits(rest));
+    let zeros = whole.iter().take_while(|&&byte| byte == b'0').count();
+    let number = Number { is_negative, whole: &whole[zeros..], fraction: b"", exponent: None };
+    if behind.is_empty() && !whole.is_empty() {
+        let bit = |bit: u32, fit: Fit| if fit == Fit::No { 0 } else { bit };
+        return TAKEN_NUMERIC
+            | bit(TAKEN_SMALLINT, number.within(i16::MAX as u64))
+            | bit(TAKEN_INTEGER, number.integer())
+            | bit(TAKEN_BIGINT, number.bigint());
+    }
+    let behind_point = behind.strip_prefix(b".").unwrap_or(behind);
+    let (fraction, exponent) =
+        behind_point.split_at(if behind.starts_with(b".") { count_digits(behind_point) } else { 0 });
+    let is_number = !(whole.is_empty() && fraction.is_empty())
+        && match exponent {
+            [] => true,
+            [b'e' | b'E', digits @ ..] => parse_exponent(digits).is_some(),
+            _ => false,
+        };
+    let words: [&[u8]; 3] = [b"nan", b"inf", b"infinity"];
+    if is_number || words.iter().any(|word| rest.eq_ignore_ascii_case(word)) {
+        TAKEN_NUMERIC
+    } else {
+        0
+    }
+}
+
+// ---------------------------------------------------------------- dates and times
+
+fn number_of(digits: &[u8]) -> Option<u32> {
+    let is_number = count_digits(digits) == digits.len();
+    is_number.then(|| digits.iter().fold(0, |sum, digit| sum * 10 + u32::from(digit - b'0')))
+}
+
+/// A day of the calendar as 2026-01-31, from year 1 to 9999.
+fn is_day(text: &[u8]) -> bool {
+    let [y1, y2, y3, y4, b'-', m1, m2, b'-', d1, d2] = text else { return false };
+    let (year, month, day) = (number_of(&[*y1, *y2, *y3, *y4]), number_of(&[*m1, *m2]), number_of(&[*d1, *d2]));
+    let (Some(year), Some(month), Some(day)) = (year, month, day) else { return false };
+    let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let days = match month {
+        4 | 6 | 9 | 11 => 30,
+        2 => 28 + u32::from(is_leap),
+        1..=12 => 31,
+        _ => return false,
+    };
+    year > 0 && (1..=days).contains(&day)
+}
+
+/// `date_in` in src/backend/utils/adt/date.c
+#[must_use]
+pub fn date(value: &[u8]) -> Fit {
+    if value.len() == 10 && is_day(value) {
+        Fit::Canonical
+    } else {
+        Fit::No
+    }
+}
+
+/// The length of a time as 23:59, 23:59:59 or 23:59:59.123456, and whether the server writes it so.
+fn read_time(text: &[u8]) -> Option<(usize, bool)> {
+    let within = |at: usize, most: u32| text.get(at..at + 2).and_then(number_of).is_some_and(|number| number <= most);
+    if !(within(0, 23) && text.get(2) == Some(&b':') && within(3, 59)) {
+        return None;
+    }
+    if text.get(5) != Some(&b':') {
+        return Some((5, false));
+    }
+    if !within(6, 59) {
+        return None;
+    }
+    if text.get(8) != Some(&b'.') {
+        return Some((8, true));
+    }
+    let digits = count_digits(&text[9..]);
+    // More digits than microseconds have are rounded.
+    (1..=6).contains(&digits).then(|| (9 + digits, text[8 + digits] != b'0'))
+}
+
+/// What follows day and time, and whether the server writes both so; None if the value has no time.
+fn split_time(value: &[u8]) -> Option<(&[u8], bool)> {
+    if value.len() < 16 || !is_day(&value[..10]) || !matches!(value[10], b' ' | b'T') {
+        return None;
+    }
+    let (length, is_canonical) = read_time(&value[11..])?;
+    Some((&value[11 + length..], is_canonical && value[10] == b' '))
+}
+
+/// `timestamp_in` in src/backend/utils/adt/timestamp.c; a day alone is its midnight.
+#[must_use]
+pub fn timestamp(value: &[u8]) -> Fit {
+    match split_time(value) {
+        Some(([], is_canonical)) => Fit::if_canonical(is_canonical),
+        None if date(value) != Fit::No => Fit::Accepted,
+        _ => Fit::No,
+    }
+}
+
+/// `timestamptz_in`, with Z or an offset of hours and minutes, so that `TimeZone` does not matter.
+#[must_use]
+pub fn timestamptz(value: &[u8]) -> Fit {
+    let Some((zone, _)) = split_time(value) else { return Fit::No };
+    let is_offset = |digits: &[u8]| match digits {
+        [h1, h2] => number_of(&[*h1, *h2]).is_some_and(|hours| hours <= 15),
+        [h1, h2, b':', m1, m2] | [h1, h2, m1, m2] => {
+            let (hours, minutes) = (number_of(&[*h1, *h2]), number_of(&[*m1, *m2]));
+            hours.is_some_and(|hours| hours <= 15) && minutes.is_some_and(|minutes| minutes <= 59)
+        }
+        _ => false,
+    };
+    match zone {
+        b"Z" => Fit::Accepted,
+        [b'+' | b'-', digits @ ..] | [b' ', b'+' | b'-', digits @ ..] if is_offset(digits) => Fit::Accepted,
+        _ => Fit::No,
+    }
+}
+
+/// Whether a value looks like 1/2/2026 or 01.02.26, whose day and month depend on `DateStyle`.
+fn is_unclear_date(value: &[u8]) -> bool {
+    let day = &value[..value.iter().position(|&byte| byte == b' ').unwrap_or(value.len())];
+    if !(6..=10).contains(&day.len()) {
+        return false;
+    }
+    let Some(&separator) = day.iter().find(|byte| !byte.is_ascii_digit()) else { return false };
+    let mut parts = day.split(|&byte| byte == separator);
+    let mut next = |lengths: &[usize]| {
+        parts.next().is_some_and(|part| lengths.contains(&part.len()) && count_digits(part) == part.len())
+    };
+    let is_date = matches!(separator, b'/' | b'.' | b'-') && next(&[1, 2]) && next(&[1, 2]) && next(&[2, 4]);
+    is_date && parts.next().is_none()
+}
+
+// ---------------------------------------------------------------- uuid and jsonb
+
+/// 8-4-4-4-12 hexadecimal digits (`uuid_in` in src/backend/utils/adt/uuid.c).
+#[must_use]
+pub fn uuid(value: &[u8]) -> Fit {
+    if value.len() != 36 {
+        return Fit::No;
+    }
+    let is_right = |(at, byte): (usize, &u8)| match at {
+        8 | 13 | 18 | 23 => *byte == b'-',
+        _ => byte.is_ascii_hexdigit(),
+    };
+    if value.iter().enumerate().all(is_right) {
+        Fit::if_canonical(!value.iter().any(u8::is_ascii_uppercase))
+    } else {
+        Fit::No
+    }
+}
+
+/// An object or array without duplicate names (`jsonb_in`, src/common/jsonapi.c), in a database with encoding UTF8.
+#[must_use]
+pub fn jsonb(value: &[u8], names: &mut Vec<u64>) -> Fit {
+    let is_started = matches!(value.trim_ascii_start().first(), Some(b'{' | b'['));
+    if !is_started {
+        return Fit::No;
+    }
+    names.clear();
+    let mut json = Json { bytes: value, at: 0, names };
+    json.skip_blanks();
+    let is_whole = json.value(0).is_some() && {
+        json.skip_blanks();
+        json.at == value.len()
+    };
+    if is_whole {
+        Fit::Accepted
+    } else {
+        Fit::No
+    }
+}
+
+/// Reads JSON; methods return None for what jsonb does not take. `names` has the hashes of the open objects' names.
+struct Json<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    names: &'a mut Vec<u64>,
+}
+
+/// FNV-1a. Names with equal hashes count as equal.
+fn hash(sum: u64, byte: u8) -> u64 {
+    (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+}
+
+impl Json<'_> {
+    fn peek(&self) -> Option<u8> {
+        self.bytes.get(self.at).copied()
+    }
+
+    fn next(&mut self) -> Option<u8> {
+        let byte = self.peek()?;
+        self.at += 1;
+        Some(byte)
+    }
+
+    fn expect(&mut self, byte: u8) -> Option<()> {
+        (self.next()? == byte).then_some(())
+    }
+
+    fn skip_blanks(&mut self) {
+        while matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
+            self.at += 1;
+        }
+    }
+
+    fn value(&mut self, depth: usize) -> Option<()> {
+        match self.peek()? {
+            b'{' if depth < JSON_DEPTH => self.object(depth),
+            b'[' if depth < JSON_DEPTH => self.array(depth),
+            b'"' => self.string().map(|_| ()),
+            b't' => self.word(b"true"),
+            b'f' => self.word(b"false"),
+            b'n' => self.word(b"null"),
+            _ => self.number(),
+        }
+    }
+
+    fn object(&mut self, depth: usize) -> Option<()> {
+        self.expect(b'{')?;
+        let first = self.names.len();
+        self.skip_blanks();
+        if self.peek()? == b'}' {
+            self.at += 1;
+            return Some(());
+        }
+        loop {
+            self.skip_blanks();
+            let name = self.string()?;
+            self.names.push(name);
+            self.skip_blanks();
+            self.expect(b':')?;
+            self.skip_blanks();
+            self.value(depth + 1)?;
+            self.skip_blanks();
+            match self.next()? {
+                b',' => {}
+                b'}' => break,
+                _ => return None,
+            }
+        }
+        self.names[first..].sort_unstable();
+        let is_unique = self.names[first..].windows(2).all(|pair| pair[0] != pair[1]);
+        self.names.truncate(first);
+        is_unique.then_some(())
+    }
+
+    fn array(&mut self, depth: usize) -> Option<()> {
+        self.expect(b'[')?;
+        self.skip_blanks();
+        if self.peek()? == b']' {
+            self.at += 1;
+            return Some(());
+        }
+        loop {
+            self.skip_blanks();
+            self.value(depth + 1)?;
+            self.skip_blanks();
+            match self.next()? {
+                b',' => {}
+                b']' => return Some(()),
+                _ => return None,
+            }
+        }
+    }
+
+    fn word(&mut self, word: &[u8]) -> Option<()> {
+        let is_found = self.bytes[self.at..].starts_with(word);
+        self.at += word.len();
+        is_found.then_some(())
+    }
+
+    /// The hash of the text that a string means.
+    fn string(&mut self) -> Option<u64> {
+        self.expect(b'"')?;
+        let mut sum = 0xcbf2_9ce4_8422_2325;
+        loop {
+            match self.next()? {
+                b'"' => return Some(sum),
+                b'\\' => {
+                    let escaped = match self.next()? {
+                        byte @ (b'"' | b'\\' | b'/') => char::from(byte),
+                        b'b' => '\x08',
+                        b'f' => '\x0c',
+                        b'n' => '\n',
+                        b'r' => '\r',
+                        b't' => '\t',
+                        b'u' => self.unicode()?,
+                        _ => return None,
+                    };
+                    let mut room = [0; 4];
+                    sum = escaped.encode_utf8(&mut room).bytes().fold(sum, hash);
+                }
+                0..=0x1f => return None,
+                byte => sum = hash(sum, byte),
+            }
+        }
+    }
+
+    /// The character of \u0041 or of a pair of surrogates; jsonb has no \u0000.
+    fn unicode(&mut self) -> Option<char> {
+        let high = self.hexadecimal()?;
+        let code = if (0xd800..0xdc00).contains(&high) {
+            self.expect(b'\\')?;
+            self.expect(b'u')?;
+            let low = self.hexadecimal()?.checked_sub(0xdc00).filter(|&low| low < 0x400)?;
+            0x1_0000 + ((high - 0xd800) << 10) + low
+        } else {
+            high
+        };
+        char::from_u32(code).filter(|&found| found != '\0')
+    }
+
+    fn hexadecimal(&mut self) -> Option<u32> {
+        let digits = self.bytes.get(self.at..self.at + 4)?;
+        self.at += 4;
+        digits.iter().try_fold(0, |sum, &digit| Some(sum * 16 + char::from(digit).to_digit(16)?))
+    }
+
+    fn number(&mut self) -> Option<()> {
+        let rest = &self.bytes[self.at..];
+        let is_part = |byte: &u8| byte.is_ascii_digit() || matches!(byte, b'-' | b'+' | b'.' | b'e' | b'E');
+        let text = &rest[..rest.iter().take_while(|&byte| is_part(byte)).count()];
+        let number = Number::parse(text).filter(|_| text.len() <= JSON_NUMBER_BYTES)?;
+        let is_moderate = number.exponent.is_none_or(|size| size.unsigned_abs() as usize <= JSON_NUMBER_BYTES);
+        self.at += text.len();
+        (is_moderate && !number.whole.is_empty()).then_some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CSV: Format = Format::Csv { quote: b'"', escape: b'"' };
+    const ALL: u32 = TAKEN_SMALLINT - 1;
+
+    fn types(value: &str) -> u32 {
+        fitting(value.as_bytes(), ALL, &mut Vec::new())
+    }
+
+    #[test]
+    fn each_value_has_its_types() {
+        let whole = INTEGER | BIGINT | NUMERIC | DOUBLE;
+        for (value, expected) in [
+            ("", 0),
+            ("t", BOOLEAN),
+            ("TRUE", BOOLEAN),
+            ("yes", 0),
+            ("0", whole),
+            ("-2147483648", whole),
+            ("2147483648", BIGINT | NUMERIC | DOUBLE),
+            ("-9223372036854775808", BIGINT | NUMERIC),
+            ("9223372036854775808", NUMERIC),
+            ("1000000000000000000000", NUMERIC | DOUBLE),
+            ("007", 0),
+            ("+7", 0),
+            ("-", 0),
+            (".", 0),
+            ("5.", 0),
+            (".5", NUMERIC | DOUBLE),
+            ("1.50", NUMERIC | DOUBLE),
+            ("0.12345678901234567890", NUMERIC),
+            ("1e5", DOUBLE),
+            ("1.e5", 0),
+            ("1e400", 0),
+            ("1e-400", 0),
+            ("0e-400", DOUBLE),
+            ("NaN", DOUBLE),
+            ("2024-02-29", DATE | TIMESTAMP),
+            ("2023-02-29", 0),
+            ("0000-01-01", 0),
+            ("2024-02-29 23:59", TIMESTAMP),
+            ("2024-02-29T23:59:59.123456", TIMESTAMP),
+            ("2024-02-29 23:59:59.1234567", 0),
+            ("2024-02-29 24:00:00", 0),
+            ("2024-02-29T23:59:59Z", TIMESTAMPTZ),
+            ("2024-02-29 23:59:59.5 -0330", TIMESTAMPTZ),
+            ("2024-02-29 23:59:59+16", 0),
+            ("6F9619FF-8B86-D011-B42D-00CF4FC964FF", UUID),
+            ("{\"a\": [1, -0.5e3, \"\\ud83d\\ude00\"], \"b\": {\"a\": null}} ", JSONB),
+            ("{\"a\": 1, \"\\u0061\": 2}", 0),
+            ("[\"\\u0000\"]", 0),
+            ("[\"\\ud83d\"]", 0),
+            ("[01]", 0),
+            ("[.5]", 0),
+            ("[1,]", 0),
+            ("[1e1001]", 0),
+            ("\"a\"", 0),
+            ("01/02/2026", UNCLEAR_DATE),
+            ("1.2.26 10:00", UNCLEAR_DATE),
+            ("1.2.3.4", 0),
+        ] {
+            assert_eq!(types(value), expected, "{value}");
+        }
+        let deep = "[".repeat(101) + &"]".repeat(101);
+        assert_eq!((types(&deep), types(&deep[1..201])), (0, JSONB));
+    }
+
+    #[test]
+    fn columns_of_numbers_take_what_the_server_does() {
+        let whole = TAKEN_SMALLINT | TAKEN_INTEGER | TAKEN_BIGINT | TAKEN_NUMERIC;
+        for (value, expected) in [
+            (" +007 ", whole),
+            ("-32768", whole),
+            ("32768", whole & !TAKEN_SMALLINT),
+            ("1e5", TAKEN_NUMERIC),
+            ("5.", TAKEN_NUMERIC),
+            ("nan", TAKEN_NUMERIC),
+            ("0x1F", whole),
+            ("1_000", whole),
+            ("_1", 0),
+            ("a", 0),
+            ("", 0),
+            ("1.2.3", 0),
+            (".", 0),
+            ("e5", 0),
+        ] {
+            assert_eq!(fitting(value.as_bytes(), TAKEN, &mut Vec::new()), expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn a_column_keeps_the_types_of_all_values() {
+        let nulls = vec![b"".to_vec(), b"NA".to_vec()];
+        let rewriter = Rewriter::new(CSV, b',', nulls, Some(vec![0, 2]), Vec::new(), Some(3)).unwrap();
+        let block = b"1,x,\"a\"\n\n\"2\n\",x\n,x,\"\"\nNA,x,2\n3000000000,x,3\n1,2\n";
+        let found = find_types(&rewriter, block, LineEnd::Lf, ALL, &[false, true]);
+        let seen = |line: u64, value: &str| Witness { line, value: value.as_bytes().to_vec() };
+        assert_eq!(found.len(), 2);
+        assert_eq!(found[0].fits, BIGINT | NUMERIC | DOUBLE);
+        assert_eq!(found[0].first, Some(seen(0, "1")));
+        assert_eq!(found[0].lost.last(), Some(&(INTEGER, seen(6, "3000000000"))));
+        assert_eq!((found[1].fits, found[1].lost.len()), (0, 1));
+    }
+
+    #[test]
+    fn quoted_nulls_are_null_if_forced() {
+        let rewriter = Rewriter::new(CSV, b',', vec![b"".to_vec()], None, Vec::new(), Some(2)).unwrap();
+        let found = find_types(&rewriter, b"\"\",\"\"\n", LineEnd::Lf, ALL, &[true, false]);
+        assert_eq!((found[0].fits, found[1].fits), (ALL, 0));
+        assert_eq!((&found[0].first, found[0].lost.len()), (&None, 0));
+    }
+}

@@ -1,0 +1,6 @@
+"""Reads columnar files (Parquet, Arrow IPC) by pyarrow, the only package that imports it, as rows of COPY.
+
+`ranged` is a seekable file over a pinned object, `reader` decodes row groups in batches, `types` names the types of
+PostgreSQL, `text` writes batches as COPY text. Everything here needs penstock[parquet]; callers import it only for
+columnar files, because pyarrow takes 0.3 s to import.
+"""

@@ -1,0 +1,190 @@
+"""Opens columnar files, and decodes the columns that are needed in batches of bounded size.
+
+Row groups (Parquet) and record batches (Arrow) are read in the file's order. One that is committed as a whole is not
+read. Rows are numbered from 0 over the whole file.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.ipc
+import pyarrow.parquet as pq
+
+from penstock.errors import SourceError
+from penstock.files.columnar.types import name_sql_type
+from penstock.model.source.columnar import FORMAT_NAMES, ColumnarField, ColumnarSample
+from penstock.units import MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from penstock.files.columnar.ranged import RangedFile
+    from penstock.model.load.ledger import Range
+    from penstock.model.source.columnar import ColumnarFormat
+
+# How many bytes, by the footer's count, are decoded at once: enough that a call costs little for each row.
+_BATCH_BYTES: Final = 4 * MIB
+_BATCH_ROWS: Final = 16_384
+
+# What a value takes as text at least, with its tab.
+_LEAST_VALUE_BYTES: Final = 4
+
+_DETAIL_SHOWN: Final = 200
+
+
+class Batch(NamedTuple):
+    """Some rows: the number of the first one, the part of the file that they are of, and a column for each name."""
+
+    start: int
+    part: str
+    columns: Sequence[Any]
+
+    @property
+    def rows(self) -> int:
+        """Return how many rows there are."""
+        return len(self.columns[0])
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the length of the values in memory."""
+        return sum(column.nbytes for column in self.columns)
+
+    def slice(self, first: int, stop: int) -> Batch:
+        """Return the rows from index `first` to the one before index `stop`."""
+        return Batch(self.start + first, self.part, [column.slice(first, stop - first) for column in self.columns])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """A row group: its name in errors, its number from 0, its first row, how many rows, and its length decompressed."""
+
+    name: str
+    number: int
+    start: int
+    rows: int
+    size_bytes: int
+
+    @property
+    def end(self) -> int:
+        return self.start + self.rows
+
+
+class ColumnarFile:
+    """An open columnar file. Raises SourceError if it cannot be read or is not valid."""
+
+    def __init__(self, file: RangedFile, file_format: ColumnarFormat, *, uri: str) -> None:
+        self._file = file
+        self._format = file_format
+        self._uri = uri
+        with self._explaining():
+            self._opened: Any = self._open()
+            self._parts = self._list_groups() if file_format == "parquet" else []
+            self.rows: int = self._opened.metadata.num_rows if file_format == "parquet" else self._opened.count_rows()
+
+    @property
+    def _schema(self) -> Any:
+        return self._opened.schema_arrow if self._format == "parquet" else self._opened.schema
+
+    def describe(self) -> ColumnarSample:
+        """Return the columns of the file, and how much it has."""
+        fields = tuple(
+            ColumnarField(name=field.name, type_name=str(field.type), sql_type=name_sql_type(field.type))
+            for field in self._schema
+        )
+        is_parquet = self._format == "parquet"
+        size_bytes = sum(part.size_bytes for part in self._parts) if is_parquet else self._file.size()
+        return ColumnarSample(
+            format=self._format,
+            fields=fields,
+            rows=self.rows,
+            parts=len(self._parts) if is_parquet else self._opened.num_record_batches,
+            row_bytes=max(size_bytes / self.rows, _LEAST_VALUE_BYTES * len(fields)) if self.rows else 0.0,
+        )
+
+    def batches(self, names: Sequence[str], ranges: Sequence[Range]) -> Iterator[Batch]:
+        """Yield the rows within ascending ranges of row numbers, with the columns of these names."""
+        for batch in self._read_groups(names, ranges) if self._format == "parquet" else self._read_batches(names):
+            for start, end in ranges:
+                first, stop = max(start - batch.start, 0), min(end - batch.start, batch.rows)
+                if first < stop:
+                    yield batch.slice(first, stop)
+
+    def _read_groups(self, names: Sequence[str], ranges: Sequence[Range]) -> Iterator[Batch]:
+        for part in self._parts:
+            at, last = part.start, max((min(end, part.end) for start, end in ranges if start < part.end), default=0)
+            decoded = self._decode(part, names) if at < last else iter(())
+            while at < last:
+                found = self._take(decoded)
+                if found is None:
+                    raise self._refuse(f"{part.name} has {at - part.start} rows, and its metadata says {part.rows}")
+                yield Batch(at, part.name, [found.column(name) for name in names])
+                at += found.num_rows
+
+    def _read_batches(self, names: Sequence[str]) -> Iterator[Batch]:
+        # A record batch is read as a whole: its columns are not cut into pages.
+        decoded = map(self._opened.get_batch, range(self._opened.num_record_batches))
+        at = number = 0
+        while (found := self._take(decoded)) is not None:
+            number += 1
+            yield Batch(at, f"record batch {number}", [found.column(name) for name in names])
+            at += found.num_rows
+
+    def _take(self, decoded: Iterator[Any]) -> Any:
+        with self._explaining():
+            found = next(decoded, None)
+            if found is not None:
+                found.validate()
+            return found
+
+    def _open(self) -> Any:
+        if self._format == "arrow":
+            return pa.ipc.open_file(pa.PythonFile(self._file, mode="r"))
+        return pq.ParquetFile(
+            pa.PythonFile(self._file, mode="r"),
+            # Each column of a row group is read by one range, when it is decoded.
+            pre_buffer=False,
+            page_checksum_verification=True,
+            arrow_extensions_enabled=True,
+        )
+
+    def _list_groups(self) -> list[_Part]:
+        metadata, start, parts = self._opened.metadata, 0, []
+        for number in range(metadata.num_row_groups):
+            group = metadata.row_group(number)
+            parts.append(
+                _Part(
+                    name=f"row group {number + 1}",
+                    number=number,
+                    start=start,
+                    rows=group.num_rows,
+                    size_bytes=group.total_byte_size,
+                )
+            )
+            start += group.num_rows
+        return parts
+
+    def _decode(self, part: _Part, names: Sequence[str]) -> Iterator[Any]:
+        rows = max(1, min(_BATCH_ROWS, _BATCH_BYTES * part.rows // max(part.size_bytes, 1)))
+        decoded: Iterator[Any] = self._opened.iter_batches(rows, row_groups=[part.number], columns=list(names))
+        return decoded
+
+    @contextmanager
+    def _explaining(self) -> Iterator[None]:
+        """Turn errors of pyarrow into SourceError, and raise the error of a read as it was."""
+        try:
+            yield
+        except (pa.ArrowException, OSError, ValueError, KeyError, EOFError) as exc:
+            if self._file.failure is not None:
+                raise self._file.failure from None
+            words = " ".join(str(exc).split())
+            raise self._refuse(words if len(words) <= _DETAIL_SHOWN else f"{words[:_DETAIL_SHOWN]}...") from exc
+
+    def _refuse(self, detail: str) -> SourceError:
+        name = FORMAT_NAMES[self._format]
+        return SourceError(
+            f'could not read "{self._uri}": it is not a valid {name} file', detail=f"{detail.rstrip('.')}."
+        )

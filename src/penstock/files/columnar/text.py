@@ -1,0 +1,388 @@
+r"""Writes columns of Arrow as COPY text, by pyarrow.compute: no loop over rows.
+
+A value is first written as PostgreSQL's input function of its type reads it, then its backslashes and control
+characters are escaped as COPY needs it, and the columns of a row are joined by tabs. Null is \N. Each row is one line.
+Values that the type's text cannot say exactly are faults: nanoseconds, times that are not of a day. Only for these, and
+for dates before the year 1 or after 9999, Python looks at single values.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from penstock.files.columnar.types import is_bytes, is_json, is_list, is_nested, is_text, is_uuid, plain_type
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+# What COPY text escapes in a value, the backslash first (copyto.c, CopyAttributeOutText).
+_ESCAPES: Final = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
+_JSON_ESCAPES: Final = (
+    ("\\", "\\\\"),
+    ('"', '\\"'),
+    *((chr(code), f"\\u{code:04x}") for code in range(0x20)),
+)
+
+_JSON_TYPES: Final = ("json", "jsonb")
+_UUID_BYTES: Final = 16
+
+_DAY: Final = 86_400
+_PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+# The days from 1970-01-01 to 0001-01-01, and to the day after 9999-12-31: between them pyarrow writes dates as
+# PostgreSQL reads them.
+_FIRST_DAY: Final = -719_162
+_LAST_DAY: Final = 2_932_897
+
+
+class Fault(NamedTuple):
+    """A value that cannot be loaded as it is: its row in the batch, and why."""
+
+    row: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextRows:
+    """Rows as COPY text: the bytes, where each row ends in them, and the faults by the index of their column."""
+
+    data: bytes
+    ends: Any
+    faults: Sequence[tuple[int, Fault]]
+
+    def end_of(self, row: int) -> int:
+        """Return where a row ends; that of row -1 is where the first one begins."""
+        return int(self.ends[row].as_py()) if row >= 0 else 0
+
+    def row_at(self, offset: int) -> int:
+        """Return the row that a byte is of."""
+        return bisect_right(range(len(self.ends)), offset, key=self.end_of)
+
+    def field(self, row: int, column: int) -> str:
+        """Return a value as it is written."""
+        line = self.data[self.end_of(row - 1) : self.end_of(row) - 1]
+        return line.split(b"\t")[column].decode(errors="replace")
+
+
+class _Text(NamedTuple):
+    """Values as text, and whether they may contain characters that COPY escapes."""
+
+    values: Any
+    is_free: bool
+
+
+def write_rows(columns: Sequence[Any], type_names: Sequence[str | None]) -> TextRows:
+    """Return the rows of Arrow arrays as COPY text; `type_names` are the types of the table's columns.
+
+    Raises pyarrow.ArrowCapacityError if the text is longer than 2 GiB.
+    """
+    found: list[tuple[int, Fault]] = []
+    written = []
+    for index, (column, type_name) in enumerate(zip(columns, type_names, strict=True)):
+        faults: list[Fault] = []
+        text = _write(column, type_name or "", faults)
+        written.append(_escape(text.values) if text.is_free else text.values)
+        found += [(index, fault) for fault in faults]
+    ended = pc.binary_join_element_wise(written[-1], "", "\n", null_handling="replace", null_replacement="\\N")
+    lines = ended
+    if len(written) > 1:
+        lines = pc.binary_join_element_wise(*written[:-1], ended, "\t", null_handling="replace", null_replacement="\\N")
+    return TextRows(data=_data_of(lines), ends=_ends_of(lines), faults=found)
+
+
+def write_header(names: Sequence[str]) -> bytes:
+    """Return names of columns as a header of COPY text."""
+    return write_rows([pa.array([name]) for name in names], ["text"] * len(names)).data
+
+
+# ---------------------------------------------------------------- values as text
+
+
+def _write(array: Any, type_name: str, faults: list[Fault]) -> _Text:
+    """Return values as a column of this type reads them."""
+    array = _plain(array)
+    kind = array.type
+    if is_nested(kind):
+        is_array = is_list(kind) and not is_nested(plain_type(kind.value_type)) and type_name not in _JSON_TYPES
+        if is_array:
+            return _Text(_write_list(array, type_name.removesuffix("[]"), faults), is_free=True)
+        return _Text(_write_json(array, faults), is_free=True)
+    if is_text(kind) or is_json(kind):
+        return _Text(_storage(array).cast(pa.string()), is_free=True)
+    if is_uuid(kind) or (types.is_fixed_size_binary(kind) and kind.byte_width == _UUID_BYTES and type_name == "uuid"):
+        return _Text(_write_uuid(_storage(array)), is_free=False)
+    if is_bytes(kind):
+        return _Text(pc.binary_join_element_wise("\\x", _hex(array), ""), is_free=True)
+    return _Text(_write_plain(array, faults), is_free=False)
+
+
+def _write_plain(array: Any, faults: list[Fault]) -> Any:
+    """Return numbers, booleans, dates and times as text, which has nothing to escape."""
+    kind = array.type
+    if types.is_date(kind):
+        return _write_dates(array.cast(pa.date32()))
+    if types.is_timestamp(kind):
+        return _write_timestamps(array, faults)
+    if types.is_time(kind):
+        return _write_times(array, faults)
+    if types.is_float16(kind):
+        array = array.cast(pa.float32())
+    return array.cast(pa.string())
+
+
+def _plain(array: Any) -> Any:
+    """Return the values without their encoding."""
+    kind = array.type
+    if types.is_dictionary(kind):
+        return _plain(array.dictionary_decode())
+    if types.is_run_end_encoded(kind):
+        return _plain(pc.run_end_decode(array))
+    if isinstance(kind, pa.BaseExtensionType) and plain_type(kind) != kind:
+        return _plain(array.storage)
+    return array
+
+
+def _storage(array: Any) -> Any:
+    return array.storage if isinstance(array.type, pa.BaseExtensionType) else array
+
+
+# ---------------------------------------------------------------- dates and times
+
+
+def _write_dates(dates: Any) -> Any:
+    days = dates.view(pa.int32())
+    odd = _find_outside(days, _FIRST_DAY, _LAST_DAY)
+    return _replace(dates.cast(pa.string()), odd, [_name_day(days[row].as_py()) for row in odd])
+
+
+def _write_timestamps(stamps: Any, faults: list[Fault]) -> Any:
+    """Return timestamps in microseconds at most; those with a time zone are in UTC, and say so."""
+    kind = stamps.type
+    suffix = "" if kind.tz is None else "+00"
+    counts = stamps.view(pa.int64())
+    texts = stamps.view(pa.timestamp(kind.unit)).cast(pa.string())
+    if kind.unit == "ns":
+        texts = _shorten_nanoseconds(texts, counts, faults)
+    if suffix:
+        texts = pc.binary_join_element_wise(texts, suffix, "")
+    per_day = _DAY * _PER_SECOND[kind.unit]
+    odd = _find_outside(counts, _FIRST_DAY * per_day, _LAST_DAY * per_day)
+    return _replace(texts, odd, [_name_instant(counts[row].as_py(), kind.unit, suffix) for row in odd])
+
+
+def _write_times(times: Any, faults: list[Fault]) -> Any:
+    unit = times.type.unit
+    counts = times.view(pa.int32() if unit in ("s", "ms") else pa.int64())
+    odd = _find_outside(counts, 0, _DAY * _PER_SECOND[unit])
+    texts = times.cast(pa.string())
+    if unit == "ns":
+        texts = _shorten_nanoseconds(texts, counts, faults)
+    faults += [Fault(row, "the time is not one of a day") for row in odd]
+    return texts
+
+
+def _shorten_nanoseconds(texts: Any, counts: Any, faults: list[Fault]) -> Any:
+    """Return texts without their last three digits, which are 000, or else a fault."""
+    is_exact = pc.equal(pc.multiply(pc.divide(counts, 1000), 1000), counts)
+    if pc.all(is_exact, min_count=0).as_py():
+        return pc.utf8_slice_codeunits(texts, 0, -3)
+    inexact = _rows_of(pc.invert(is_exact))
+    faults += [Fault(row, "PostgreSQL has no nanoseconds") for row in inexact]
+    return pc.if_else(is_exact, pc.utf8_slice_codeunits(texts, 0, -3), pc.binary_join_element_wise(texts, "ns", " "))
+
+
+def _name_instant(count: int, unit: str, suffix: str) -> str:
+    per_second = _PER_SECOND[unit]
+    day, rest = divmod(count, _DAY * per_second)
+    second, fraction = divmod(rest, per_second)
+    hour, minute = divmod(second // 60, 60)
+    digits = f".{fraction:0{len(str(per_second)) - 1}d}".rstrip("0").rstrip(".")
+    name, _, era = _name_day(day).partition(" ")
+    return f"{name} {hour:02d}:{minute:02d}:{second % 60:02d}{digits}{suffix}{' BC' if era else ''}"
+
+
+def _name_day(day: int) -> str:
+    """Return a day of the Gregorian calendar, counted from 1970-01-01, as PostgreSQL reads it.
+
+    >>> _name_day(0), _name_day(2_932_897), _name_day(-719_163)
+    ('1970-01-01', '10000-01-01', '0001-12-31 BC')
+    """
+    # Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", civil_from_days
+    era, day_of_era = divmod(day + 719_468, 146_097)
+    year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
+    day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
+    month_from_march = (5 * day_of_year + 2) // 153
+    month = month_from_march + 3 if month_from_march < 10 else month_from_march - 9
+    year = year_of_era + era * 400 + (month <= 2)
+    name = f"{month:02d}-{day_of_year - (153 * month_from_march + 2) // 5 + 1:02d}"
+    return f"{year:04d}-{name}" if year > 0 else f"{1 - year:04d}-{name} BC"
+
+
+def _find_outside(counts: Any, first: int, end: int) -> list[int]:
+    """Return the rows whose counts are below `first`, or not below `end`."""
+    least, most = (pc.min_max(counts)[name].as_py() for name in ("min", "max"))
+    if least is None or (least >= first and most < end):
+        return []
+    kind = counts.type
+    is_below = pc.less(counts, pa.scalar(first, kind)) if _fits(first, kind) else pa.scalar(value=False)
+    is_above = pc.greater_equal(counts, pa.scalar(end, kind)) if _fits(end, kind) else pa.scalar(value=False)
+    return _rows_of(pc.or_(is_below, is_above))
+
+
+def _fits(count: int, kind: Any) -> bool:
+    return bool(-(2 ** (kind.bit_width - 1)) <= count < 2 ** (kind.bit_width - 1))
+
+
+def _rows_of(mask: Any) -> list[int]:
+    return [int(row) for row in pc.indices_nonzero(pc.fill_null(mask, fill_value=False)).to_pylist()]
+
+
+def _replace(texts: Any, rows: Sequence[int], replacements: Sequence[str]) -> Any:
+    if not rows:
+        return texts
+    values = texts.to_pylist()
+    for row, text in zip(rows, replacements, strict=True):
+        values[row] = text
+    return pa.array(values, pa.string())
+
+
+# ---------------------------------------------------------------- byte strings
+
+
+def _hex(array: Any) -> Any:
+    """Return byte strings as hexadecimal digits, by one conversion of all of them."""
+    array = array.cast(pa.large_binary())
+    _, offsets, data = array.buffers()
+    bounds = pa.Array.from_buffers(pa.int64(), len(array) + 1, [None, offsets], offset=array.offset)
+    first, last = bounds[0].as_py(), bounds[-1].as_py()
+    digits = b"" if data is None else data.slice(first, last - first).to_pybytes().hex().encode()
+    doubled = pc.multiply(pc.subtract(bounds, first), 2)
+    texts = pa.Array.from_buffers(
+        pa.large_string(), len(array), [None, doubled.buffers()[1], pa.py_buffer(digits)], null_count=0
+    )
+    return _keep_nulls(texts.cast(pa.string()), array)
+
+
+def _write_uuid(array: Any) -> Any:
+    digits = _hex(array)
+    parts = (pc.utf8_slice_codeunits(digits, start, end) for start, end in ((0, 8), (8, 12), (12, 16), (16, 20)))
+    return pc.binary_join_element_wise(*parts, pc.utf8_slice_codeunits(digits, 20, 32), "-")
+
+
+# ---------------------------------------------------------------- lists, structs and maps
+
+
+def _write_list(array: Any, type_name: str, faults: list[Fault]) -> Any:
+    """Return lists as array literals (utils/adt/arrayfuncs.c, array_in)."""
+
+    def write(values: Any, inner: list[Fault]) -> Any:
+        text = _write(values, type_name, inner)
+        if not text.is_free:
+            return text.values
+        return pc.binary_join_element_wise('"', _replace_all(text.values, _JSON_ESCAPES[:2]), '"', "")
+
+    joined = _join_list(array, write, faults, null="NULL")
+    return pc.binary_join_element_wise("{", joined, "}", "")
+
+
+def _join_list(array: Any, write: Callable[[Any, list[Fault]], Any], faults: list[Fault], *, null: str) -> Any:
+    """Return each list as its values, written by `write`, with commas between them."""
+    kind = array.type
+    if types.is_list_view(kind) or types.is_large_list_view(kind):
+        # A cast of a slice is wrong, and no file format has views.
+        array = pa.array(array.to_pylist(), pa.list_(kind.value_type))
+    inner: list[Fault] = []
+    texts = pc.fill_null(write(array.flatten(), inner), null)
+    if inner:
+        parents = pc.list_parent_indices(array)
+        faults += [Fault(parents[row].as_py(), reason) for row, reason in inner]
+    lengths = pc.cumulative_sum(pc.fill_null(pc.list_value_length(array), 0).cast(pa.int32()))
+    offsets = pa.concat_arrays([pa.array([0], pa.int32()), lengths])
+    return _keep_nulls(pc.binary_join(pa.ListArray.from_arrays(offsets, texts), ","), array)
+
+
+def _write_json(array: Any, faults: list[Fault]) -> Any:
+    """Return values as JSON, null where the value is null."""
+    array = _plain(array)
+    kind = array.type
+    if types.is_map(kind):
+        return _write_map(array, faults)
+    if is_list(kind):
+        return pc.binary_join_element_wise("[", _join_list(array, _write_json, faults, null="null"), "]", "")
+    if types.is_struct(kind):
+        return _write_struct(array, faults)
+    if is_json(kind):
+        return array.storage.cast(pa.string())
+    text = _write(array, "", faults).values
+    is_bare = types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
+    return text if is_bare or types.is_null(kind) else _quote_json(text)
+
+
+def _quote_json(texts: Any) -> Any:
+    return pc.binary_join_element_wise('"', _replace_all(texts, _JSON_ESCAPES), '"', "")
+
+
+def _write_struct(array: Any, faults: list[Fault]) -> Any:
+    names = [_quote_json(pa.array([field.name]))[0].as_py() for field in array.type]
+    parts: list[Any] = []
+    for number, (name, child) in enumerate(zip(names, array.flatten(), strict=True)):
+        parts += [f"{', ' if number else ''}{name}: ", pc.fill_null(_write_json(child, faults), "null")]
+    text = pc.binary_join_element_wise("{", *parts, "}", "") if parts else pa.array(["{}"] * len(array), pa.string())
+    return _keep_nulls(text, array)
+
+
+def _write_map(array: Any, faults: list[Fault]) -> Any:
+    entries = array.cast(pa.list_(pa.struct([("key", array.type.key_type), ("value", array.type.item_type)])))
+
+    def write(pairs: Any, inner: list[Fault]) -> Any:
+        keys, values = pairs.flatten()
+        names = _quote_json(_write(keys, "", inner).values)
+        return pc.binary_join_element_wise(names, pc.fill_null(_write_json(values, inner), "null"), ": ")
+
+    return pc.binary_join_element_wise("{", _join_list(entries, write, faults, null="null"), "}", "")
+
+
+# ---------------------------------------------------------------- buffers
+
+
+def _escape(texts: Any) -> Any:
+    return _replace_all(texts, _ESCAPES)
+
+
+def _replace_all(texts: Any, pairs: Sequence[tuple[str, str]]) -> Any:
+    """Return texts with each character of `pairs` replaced; only those that occur cost anything."""
+    data = _data_of(texts)
+    for before, after in pairs:
+        if before.encode() in data:
+            texts = pc.replace_substring(texts, before, after)
+    return texts
+
+
+def _keep_nulls(texts: Any, array: Any) -> Any:
+    return texts if not array.null_count else pc.if_else(pc.is_valid(array), texts, pa.scalar(None, pa.string()))
+
+
+def _data_of(texts: Any) -> bytes:
+    """Return the bytes of all texts."""
+    bounds, data = _bounds_of(texts), texts.buffers()[2]
+    if data is None:
+        return b""
+    first, last = bounds[0].as_py(), bounds[-1].as_py()
+    whole: bytes = data.slice(first, last - first).to_pybytes()
+    return whole
+
+
+def _ends_of(texts: Any) -> Any:
+    bounds = _bounds_of(texts)
+    return pc.subtract(bounds, bounds[0])[1:]
+
+
+def _bounds_of(texts: Any) -> Any:
+    if not len(texts):
+        return pa.array([0], pa.int32())
+    return pa.Array.from_buffers(pa.int32(), len(texts) + 1, [None, texts.buffers()[1]], offset=texts.offset)

@@ -1,0 +1,107 @@
+"""Names the PostgreSQL type of each Arrow type: that of a column which --create creates for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyarrow import types
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+def is_text(kind: Any) -> bool:
+    """Return whether values of an Arrow type are strings."""
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+
+
+def is_bytes(kind: Any) -> bool:
+    """Return whether values of an Arrow type are byte strings."""
+    is_large = types.is_large_binary(kind) or types.is_binary_view(kind)
+    return bool(is_large or types.is_binary(kind) or types.is_fixed_size_binary(kind))
+
+
+def is_list(kind: Any) -> bool:
+    """Return whether values of an Arrow type are lists, all of one type."""
+    is_view = types.is_list_view(kind) or types.is_large_list_view(kind)
+    return bool(is_view or types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+
+
+def is_nested(kind: Any) -> bool:
+    """Return whether values of an Arrow type have parts: lists, structs, maps."""
+    return is_list(kind) or bool(types.is_struct(kind) or types.is_map(kind))
+
+
+def plain_type(kind: Any) -> Any:
+    """Return the type of the values without their encoding: of a dictionary's, or of an unknown extension's storage."""
+    if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
+        return plain_type(kind.value_type)
+    if isinstance(kind, pa.BaseExtensionType) and not is_uuid(kind) and not is_json(kind):
+        return plain_type(kind.storage_type)
+    return kind
+
+
+def is_uuid(kind: Any) -> bool:
+    """Return whether an Arrow type is the extension arrow.uuid."""
+    return isinstance(kind, pa.BaseExtensionType) and bool(kind.extension_name == "arrow.uuid")
+
+
+def is_json(kind: Any) -> bool:
+    """Return whether an Arrow type is the extension arrow.json."""
+    return isinstance(kind, pa.BaseExtensionType) and bool(kind.extension_name == "arrow.json")
+
+
+# The types of Arrow without parameters that matter here, and those of PostgreSQL that hold all their values.
+_NAMES: Sequence[tuple[Callable[[Any], bool], str]] = (
+    (types.is_boolean, "boolean"),
+    (types.is_int8, "smallint"),
+    (types.is_uint8, "smallint"),
+    (types.is_int16, "smallint"),
+    (types.is_uint16, "integer"),
+    (types.is_int32, "integer"),
+    (types.is_uint32, "bigint"),
+    (types.is_int64, "bigint"),
+    (types.is_uint64, "numeric(20,0)"),
+    (types.is_float16, "real"),
+    (types.is_float32, "real"),
+    (types.is_float64, "double precision"),
+    (types.is_date, "date"),
+    (types.is_time, "time without time zone"),
+    (types.is_null, "text"),
+    (is_text, "text"),
+    (is_bytes, "bytea"),
+)
+
+
+def name_sql_type(kind: Any) -> str | None:
+    """Return the type of a column for values of an Arrow type, None if they cannot be loaded.
+
+    >>> name_sql_type(pa.list_(pa.decimal128(12, 2))), name_sql_type(pa.duration("s"))
+    ('numeric(12,2)[]', None)
+    """
+    kind = plain_type(kind)
+    if is_uuid(kind):
+        return "uuid"
+    if is_json(kind):
+        return "jsonb"
+    if types.is_decimal(kind):
+        # Before PostgreSQL 15 a scale is not negative.
+        return f"numeric({max(kind.precision - min(kind.scale, 0), kind.scale)},{max(kind.scale, 0)})"
+    if types.is_timestamp(kind):
+        return f"timestamp {'without' if kind.tz is None else 'with'} time zone"
+    if is_nested(kind):
+        return _name_nested(kind)
+    return next((name for is_kind, name in _NAMES if is_kind(kind)), None)
+
+
+def _name_nested(kind: Any) -> str | None:
+    """Return the type for lists, structs and maps: an array if the values of a list have no parts, else jsonb."""
+    if types.is_map(kind):
+        parts = [kind.key_type, kind.item_type]
+    else:
+        parts = [kind.value_type] if is_list(kind) else [field.type for field in kind]
+    names = [name_sql_type(part) for part in parts]
+    if None in names:
+        return None
+    return f"{names[0]}[]" if is_list(kind) and not is_nested(plain_type(parts[0])) else "jsonb"

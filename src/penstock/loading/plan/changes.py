@@ -1,0 +1,139 @@
+"""Plans the columns that a load adds to a table, or widens, before its first row. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from penstock import _native
+from penstock.errors import DataError, FileLocation, TargetError, UsageError
+from penstock.model.server.names import quote_table
+from penstock.model.server.table import Column
+from penstock.model.source.types import TAKEN, TYPE_OIDS, TYPES, UNCLEAR_DATE, WIDER, ColumnChange
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.model.load.job import TargetJob
+    from penstock.model.load.plan import LoadPlan
+    from penstock.model.server.table import TableFacts, TableName
+    from penstock.model.source.types import ColumnFindings
+
+# Ordinary and partitioned tables.
+_ALTERABLE = ("r", "p")
+
+
+def check_changes(job: TargetJob, facts: TableFacts | None) -> None:
+    """Raise UsageError if columns cannot be added to what the load fills."""
+    if job.add_columns and job.transform is not None:
+        raise UsageError(
+            "--add-columns cannot be used with --transform", hint="The statement says which columns get values."
+        )
+    if job.add_columns and facts is not None and facts.kind not in _ALTERABLE:
+        raise UsageError(f'--add-columns cannot be used with "{facts.name}", which is not a table')
+
+
+def refuse_altered(plan: LoadPlan) -> None:
+    """Raise UsageError if a plan that is checked would alter a table first."""
+    for target in plan.targets:
+        if target.changes:
+            raise UsageError(
+                f'--check cannot be used with a load that alters table "{target.table}"',
+                detail=f"It would run: {compose_alter(target.table, target.changes)}",
+                hint="Use --plan, or alter the table first.",
+            )
+
+
+def with_columns(facts: TableFacts, names: Sequence[str]) -> TableFacts:
+    """Return a table with columns of type text added."""
+    added = (
+        Column(name=name, type_name="text", number=facts.attributes + number, type_oid=TYPE_OIDS["text"])
+        for number, name in enumerate(names, 1)
+    )
+    return replace(facts, columns=(*facts.columns, *added), attributes=facts.attributes + len(names))
+
+
+def added_changes(facts: TableFacts, names: Sequence[str]) -> tuple[ColumnChange, ...]:
+    """Return the changes that add columns to a table, which has them already in `facts`. Raises TargetError."""
+    columns = [column for column in facts.columns if column.name in names]
+    changes = tuple(ColumnChange(column=each.name, number=each.number, type_name=each.type_name) for each in columns)
+    if changes and not facts.is_owner:
+        raise TargetError(
+            f'must be owner of table "{facts.name}" to add columns',
+            hint=f"Have its owner run: {compose_alter(facts.name, changes)};",
+        )
+    return changes
+
+
+def compose_alter(table: TableName, changes: Sequence[ColumnChange]) -> str:
+    """Return the ALTER TABLE that makes changes, for messages."""
+    return f"ALTER TABLE {quote_table(table)} {', '.join(change.action for change in changes)}"
+
+
+def widenable(facts: TableFacts) -> dict[str, str]:
+    """Return the columns that --types widen looks at, with their types: those of numbers without a precision."""
+    names = {oid: name for name, oid in TYPE_OIDS.items() if name in TAKEN}
+    return {
+        column.name: names[column.type_oid]
+        for column in facts.columns
+        if column.type_oid in names and column.type_modifier == -1
+    }
+
+
+def find_wider(facts: TableFacts, name: str, type_name: str, found: ColumnFindings | None) -> ColumnChange | None:
+    """Return the change that a column of this type needs to take all values; None if it takes them as it is."""
+    column = facts.column(name)
+    if column is None or found is None or found.fits & TAKEN[type_name]:
+        return None
+    wider = WIDER[WIDER.index(type_name) + 1 :]
+    chosen = next((each for each in wider if each == "text" or found.fits & TAKEN[each]), "text")
+    before = WIDER[WIDER.index(type_name) : WIDER.index(chosen)]
+    lost = [found.lost[TAKEN[each]] for each in before]
+    decided_by = max(lost, key=lambda seen: seen[0])[1]
+    return ColumnChange(
+        column=column.name, number=column.number, type_name=chosen, was=type_name, decided_by=decided_by
+    )
+
+
+def suggest_change(column: Column, value: str) -> ColumnChange | None:
+    """Return the change after which a column takes a value that the server has refused for its type.
+
+    Returns None if the type is not one that penstock chooses, or if the value is a date that DateStyle may make fit.
+    """
+    name = next((name for name, oid in TYPE_OIDS.items() if oid == column.type_oid), "text")
+    fits, _ = _native.recognize(value.encode(), sum(TAKEN.values()) | 1 << TYPES.index("timestamp") | UNCLEAR_DATE)
+    if name == "text" or column.type_modifier != -1 or fits & UNCLEAR_DATE:
+        return None
+    wider = WIDER[WIDER.index(name) + 1 :] if name in WIDER else ("text",)
+    chosen = next((each for each in wider if fits & TAKEN.get(each, 0)), "text")
+    if name == "date" and fits & 1 << TYPES.index("timestamp"):
+        chosen = "timestamp"
+    return ColumnChange(column=column.name, number=column.number, type_name=chosen, was=name)
+
+
+def with_type(facts: TableFacts, change: ColumnChange) -> TableFacts:
+    """Return a table with the type of one column changed."""
+    columns = tuple(
+        replace(column, type_name=change.type_name, type_oid=TYPE_OIDS[change.type_name])
+        if column.name == change.column
+        else column
+        for column in facts.columns
+    )
+    return replace(facts, columns=columns)
+
+
+def refuse_widening(facts: TableFacts, change: ColumnChange, dependents: Sequence[str]) -> None:
+    """Raise DataError if a column cannot be widened: something depends on it, or the role is not the table's owner."""
+    seen = change.decided_by
+    assert seen is not None
+    why = f"Not altered, because it is used by: {'; '.join(dependents)}." if dependents else None
+    if not facts.is_owner:
+        why = "The role is not the owner of the table."
+    if why is not None:
+        location = FileLocation(file=seen.uri, line=seen.line, column=change.column)
+        raise DataError(
+            f'column "{change.column}" of table "{facts.name}" is {change.was} and does not take {seen.shown}',
+            detail=f"{location}.\n{why}",
+            hint=f"To load it, run: {compose_alter(facts.name, [change])};",
+            location=location,
+        )

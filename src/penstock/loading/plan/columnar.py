@@ -1,0 +1,87 @@
+"""Plans columnar files: their columns are their header, and their rows are sent as COPY text. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from penstock.errors import DataError, SourceError, UsageError
+from penstock.files.probe import ProbeResult
+from penstock.files.probe.options import refuse_text_options
+from penstock.loading.plan.columns import is_skipped
+from penstock.model.server.names import name_columns
+from penstock.model.source.columnar import FORMAT_NAMES
+from penstock.model.source.dialect import Dialect
+
+if TYPE_CHECKING:
+    from penstock.model.load.job import TargetJob
+    from penstock.model.server.table import ColumnMap
+    from penstock.model.source.columnar import ColumnarSample
+
+# The rows as files/columnar writes them.
+SENT_DIALECT: Final = Dialect(
+    format="text", delimiter="\t", quote=None, escape=None, nulls=("\\N",), has_header=False, encoding="UTF8"
+)
+
+
+def probe_columnar(sample: ColumnarSample, job: TargetJob, *, uri: str) -> ProbeResult:
+    """Return what probing a text file returns. Raises UsageError, DataError."""
+    refuse_text_options(job.dialect, sample.format)
+    if not sample.fields:
+        raise DataError("the file has no columns", detail=f"{uri}.")
+    if job.columns is not None and len(job.columns) != len(sample.fields):
+        raise UsageError(
+            f"--columns names {len(job.columns)} columns, and the file has {len(sample.fields)}",
+            detail=f"{uri} has: {', '.join(sample.names)}.",
+            hint="Leave it out: the file names its columns.",
+        )
+    return ProbeResult(
+        dialect=SENT_DIALECT,
+        header=sample.names,
+        field_count=len(sample.fields),
+        shapes=frozenset(),
+        has_row_names=False,
+        notices=(),
+        reason=f"a {FORMAT_NAMES[sample.format]} file",
+    )
+
+
+def name_types(sample: ColumnarSample, job: TargetJob, *, uri: str) -> tuple[str, ...]:
+    """Return the types of the columns that are created for a file: those of the file, then text for those of --set.
+
+    Raises SourceError if a type cannot be loaded.
+    """
+    names = job.columns if job.columns is not None else sample.names
+    created = name_columns(names)
+    kept = [index for index, name in enumerate(names) if not is_skipped(name, created[index], job)]
+    _refuse_types(sample, kept, uri=uri)
+    return (*(sample.fields[index].sql_type or "" for index in kept), *("text" for _ in job.set))
+
+
+def refuse_unsupported(sample: ColumnarSample, column_map: ColumnMap, *, uri: str) -> None:
+    """Raise SourceError if a column that is loaded is of a type that cannot be."""
+    _refuse_types(sample, kept_fields(sample, column_map), uri=uri)
+
+
+def _refuse_types(sample: ColumnarSample, kept: list[int], *, uri: str) -> None:
+    for index in kept:
+        field = sample.fields[index]
+        if field.sql_type is None:
+            raise SourceError(
+                f'column "{field.name}" has type {field.type_name}, which cannot be loaded',
+                detail=f"{uri}.",
+                hint="Skip it with --skip, or write the file with another type.",
+            )
+
+
+def kept_fields(sample: ColumnarSample, column_map: ColumnMap) -> list[int]:
+    """Return the indexes of the columns of a file that are loaded."""
+    if not column_map.columns:
+        # All files are loaded already, and these columns do not fit the table.
+        return []
+    return list(range(len(sample.fields)) if column_map.keep is None else column_map.keep)
+
+
+def map_sent(column_map: ColumnMap, count: int) -> ColumnMap:
+    """Return how the rows that are sent, which have `count` columns of the file, become the table's columns."""
+    return replace(column_map, keep=None, field_count=count)

@@ -1,0 +1,233 @@
+"""Opens a columnar object for loading: its columns, and its rows as blocks of COPY text.
+
+A block's start and end are row numbers of the file, so ranges, resuming and checksums work on rows. Its bytes are the
+rows as they are sent, which do not depend on how the file is encoded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, Literal
+
+from penstock.copyformat import Encoder, make_encoder
+from penstock.errors import DataError, FileLocation
+from penstock.files.columnar.text import write_header, write_rows
+from penstock.loading.plan.columnar import SENT_DIALECT, kept_fields, map_sent, probe_columnar, refuse_unsupported
+from penstock.loading.plan.dialects import map_object
+from penstock.loading.plan.plan import table_after_creation
+from penstock.loading.reading.coverage import Edges
+from penstock.loading.reading.sums import RowSums
+from penstock.model.load.ledger import Coverage
+from penstock.model.load.reject import RecordForm
+from penstock.model.source.block import Block
+from penstock.units import MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from types import TracebackType
+    from typing import Self
+
+    from penstock.files.columnar.ranged import RangedFile
+    from penstock.files.columnar.reader import Batch, ColumnarFile
+    from penstock.files.columnar.text import TextRows
+    from penstock.loading.context import LoadTools
+    from penstock.loading.plan.work import ObjectWork
+    from penstock.model.load.ledger import CommittedRange, Range
+
+# How many bytes of values, as Arrow holds them, become one block: each call of pyarrow.compute takes some
+# microseconds, which many rows share.
+_BLOCK_BYTES: Final = MIB // 2
+
+
+class RowStream:
+    """An open columnar object. `text_s` are the seconds in which rows were decoded, `reading_s` included."""
+
+    def __init__(self, file: RangedFile, tools: LoadTools) -> None:
+        self._file = file
+        self._clock = tools.clock
+        self.text_s = 0.0
+
+    @property
+    def bytes_read(self) -> int:
+        """Return how many stored bytes were read."""
+        return self._file.bytes_read
+
+    @property
+    def reading_s(self) -> float:
+        """Return the seconds in which stored bytes were waited for."""
+        return self._file.reading_s
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    def time(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """Yield batches, and count the time that they take."""
+        began_s = self._clock()
+        for batch in batches:
+            self.text_s += self._clock() - began_s
+            yield batch
+            began_s = self._clock()
+        self.text_s += self._clock() - began_s
+
+
+def open_rows(
+    work: ObjectWork, tools: LoadTools, *, sums: RowSums | None = None
+) -> tuple[RowStream, Iterable[Block], Encoder, RecordForm]:
+    """Return an object's open stream, the blocks that are not committed, their encoder, and how rows are read.
+
+    Raises SourceError, DataError, and TargetError if the file's columns do not fit the table.
+    """
+    target, uri = work.target, work.source.uri
+    assert target.columnar is not None
+    file, opened = tools.sources.open_columnar(work.source, target.columnar.format)
+    try:
+        sample = opened.describe()
+        probe_columnar(sample, target.job, uri=uri)
+        column_map = map_object(sample.names, target, uri=uri)
+        refuse_unsupported(sample, column_map, uri=uri)
+        names = [sample.fields[index].name for index in kept_fields(sample, column_map)]
+        form = RecordForm(
+            dialect=SENT_DIALECT,
+            column_map=map_sent(column_map, len(names)),
+            table=target.table if work.landing is None else work.landing,
+            encoding="UTF8",
+            header=write_header(names),
+            allows_suppressed_rows=target.allows_suppressed_rows,
+            working_names=work.working_names,
+        )
+        encoder = make_encoder(
+            form.dialect,
+            form.column_map,
+            table=form.table,
+            encoding=form.encoding,
+            positions=work.number if work.has_positions else None,
+        )
+        table = table_after_creation(target)
+        found = [table.column(name) for name in form.column_map.columns[: len(names)]]
+        types = [None if column is None else column.type_name for column in found]
+        ranges = find_missing(work.coverage.ranges, () if sums is None else sums.edges, opened.rows, uri=uri)
+    except BaseException:
+        file.close()
+        raise
+    stream = RowStream(file, tools)
+    cutter = _RowCutter(opened, names, types, uri=uri, rejects=tools.rejects_torn)
+    blocks = cutter.blocks(stream.time(opened.batches(names, ranges)))
+    if sums is not None:
+        sums.header = form.header
+        blocks = sums.watch_rows(blocks)
+    return stream, blocks, encoder, form
+
+
+def compare_rows(
+    work: ObjectWork, committed: Sequence[CommittedRange], tools: LoadTools
+) -> Literal["same", "grown", "changed"]:
+    """Compare a columnar object with what is committed of it; see RangeSums.state. Raises SourceError, DataError."""
+    sums = RowSums(committed)
+    # A row that was rejected before it was sent is not an error here.
+    reading = replace(tools, rejects_torn=True)
+    stream, blocks, _, _ = open_rows(replace(work, coverage=Coverage()), reading, sums=sums)
+    with stream:
+        for _ in blocks:
+            if sums.is_followed:
+                break
+    return sums.state
+
+
+def find_missing(committed: Sequence[Range], edges: Sequence[Range], rows: int, *, uri: str) -> list[Range]:
+    """Return the ranges of rows that are not committed, cut where a range of either kind begins or ends.
+
+    Raises DataError if rows are committed that the file does not have.
+
+    >>> find_missing([(2, 5)], [(6, 8)], 9, uri="a")
+    [(0, 2), (5, 6), (6, 8), (8, 9)]
+    """
+    if committed and committed[-1][1] > rows:
+        raise DataError(
+            f'"{uri}" has changed in a part that is already loaded',
+            detail=f"{committed[-1][1]} of its rows were loaded, and it has {rows}.",
+            hint="Restore the object, or remove the load's rows and run penstock loads forget ID --keep-rows.",
+        )
+    cuts = sorted({0, rows, *(cut for part in (*committed, *edges) for cut in part if cut < rows)})
+    loaded = Edges([part for part in committed if part[0] < part[1]])
+    return [part for part in pairwise(cuts) if not loaded.contain(*part)]
+
+
+class _RowCutter:
+    """Cuts the rows of one object into blocks. With `rejects`, a row that cannot be sent is a block with a fault."""
+
+    def __init__(
+        self, opened: ColumnarFile, names: Sequence[str], types: Sequence[str | None], *, uri: str, rejects: bool
+    ) -> None:
+        self._rows = opened.rows
+        self._names = names
+        self._types = types
+        self._uri = uri
+        self._rejects = rejects
+
+    def blocks(self, batches: Iterable[Batch]) -> Iterator[Block]:
+        """Yield the blocks of batches; of a file without rows, one empty block."""
+        if not self._rows:
+            yield self._make_block(b"", (0, 0), part="")
+        for batch in batches:
+            step = max(1, _BLOCK_BYTES * batch.rows // max(batch.size_bytes, 1))
+            for first in range(0, batch.rows, step):
+                yield from self._write(batch.slice(first, min(first + step, batch.rows)))
+
+    def _write(self, batch: Batch) -> Iterator[Block]:
+        text = write_rows(batch.columns, self._types)
+        if not self._rejects:
+            self._refuse_faults(text, batch)
+        if not text.faults:
+            yield self._make_block(text.data, (batch.start, batch.start + batch.rows), part=batch.part)
+            return
+        yield from self._part(text, batch)
+
+    def _part(self, text: TextRows, batch: Batch) -> Iterator[Block]:
+        """Yield each row that has a fault as a block of its own."""
+        faults = {fault.row: f'column "{self._names[index]}": {fault.reason}' for index, fault in reversed(text.faults)}
+        bounds = sorted({0, batch.rows, *faults, *(row + 1 for row in faults)})
+        for first, stop in pairwise(bounds):
+            data = text.data[text.end_of(first - 1) : text.end_of(stop - 1)]
+            rows = (batch.start + first, batch.start + stop)
+            yield replace(self._make_block(data, rows, part=batch.part), fault=faults.get(first))
+
+    def _refuse_faults(self, text: TextRows, batch: Batch) -> None:
+        found = [(fault.row, index, fault.reason) for index, fault in text.faults]
+        if (at := text.data.find(0)) >= 0:
+            row = text.row_at(at)
+            index = text.data.count(b"\t", text.end_of(row - 1), at)
+            found.append((row, index, "a text has the character NUL, which PostgreSQL cannot store"))
+        if not found:
+            return
+        row, index, reason = min(found)
+        location = FileLocation(file=self._uri, line=batch.start + row + 1, column=self._names[index], part=batch.part)
+        raise DataError(
+            reason,
+            detail=f'{location}, column "{self._names[index]}": "{text.field(row, index)}".',
+            hint="Write the file with a value that fits, or use --on-error reject.",
+            location=location,
+        )
+
+    def _make_block(self, data: bytes, rows: Range, *, part: str) -> Block:
+        start, end = rows
+        return Block(
+            segments=((data, 0, len(data)),) if data else (),
+            start=start,
+            end=end,
+            first_line=start + 1,
+            lines=end - start,
+            server_lines=end - start,
+            records=end - start,
+            line_end="lf",
+            stray_backslashes=0,
+            is_unended=False,
+            is_first=start == 0,
+            is_last=end == self._rows,
+            part=part,
+        )

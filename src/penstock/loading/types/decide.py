@@ -1,0 +1,56 @@
+"""Decides the type of each column from what all its values allow. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.model.source.dialect import Notice
+from penstock.model.source.types import ALL_TYPES, TYPES, UNCLEAR_DATE, ColumnFindings, TypedColumn
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from penstock.model.source.types import Position, Witness
+
+
+def usable_types(*, server_encoding: str) -> int:
+    """Return the types that may be chosen, as bits: jsonb only if the database can have every escaped character."""
+    return ALL_TYPES if server_encoding == "UTF8" else ALL_TYPES & ~(1 << TYPES.index("jsonb"))
+
+
+def choose_type(name: str, found: ColumnFindings | None) -> TypedColumn:
+    """Return a column with the first type that takes all its values, or text.
+
+    The value that decided is the one at which the last of the types before it was lost.
+    """
+    if found is None or found.first is None:
+        return TypedColumn(name=name, type_name="text", decided_by=None)
+    chosen = next((number for number in range(len(TYPES)) if found.fits & 1 << number), len(TYPES))
+    lost = [found.lost[1 << number] for number in range(chosen) if 1 << number in found.lost]
+    decided: tuple[Position, Witness] = max(lost, key=lambda seen: seen[0], default=found.first)
+    return TypedColumn(
+        name=name,
+        type_name=TYPES[chosen] if chosen < len(TYPES) else "text",
+        decided_by=decided[1],
+        is_unclear_date=chosen == len(TYPES) and bool(found.fits & UNCLEAR_DATE),
+    )
+
+
+def choose_types(columns: Sequence[str], found: Mapping[str, ColumnFindings]) -> tuple[TypedColumn, ...]:
+    """Return the columns with their types."""
+    return tuple(choose_type(name, found.get(name)) for name in columns)
+
+
+def unclear_notices(table: str, typed: Sequence[TypedColumn]) -> tuple[Notice, ...]:
+    """Return a warning for each column of dates that stay text because their day and month are not clear."""
+    return tuple(
+        Notice(
+            code="unclear-date",
+            message=f'column "{column.name}" of table "{table}" stays text: its dates may begin with day or month',
+            uri=column.decided_by.uri,
+            line=column.decided_by.line,
+            hint="Create the table with a date column, and set datestyle: PGOPTIONS='-c datestyle=ISO,DMY', or MDY.",
+        )
+        for column in typed
+        if column.is_unclear_date and column.decided_by is not None
+    )

@@ -1,0 +1,179 @@
+"""Plans the columns that depend on what is in the files: their types, and those that a table lacks.
+
+Reads the headers of the objects if columns are to be added, and every value if types are to be found.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from penstock.files.probe import find_header
+from penstock.loading.plan.changes import (
+    added_changes,
+    find_wider,
+    refuse_widening,
+    widenable,
+    with_columns,
+    with_type,
+)
+from penstock.loading.plan.columns import unknown_columns
+from penstock.loading.plan.dialects import refuse_other_dialects
+from penstock.loading.plan.plan import table_after_creation
+from penstock.loading.plan.work import all_objects
+from penstock.loading.types.decide import choose_type, choose_types, unclear_notices, usable_types
+from penstock.loading.types.scan import scan_objects
+from penstock.loading.warned import WarningLog
+from penstock.model.load.plan import total_size
+from penstock.model.source.types import TAKEN, UNCLEAR_DATE
+from penstock.units import format_bytes, format_count
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from penstock.loading.context import LoadTools
+    from penstock.loading.plan.work import ObjectWork
+    from penstock.loading.types.scan import Findings
+    from penstock.model.load.plan import LoadPlan, ObjectSample, TargetPlan
+    from penstock.model.source.dialect import Notice
+    from penstock.model.source.source import SourceObject
+    from penstock.model.source.types import TypedColumn
+
+_Targets = list["TargetPlan"]
+
+
+def find_columns(
+    plan: LoadPlan, tools: LoadTools, *, server_encoding: str, find_dependents: Callable[[int, str], Sequence[str]]
+) -> LoadPlan:
+    """Return the plan with the types of the tables that it creates, and the columns that it adds and widens.
+
+    With --types the objects are read to their end. Raises PenstockError.
+    """
+    usable = usable_types(server_encoding=server_encoding) | UNCLEAR_DATE
+    targets, notices = list(plan.targets), dict["Notice", None]()
+    tables = dict.fromkeys(target.table for target in targets if _depends_on_files(target))
+    for table in tables:
+        numbers = [number for number, target in enumerate(targets) if target.table == table]
+        group = _add_columns([targets[number] for number in numbers], tools)
+        works = [work for work in all_objects(plan.targets) if work.target_index in numbers]
+        found = _look(group, works, tools, usable=usable)
+        if found is not None:
+            group = [_with_types(target, found, find_dependents) for target in group]
+            notices |= dict.fromkeys(unclear_notices(str(table), group[0].typed))
+        for number, target in zip(numbers, group, strict=True):
+            targets[number] = target
+    return replace(plan, targets=tuple(targets), notices=(*plan.notices, *notices))
+
+
+def _depends_on_files(target: TargetPlan) -> bool:
+    return target.job.types != "text" or target.job.add_columns
+
+
+# ---------------------------------------------------------------- columns that the table lacks
+
+
+def _add_columns(group: _Targets, tools: LoadTools) -> _Targets:
+    """Return the targets of one table with the columns of all their objects that it lacks."""
+    first = group[0]
+    for target in group:
+        if not target.job.add_columns:
+            continue
+        missing = [change.column for change in target.changes]
+        for sample in tools.sources.sample_all(_read_again(target), target.job.dialect):
+            missing += unknown_columns(_header_of(sample, target), target.job, table_after_creation(first), target.edge)
+        known = {column.name for column in table_after_creation(first).columns}
+        first = _extend(first, [name for name in dict.fromkeys(missing) if name not in known])
+    return [
+        replace(
+            target,
+            facts=first.facts,
+            changes=first.changes,
+            create_columns=first.create_columns,
+            create_types=first.create_types,
+        )
+        for target in group
+    ]
+
+
+def _read_again(target: TargetPlan) -> list[SourceObject]:
+    """Return the objects whose headers are read; an unspooled pipe has one only when it is loaded."""
+    return [source for source in target.unloaded if not source.is_pipe or source.is_spooled]
+
+
+def _header_of(sample: ObjectSample, target: TargetPlan) -> Sequence[str] | None:
+    if sample.columnar is not None:
+        return sample.columnar.names
+    if not target.dialect.has_header:
+        return None
+    return find_header(
+        sample.head, target.dialect, is_whole=sample.is_whole, uri=sample.source.uri, line=sample.first_line
+    )
+
+
+def _extend(target: TargetPlan, names: Sequence[str]) -> TargetPlan:
+    if not names:
+        return target
+    if target.facts is None:
+        types = target.create_types
+        return replace(
+            target,
+            create_columns=(*(target.create_columns or ()), *names),
+            create_types=None if types is None else (*types, *("text" for _ in names)),
+        )
+    facts = with_columns(target.facts, names)
+    return replace(target, facts=facts, changes=(*target.changes, *added_changes(facts, names)))
+
+
+# ---------------------------------------------------------------- types
+
+
+def _look(group: _Targets, works: Sequence[ObjectWork], tools: LoadTools, *, usable: int) -> Findings | None:
+    """Return what the values of a table's objects allow, None if no type depends on them."""
+    wanted = 0
+    for target in group:
+        if target.job.types == "text":
+            continue
+        if target.facts is None or target.changes:
+            wanted |= usable
+        if target.facts is not None and target.job.types == "widen" and widenable(target.facts):
+            wanted |= sum(TAKEN.values())
+    by_index = dict(zip(dict.fromkeys(work.target_index for work in works), group, strict=True))
+    left = [
+        replace(work, target=by_index[work.target_index])
+        for work in works
+        if work.source in by_index[work.target_index].unloaded
+    ]
+    if not wanted or not left:
+        return None
+    size = total_size(work.source for work in left)
+    length = "size unknown" if size is None else format_bytes(size)
+    count = f"{format_count(len(left))} object{'' if len(left) == 1 else 's'}"
+    tools.notice(f'looking at every value for the types of table "{group[0].table}": {count}, {length}')
+    # The load checks the objects again, and gives its warnings.
+    refuse_other_dialects(left, tools.sources, WarningLog())
+    return scan_objects(left, tools, wanted=wanted)
+
+
+def _with_types(
+    target: TargetPlan, found: Findings, find_dependents: Callable[[int, str], Sequence[str]]
+) -> TargetPlan:
+    if target.facts is None:
+        columns = target.create_columns or ()
+        typed = choose_types([name for name in columns if name not in target.job.set], found)
+        types = {column.name: column.type_name for column in typed}
+        return replace(target, typed=typed, create_types=tuple(types.get(name, "text") for name in columns))
+    facts, changes = target.facts, list(target.changes)
+    added: list[TypedColumn] = []
+    for number, change in enumerate(changes):
+        column = choose_type(change.column, found.get(change.column))
+        changes[number] = replace(change, type_name=column.type_name, decided_by=column.decided_by)
+        facts = with_type(facts, changes[number])
+        added.append(column)
+    if target.job.types == "widen":
+        for name, type_name in widenable(target.facts).items():
+            wider = find_wider(facts, name, type_name, found.get(name))
+            if wider is not None:
+                refuse_widening(facts, wider, find_dependents(facts.oid, name))
+                facts = with_type(facts, wider)
+                changes.append(wider)
+    return replace(target, facts=facts, changes=tuple(changes), typed=tuple(added))

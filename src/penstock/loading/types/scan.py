@@ -1,0 +1,123 @@
+"""Looks at every value of the files: one pass of the Rust core over the blocks that a load would send."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from penstock.copyformat import make_encoder
+from penstock.copyformat.encoder import python_codec
+from penstock.errors import Interrupted
+from penstock.files.listing import is_remote
+from penstock.files.parallel import map_at_once
+from penstock.host import cpu_count
+from penstock.loading.reading.objects import open_blocks
+from penstock.model.source.types import BITS, ColumnFindings, Witness
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from concurrent.futures import Future
+
+    from penstock.copyformat import Encoder
+    from penstock.loading.context import LoadTools
+    from penstock.loading.plan.work import ObjectWork
+    from penstock.model.load.reject import RecordForm
+    from penstock.model.source.block import Block
+
+# Objects that are read at once: local ones wait for processors, remote ones for answers.
+_REMOTE_READERS = 8
+
+Findings = dict[str, ColumnFindings]
+
+
+def scan_objects(works: Sequence[ObjectWork], tools: LoadTools, *, wanted: int) -> Findings:
+    """Return, for each column of a table that the objects fill, which of the types `wanted` take all its values.
+
+    Reads every object to its end, in threads. Raises SourceError, and DataError for a record that cannot be cut.
+    """
+    cpus, found, stop = cpu_count(), Findings(), threading.Event()
+    readers = _REMOTE_READERS if any(is_remote(work.source.location) for work in works) else cpus
+    with ThreadPoolExecutor(max_workers=cpus, thread_name_prefix="penstock-types") as pool:
+        try:
+            for each in map_at_once(
+                lambda work: _scan_object(work, tools, pool, wanted=wanted, stop=stop), works, threads=readers
+            ):
+                _merge(found, each)
+        finally:
+            stop.set()
+    return found
+
+
+def _scan_object(
+    work: ObjectWork, tools: LoadTools, pool: ThreadPoolExecutor, *, wanted: int, stop: threading.Event
+) -> Findings:
+    stream, blocks, _, form = open_blocks(work, tools)
+    found = Findings()
+    scan = _ObjectScan(work, form, wanted=wanted)
+    running: deque[Future[Findings]] = deque()
+    with stream:
+        for block in blocks:
+            if stop.is_set():
+                raise Interrupted("load interrupted")
+            if block.records and block.fault is None:
+                running.append(pool.submit(scan.find, block))
+            # A few blocks at a time: memory does not grow with the file.
+            if len(running) > 2 * cpu_limit(pool):
+                _merge(found, running.popleft().result())
+    for each in running:
+        _merge(found, each.result())
+    return found
+
+
+def cpu_limit(pool: ThreadPoolExecutor) -> int:
+    """Return how many threads a pool has at most."""
+    return pool._max_workers  # noqa: SLF001 (it has no public name)
+
+
+class _ObjectScan:
+    """Finds the types in blocks of one object."""
+
+    def __init__(self, work: ObjectWork, form: RecordForm, *, wanted: int) -> None:
+        self._uri, self._number, self._wanted = work.source.uri, work.number, wanted
+        mapped = form.column_map
+        self._columns = mapped.columns[: len(mapped.columns) - len(mapped.constants)]
+        encoder: Encoder = make_encoder(
+            form.dialect,
+            replace(mapped, columns=self._columns, constants=()),
+            table=form.table,
+            encoding=form.encoding,
+            checks_width=True,
+        )
+        self._rewriter = encoder.rewriter
+        self._forced = [name in encoder.spec.force_null for name in self._columns]
+        self._codec = python_codec(form.encoding)
+
+    def find(self, block: Block) -> Findings:
+        """Return what the values of a block allow."""
+        columns = self._rewriter.find_types(block.segments, block.line_end, wanted=self._wanted, forced=self._forced)
+        found = Findings()
+        for name, (fits, first, lost) in zip(self._columns, columns, strict=bool(columns)):
+            each = ColumnFindings(fits=fits)
+            if first is not None:
+                each.first = self._see(block, first)
+            for bits, seen in lost:
+                position = self._see(block, seen)
+                each.lost.update((bit, position) for bit in BITS if bits & bit)
+            found[name] = each
+        return found
+
+    def _see(self, block: Block, seen: tuple[int, bytes]) -> tuple[tuple[int, int], Witness]:
+        line = block.first_line + seen[0]
+        value = seen[1].decode(self._codec, errors="replace")
+        return (self._number, line), Witness(uri=self._uri, line=line, value=value)
+
+
+def _merge(found: Findings, other: Findings) -> None:
+    for name, each in other.items():
+        if name in found:
+            found[name].add(each)
+        else:
+            found[name] = each

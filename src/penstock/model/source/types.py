@@ -1,0 +1,135 @@
+"""Types of columns that are found in the values of files: the bits of the Rust pass, and what is decided from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from penstock.model.server.names import quote_name
+
+# The types in the order in which they are preferred. Type n is bit n of a set of types (rust/src/types.rs).
+TYPES: Final = (
+    "boolean",
+    "integer",
+    "bigint",
+    "numeric",
+    "double precision",
+    "date",
+    "timestamp",
+    "timestamptz",
+    "uuid",
+    "jsonb",
+)
+ALL_TYPES: Final = (1 << len(TYPES)) - 1
+# Dates such as 01/02/2026: the day and the month depend on DateStyle, so no type is chosen for them.
+UNCLEAR_DATE: Final = 1 << 10
+# pg_type.oid of the types above, of text, and of what a column of numbers may have been (pg_type.dat).
+TYPE_OIDS: Final = {
+    "boolean": 16,
+    "smallint": 21,
+    "integer": 23,
+    "bigint": 20,
+    "numeric": 1700,
+    "double precision": 701,
+    "date": 1082,
+    "timestamp": 1114,
+    "timestamptz": 1184,
+    "uuid": 2950,
+    "jsonb": 3802,
+    "text": 25,
+}
+# Each takes all values of those before it without loss.
+WIDER: Final = ("smallint", "integer", "bigint", "numeric", "text")
+# What the server takes for a column that has one of these types.
+TAKEN: Final = {"smallint": 1 << 11, "integer": 1 << 12, "bigint": 1 << 13, "numeric": 1 << 14}
+# The bits in the order of their loss that a plan reports.
+BITS: Final = tuple(1 << number for number in range(15))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Witness:
+    """A value of a column that decided its type: its file, its line there, and its first 60 bytes."""
+
+    uri: str
+    line: int
+    value: str
+
+    @property
+    def shown(self) -> str:
+        r"""Return the value as one line of text.
+
+        >>> Witness(uri="a.csv", line=2, value="a\n").shown
+        '"a\\n"'
+        """
+        text = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in self.value)
+        return f'"{text}"'
+
+    def __str__(self) -> str:
+        return f"{self.uri} line {self.line}: {self.shown}"
+
+
+# The number of an object in its load, and a line: where a value is, in the order of the load.
+Position = tuple[int, int]
+
+
+@dataclass(slots=True, kw_only=True)
+class ColumnFindings:
+    """What all values of one column of a table allow so far: a set of types, as bits.
+
+    `first` is the first value that is not null, `lost` the first value that each other type does not take.
+    """
+
+    fits: int
+    first: tuple[Position, Witness] | None = None
+    lost: dict[int, tuple[Position, Witness]] = field(default_factory=dict)
+
+    def add(self, other: ColumnFindings) -> None:
+        """Add what other values of the column allow."""
+        self.fits &= other.fits
+        if other.first is not None and (self.first is None or other.first[0] < self.first[0]):
+            self.first = other.first
+        for bit, seen in other.lost.items():
+            if bit not in self.lost or seen[0] < self.lost[bit][0]:
+                self.lost[bit] = seen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnChange:
+    """A column that the load adds to a table (`was` is None), or widens from the type `was`; `number` is its attnum.
+
+    `decided_by` is the value that asks for the type, None if the column has no values or is text by default.
+    """
+
+    column: str
+    number: int
+    type_name: str
+    was: str | None = None
+    decided_by: Witness | None = None
+
+    @property
+    def action(self) -> str:
+        """Return what ALTER TABLE does.
+
+        >>> ColumnChange(column="a", number=3, type_name="bigint", was="integer").action
+        'ALTER COLUMN "a" TYPE bigint'
+        """
+        if self.was is None:
+            return f"ADD COLUMN {quote_name(self.column)} {self.type_name}"
+        return f"ALTER COLUMN {quote_name(self.column)} TYPE {self.type_name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypedColumn:
+    """A column with the type found for it; `decided_by` is the value that decided, None if all values are null."""
+
+    name: str
+    type_name: str
+    decided_by: Witness | None
+    is_unclear_date: bool = False
+
+    @property
+    def reason(self) -> str:
+        """Return why the column has its type."""
+        if self.decided_by is None:
+            return "no values"
+        return f"{self.decided_by}" + (": day or month first?" if self.is_unclear_date else "")

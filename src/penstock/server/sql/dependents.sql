@@ -1,0 +1,22 @@
+-- dependents.sql: what uses a column of a table or of its partitions, except its default and its own sequence
+-- returns table.alter.Dependent; needs no privilege; PostgreSQL 14+
+-- psql -v oid=1259 -v name=relname -f dependents.sql
+SELECT DISTINCT pg_catalog.pg_describe_object(d.classid, d.objid, d.objsubid) AS description
+  FROM pg_catalog.pg_attribute AS a
+  JOIN pg_catalog.pg_depend AS d
+    ON d.refclassid = 'pg_catalog.pg_class'::regclass
+   AND d.refobjid = a.attrelid
+   AND d.refobjsubid = a.attnum
+ WHERE a.attname = :'name'::text
+   AND NOT a.attisdropped
+   AND (a.attrelid = :'oid'::oid
+        OR a.attrelid IN (SELECT p.relid FROM pg_catalog.pg_partition_tree(:'oid'::oid) AS p))
+   AND d.classid <> 'pg_catalog.pg_attrdef'::regclass
+   AND NOT EXISTS (
+           SELECT
+             FROM pg_catalog.pg_class AS s
+            WHERE d.classid = 'pg_catalog.pg_class'::regclass
+              AND s.oid = d.objid
+              AND s.relkind = 'S'
+       )
+ ORDER BY 1;

@@ -1,0 +1,96 @@
+"""Adds columns to tables, and widens them, in the transaction that records the load."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from psycopg import sql
+
+from penstock.errors import OtherTableError
+from penstock.model.source.types import TYPE_OIDS
+from penstock.server.connect.errors import in_transaction, translate_errors
+from penstock.server.sql.queries import fetch_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.model.server.table import TableName
+    from penstock.model.source.types import ColumnChange
+    from penstock.server.connect.connection import Connection
+
+_log = logging.getLogger(__name__)
+
+_COLUMNS = """
+    SELECT attname::text, attnum::int4, atttypid
+      FROM pg_catalog.pg_attribute
+     WHERE attrelid = %s
+       AND attnum > 0
+       AND NOT attisdropped
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dependent:
+    """The row of dependents.sql."""
+
+    description: str
+
+
+def find_dependents(connection: Connection, oid: int, column: str) -> list[str]:
+    """Return descriptions of what uses a column, such as indexes and views, in the server's words."""
+    with translate_errors(f'looking up what uses column "{column}"'):
+        return [row.description for row in fetch_rows(connection, "dependents", Dependent, oid=oid, name=column)]
+
+
+def alter_table(connection: Connection, name: TableName, oid: int, changes: Sequence[ColumnChange]) -> None:
+    """Make changes of columns, in one ALTER TABLE and one transaction; changes that are made already are passed over.
+
+    Takes an ACCESS EXCLUSIVE lock, also on partitions, until the caller's transaction ends. A type that is altered has
+    the table rewritten. Needs the table's owner. Raises OtherTableError if the table is not as it was planned.
+    """
+    table = sql.Identifier(*(part for part in (name.schema, name.name) if part is not None))
+    with in_transaction(connection, f"altering table {name}"):
+        connection.execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE").format(table))
+        found = connection.execute("SELECT %s::regclass::oid", [table.as_string(connection)]).fetchone()
+        missing = [change for change in changes if not _is_made(change, _read_columns(connection, oid), name)]
+        if found != (oid,):
+            raise _changed(name)
+        if not missing:
+            return
+        connection.execute(sql.SQL("ALTER TABLE {} {}").format(table, sql.SQL(", ").join(map(_compose, missing))))
+        columns = _read_columns(connection, oid)
+        if not all(_is_made(change, columns, name) for change in missing):
+            # Another session has added or dropped a column, so this one has another number than planned.
+            raise _changed(name)
+    for change in missing:
+        _log.info("table %s: %s", name, change.action)
+
+
+def _compose(change: ColumnChange) -> sql.Composed:
+    words = "ADD COLUMN {} {}" if change.was is None else "ALTER COLUMN {} TYPE {}"
+    return sql.SQL(words).format(sql.Identifier(change.column), sql.SQL(change.type_name))
+
+
+def _read_columns(connection: Connection, oid: int) -> dict[str, tuple[int, int]]:
+    return {name: (number, type_oid) for name, number, type_oid in connection.execute(_COLUMNS, [oid])}
+
+
+def _is_made(change: ColumnChange, columns: dict[str, tuple[int, int]], table: TableName) -> bool:
+    """Return whether a change is made; raise OtherTableError if the column is neither as before nor as after it."""
+    found = columns.get(change.column)
+    if found == (change.number, TYPE_OIDS[change.type_name]):
+        return True
+    before = None if change.was is None else (change.number, TYPE_OIDS[change.was])
+    if found != before:
+        raise _changed(table)
+    return False
+
+
+def _changed(name: TableName) -> OtherTableError:
+    return OtherTableError(
+        f'the columns of table "{name}" have changed since the load was planned',
+        detail="Another session has altered or exchanged the table.",
+        hint="Run the load again.",
+    )

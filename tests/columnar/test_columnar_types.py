@@ -1,0 +1,329 @@
+"""Every type of Arrow: the rows are those that PostgreSQL makes of the same values written by psycopg."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import math
+import struct
+import uuid
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+from psycopg.types.json import Jsonb
+
+from penstock.api import functions
+from penstock.errors import DataError, SourceError
+from penstock.model.load.job import LoadRules
+from support.loads import Loads, target
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable
+    from pathlib import Path
+
+_UTC = dt.UTC
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=_UTC)
+_CHARACTERS = "ab,;\"'\\\t\n\r{}()NULL é€😀\x01\x7f\u2028 "
+_REJECTING = LoadRules(on_error="reject", retry_for=0.0)
+
+
+def _text(rng: random.Random) -> str:
+    return "".join(rng.choices(_CHARACTERS, k=rng.randrange(12))) + rng.choice(["", "\\N", "\\.", "\\", "x" * 300])
+
+
+def _float(rng: random.Random) -> float:
+    odd = [0.0, -0.0, math.inf, -math.inf, math.nan, 5e-324, 1.7976931348623157e308, 0.1, 1e22, 123456789.0]
+    return rng.choice([rng.choice(odd), struct.unpack("d", rng.randbytes(8))[0], rng.uniform(-1e6, 1e6)])
+
+
+def _float32(rng: random.Random) -> float:
+    return float(struct.unpack("f", rng.randbytes(4))[0])
+
+
+def _instant(rng: random.Random, unit_us: int) -> dt.datetime:
+    lowest, highest = -62_135_596_800 * 10**6, 253_402_300_799_999_999
+    spread = rng.choice([(lowest, highest), (0, 2 * 10**15)])
+    return _EPOCH + dt.timedelta(microseconds=rng.randrange(*spread) // unit_us * unit_us)
+
+
+def _naive(rng: random.Random, unit_us: int) -> dt.datetime:
+    return _instant(rng, unit_us).replace(tzinfo=None)
+
+
+def _near(rng: random.Random) -> dt.datetime:
+    return _EPOCH.replace(tzinfo=None) + dt.timedelta(microseconds=rng.randrange(-(10**15), 10**15))
+
+
+def _decimal(rng: random.Random, precision: int, scale: int) -> Decimal:
+    return Decimal(rng.randrange(-(10**precision) + 1, 10**precision)).scaleb(-scale)
+
+
+def _day(rng: random.Random) -> dt.date:
+    return dt.date.fromordinal(rng.randrange(1, dt.date.max.toordinal() + 1))
+
+
+def _time(rng: random.Random, unit_us: int) -> dt.time:
+    return (_EPOCH + dt.timedelta(microseconds=rng.randrange(86_400_000_000) // unit_us * unit_us)).time()
+
+
+# The Arrow type, what makes a value of it, and the type of the column that is created.
+_KINDS: dict[str, tuple[pa.DataType, Callable[[random.Random], Any], str]] = {
+    "int8": (pa.int8(), lambda rng: rng.randrange(-128, 128), "smallint"),
+    "uint8": (pa.uint8(), lambda rng: rng.randrange(256), "smallint"),
+    "int16": (pa.int16(), lambda rng: rng.randrange(-(2**15), 2**15), "smallint"),
+    "uint16": (pa.uint16(), lambda rng: rng.randrange(2**16), "integer"),
+    "int32": (pa.int32(), lambda rng: rng.randrange(-(2**31), 2**31), "integer"),
+    "uint32": (pa.uint32(), lambda rng: rng.randrange(2**32), "bigint"),
+    "int64": (pa.int64(), lambda rng: rng.randrange(-(2**63), 2**63), "bigint"),
+    "uint64": (pa.uint64(), lambda rng: rng.randrange(2**64), "numeric(20,0)"),
+    "float32": (pa.float32(), _float32, "real"),
+    "float64": (pa.float64(), _float, "double precision"),
+    "decimal32": (pa.decimal32(7, 3), lambda rng: _decimal(rng, 7, 3), "numeric(7,3)"),
+    "decimal64": (pa.decimal64(18, 0), lambda rng: _decimal(rng, 18, 0), "numeric(18,0)"),
+    "decimal128": (pa.decimal128(38, 10), lambda rng: _decimal(rng, rng.randrange(1, 39), 10), "numeric(38,10)"),
+    "decimal256": (pa.decimal256(76, 75), lambda rng: _decimal(rng, rng.randrange(1, 77), 75), "numeric(76,75)"),
+    "boolean": (pa.bool_(), lambda rng: rng.random() < 0.5, "boolean"),
+    "string": (pa.string(), _text, "text"),
+    "large_string": (pa.large_string(), _text, "text"),
+    "dictionary": (pa.dictionary(pa.int16(), pa.string()), lambda rng: rng.choice(["a", "\t", "\\N"]), "text"),
+    "binary": (pa.binary(), lambda rng: rng.randbytes(rng.randrange(20)), "bytea"),
+    "large_binary": (pa.large_binary(), lambda rng: rng.randbytes(rng.randrange(20)), "bytea"),
+    "fixed_binary": (pa.binary(3), lambda rng: rng.randbytes(3), "bytea"),
+    "date32": (pa.date32(), _day, "date"),
+    "date64": (pa.date64(), _day, "date"),
+    "time_s": (pa.time32("s"), lambda rng: _time(rng, 10**6), "time without time zone"),
+    "time_ms": (pa.time32("ms"), lambda rng: _time(rng, 1000), "time without time zone"),
+    "time_us": (pa.time64("us"), lambda rng: _time(rng, 1), "time without time zone"),
+    "time_ns": (pa.time64("ns"), lambda rng: _time(rng, 1), "time without time zone"),
+    "timestamp_s": (pa.timestamp("s"), lambda rng: _naive(rng, 10**6), "timestamp without time zone"),
+    "timestamp_ms": (pa.timestamp("ms"), lambda rng: _naive(rng, 1000), "timestamp without time zone"),
+    "timestamp_us": (pa.timestamp("us"), lambda rng: _naive(rng, 1), "timestamp without time zone"),
+    "timestamp_ns": (pa.timestamp("ns"), _near, "timestamp without time zone"),
+    "timestamptz_s": (pa.timestamp("s", "UTC"), lambda rng: _instant(rng, 10**6), "timestamp with time zone"),
+    "timestamptz_us": (
+        pa.timestamp("us", "America/New_York"),
+        lambda rng: _EPOCH + dt.timedelta(microseconds=rng.randrange(4 * 10**15)),
+        "timestamp with time zone",
+    ),
+    "uuid": (pa.uuid(), lambda rng: uuid.UUID(bytes=rng.randbytes(16)), "uuid"),
+    "json": (pa.json_(), lambda rng: json.dumps({"k": rng.random(), "t": "a\t\\"}), "jsonb"),
+    "null": (pa.null(), lambda _: None, "text"),
+    "list_int": (
+        pa.list_(pa.int32()),
+        lambda rng: [rng.choice([None, 1, -7]) for _ in range(rng.randrange(4))],
+        "integer[]",
+    ),
+    "list_text": (
+        pa.list_(pa.string()),
+        lambda rng: [rng.choice([None, _text(rng)]) for _ in range(rng.randrange(4))],
+        "text[]",
+    ),
+    "large_list": (pa.large_list(pa.date32()), lambda rng: [_day(rng) for _ in range(rng.randrange(3))], "date[]"),
+    "fixed_list": (pa.list_(pa.float64(), 2), lambda rng: [rng.random(), None], "double precision[]"),
+    "list_bytes": (pa.list_(pa.binary()), lambda rng: [rng.randbytes(3), None], "bytea[]"),
+}
+
+
+def _values(make: Callable[[random.Random], Any], rng: random.Random, count: int) -> list[Any]:
+    return [None if rng.random() < 0.1 else make(rng) for _ in range(count)]
+
+
+def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
+    if isinstance(kind, pa.BaseExtensionType):
+        stored = [value.bytes if isinstance(value, uuid.UUID) else value for value in values]
+        return pa.ExtensionArray.from_storage(kind, pa.array(stored, kind.storage_type))
+    if kind == pa.date64():
+        # pa.array() takes dates for milliseconds there.
+        return pa.array(values, pa.date32()).cast(pa.date64())
+    return pa.array(values, kind)
+
+
+def _copy(loads: Loads, table: str, rows: list[tuple[Any, ...]]) -> None:
+    with psycopg.connect(loads.conninfo) as connection, connection.cursor().copy(f"COPY {table} FROM STDIN") as copy:
+        for row in rows:
+            copy.write_row(row)
+
+
+def _assert_same(loads: Loads, one: str, other: str) -> None:
+    names = [
+        name
+        for (name,) in loads.execute(
+            f"SELECT attname FROM pg_attribute WHERE attrelid = '{one}'::regclass AND attnum > 0 ORDER BY attnum"
+        )
+    ]
+    listed = ", ".join(f'"{name}"' for name in names)
+    for first, second in ((one, other), (other, one)):
+        assert loads.execute(f"SELECT {listed} FROM {first} EXCEPT ALL SELECT {listed} FROM {second}") == []
+
+
+@pytest.mark.parametrize("file_format", ["parquet", "arrow"])
+def test_values_of_every_type_are_those_that_psycopg_writes(
+    loads: Loads,
+    rng: random.Random,
+    write_parquet: Callable[..., Path],
+    write_arrow: Callable[..., Path],
+    file_format: str,
+) -> None:
+    """2,000 of each type with nulls, in columns of the types that --create chooses, in several row groups."""
+    values = {name: _values(make, rng, 2_000) for name, (_, make, _) in _KINDS.items()}
+    if file_format == "parquet":
+        # Parquet has neither.
+        for name in ("date64", "timestamp_s", "timestamptz_s", "time_s"):
+            values.pop(name, None)
+    table = pa.table({name: _array(column, _KINDS[name][0]) for name, column in values.items()})
+    path = write_parquet(table, row_group_size=700) if file_format == "parquet" else write_arrow(table, rows=700)
+    assert loads.run(target(path, into="t", create=True)).rows == 2_000
+    types = loads.execute(
+        "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute"
+        " WHERE attrelid = 't'::regclass AND attnum > 0"
+    )
+    assert dict(types) == {name: _KINDS[name][2] for name in values}
+    loads.execute("CREATE TABLE u (LIKE t)")
+    columns = [
+        [None if value is None else Jsonb(json.loads(value)) for value in column] if name == "json" else column
+        for name, column in values.items()
+    ]
+    _copy(loads, "u", list(zip(*columns, strict=True)))
+    _assert_same(loads, "t", "u")
+
+
+def test_nested_values_are_json(loads: Loads, write_parquet: Callable[..., Path]) -> None:
+    """Structs, maps, lists of lists and what they hold, nulls on every level."""
+    inner = pa.struct(
+        [("a", pa.int32()), ('b"\n', pa.list_(pa.string())), ("d", pa.decimal128(5, 1)), ("t", pa.date32())]
+    )
+    rows: list[Any] = [
+        {"a": 1, 'b"\n': ["x\\\x01", None], "d": Decimal("1.5"), "t": dt.date(2020, 2, 29)},
+        None,
+        {"a": None, 'b"\n': [], "d": None, "t": None},
+    ]
+    table = pa.table(
+        {
+            "s": pa.array(rows, inner),
+            "m": pa.array([[("k\t", 1.5), ("l", None)], [], None], pa.map_(pa.string(), pa.float64())),
+            "l": pa.array([[[1], [2, None], None], [], None], pa.list_(pa.list_(pa.int8()))),
+            "ls": pa.array([rows, [None], None], pa.list_(inner)),
+            "n": pa.array([1, 2, 3]),
+        }
+    )
+    loads.run(target(write_parquet(table), into="t", create=True))
+    first = {"a": 1, 'b"\n': ["x\\\x01", None], "d": 1.5, "t": "2020-02-29"}
+    empty = {"a": None, 'b"\n': [], "d": None, "t": None}
+    assert loads.execute("SELECT s, m, l, ls FROM t ORDER BY n") == [
+        (first, {"k\t": 1.5, "l": None}, [[1], [2, None], None], [first, None, empty]),
+        (None, {}, [], [None]),
+        (empty, None, None, None),
+    ]
+
+
+def test_lists_of_scalars_fill_jsonb_columns_as_json(loads: Loads, write_parquet: Callable[..., Path]) -> None:
+    """The type of the table's column decides."""
+    loads.execute("CREATE TABLE t (a jsonb, b json)")
+    loads.run(target(write_parquet({"a": [[1, None]], "b": [["x"]]})))
+    assert loads.execute("SELECT a, b FROM t") == [([1, None], ["x"])]
+
+
+def test_dates_beyond_four_digits_and_before_christ(loads: Loads, write_arrow: Callable[..., Path]) -> None:
+    """PostgreSQL's limits; what pyarrow writes of these it would not read."""
+    days = [-719_163, 2_932_897, -2_440_588, 2**31 - 1 - 1_000_000 - 4_713 * 366, 11_248_738]
+    stamps = [
+        -62_135_596_800 * 10**6 - 1,
+        253_402_300_800 * 10**6,
+        -210_866_803_200 * 10**6,
+        9_224_318_015_999_999_999,
+        5,
+    ]
+    table = pa.table({"n": range(5), "d": pa.array(days, pa.int32()).view(pa.date32())})
+    for unit in ("s", "us"):
+        counts = [count // 10**6 if unit == "s" else count for count in stamps]
+        counts = [min(count, 9_223_371_331_200_000_000) for count in counts]
+        table = table.append_column(f"t{unit}", pa.array(counts, pa.int64()).view(pa.timestamp(unit)))
+        table = table.append_column(f"z{unit}", pa.array(counts, pa.int64()).view(pa.timestamp(unit, "UTC")))
+    loads.run(target(write_arrow(table), create=True))
+    for number, day in enumerate(days):
+        assert loads.execute(f"SELECT d - date '1970-01-01' FROM t WHERE n = {number}") == [(day,)]
+    for column in ("tus", "zus", "ts", "zs"):
+        found = loads.execute(f"SELECT (extract(epoch FROM {column}) * 1000000)::numeric(30) FROM t ORDER BY n")
+        expected = [min(count, 9_223_371_331_200_000_000) for count in stamps]
+        if column.endswith("s") and column not in ("tus", "zus"):
+            expected = [count // 10**6 * 10**6 for count in stamps]
+        assert [int(count) for (count,) in found] == expected
+
+
+@pytest.mark.parametrize(
+    ("array", "value"),
+    [
+        (pa.array([0, 123_456_789, 0], pa.int64()).view(pa.timestamp("ns")), "1970-01-01 00:00:00.123456789"),
+        (pa.array([0, 1, 0], pa.int64()).view(pa.time64("ns")), "00:00:00.000000001"),
+        (pa.array(["x", "a\0b", "y"]), "a\0b"),
+        (pa.array([0, -1, 0], pa.int64()).view(pa.time64("us")), "-1"),
+        (
+            pa.array([[], [0, 1], []], pa.list_(pa.int64())).cast(pa.list_(pa.timestamp("ns"))),
+            "1970-01-01 00:00:00.000000001",
+        ),
+    ],
+    ids=["timestamp", "time", "NUL", "no time", "list"],
+)
+def test_value_that_postgresql_cannot_hold_is_an_error_with_its_place(
+    loads: Loads, write_arrow: Callable[..., Path], array: pa.Array, value: str
+) -> None:
+    """File, record batch, row and column; no row is loaded and nothing is rounded."""
+    error = loads.refuse(target(write_arrow({"n": [1, 2, 3], "v": array}), create=True))
+    assert isinstance(error, DataError)
+    assert error.location is not None
+    assert (error.location.line, error.location.column, error.location.part) == (2, "v", "record batch 1")
+    assert 'f.arrow record batch 1, row 2, column "v"' in (error.detail or "")
+    assert value in (error.detail or "")
+
+
+def test_such_values_are_rejected_and_loaded_once_they_are_corrected(
+    loads: Loads, write_parquet: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Two faults and a value that the server refuses; a retry without a correction leaves them."""
+    stamps = pa.array([0, 123_456_789, 2_000, 5], pa.int64()).view(pa.timestamp("ns"))
+    path = write_parquet({"n": ["1", "2", "x", "4"], "v": stamps})
+    loads.execute("CREATE TABLE t (n int, v timestamp)")
+    outcome = loads.run(target(path), rules=_REJECTING)
+    assert (outcome.rows, outcome.rejected) == (1, 3)
+    load_id = str(outcome.load_id)
+    assert loads.execute('SELECT start, line, "column" FROM penstock.rejects ORDER BY 1') == [
+        (1, 2, None),
+        (2, 3, "n"),
+        (3, 4, None),
+    ]
+    assert functions.retry(load_id, to=loads.conninfo).left == 3
+    rejects = tmp_path / "bad.txt"
+    again = functions.load(
+        path, "t", to=loads.conninfo, on_error="reject", again=True, reject_file=rejects, no_record=True
+    )
+    written = rejects.read_text()
+    assert written.splitlines()[0] == "n\tv"
+    rejects.write_text(written.replace("456789 ns", "457").replace("x", "3").replace("000005 ns", "000"))
+    loads.execute("DELETE FROM t")
+    assert functions.retry(str(again.load_id), rejects, to=loads.conninfo).left == 0
+    assert [row[0] for row in loads.execute("SELECT n FROM t ORDER BY n")] == [2, 3, 4]
+
+
+@pytest.mark.parametrize("kind", [pa.duration("us"), pa.month_day_nano_interval(), pa.list_(pa.duration("s"))])
+def test_type_that_cannot_be_loaded_is_refused_before_the_first_row(
+    loads: Loads, write_arrow: Callable[..., Path], kind: pa.DataType
+) -> None:
+    """In one line that names the column; with --skip the others are loaded."""
+    path = write_arrow({"a": [1, 2], "v": pa.nulls(2, kind)})
+    error = loads.refuse(target(path, create=True))
+    assert isinstance(error, SourceError)
+    assert error.message == f'column "v" has type {kind}, which cannot be loaded'
+    assert loads.run(target(path, create=True, skip=["v"])).rows == 2
+
+
+def test_value_out_of_range_names_row_group_row_and_column(loads: Loads, write_parquet: Callable[..., Path]) -> None:
+    """The server's error, with the place in the file."""
+    loads.execute("CREATE TABLE t (a smallint, b numeric(3,1))")
+    path = write_parquet({"a": [1] * 50 + [2**15] + [1] * 49, "b": [Decimal("1.0")] * 100}, row_group_size=40)
+    error = loads.refuse(target(path))
+    assert error.sqlstate == "22003"
+    assert f'{path} row group 2, row 51, column "a": "32768".' in (error.detail or "")

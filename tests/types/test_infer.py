@@ -1,0 +1,277 @@
+"""Loads that create tables with the types that all values have."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from penstock.errors import DataError, SourceError, UsageError
+from penstock.model.load.job import LoadRules
+from penstock.model.server.names import parse_table_name
+from support.loads import Loads
+from support.typed import make_target, types_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+Write = Any
+
+
+def _plan(loads: Loads, *targets: Any) -> Any:
+    from penstock.model.load.job import LoadJob
+
+    with loads._loader() as loader:
+        return loader.plan(LoadJob(targets=targets))
+
+
+def test_each_type_is_found_and_loaded(loads: Loads, write: Write) -> None:
+    """A column of each type gets it; the values are what the server reads."""
+    values = {
+        "boolean": ["true", "f", "TRUE"],
+        "integer": ["1", "-5", ""],
+        "bigint": ["1", "3000000000", "-9223372036854775808"],
+        "numeric": ["1.50", "9223372036854775808", ".5"],
+        "double precision": ["1e5", "0.1", "NaN"],
+        "date": ["2024-02-29", "0001-01-01", "9999-12-31"],
+        "timestamp without time zone": ["2024-02-29 10:00", "2024-02-29T23:59:59.123456", "2024-01-01"],
+        "timestamp with time zone": ["2024-02-29T10:00:00Z", "2024-02-29 10:00:00+02", "2024-02-29 10:00:00 -0330"],
+        "uuid": ["6F9619FF-8B86-D011-B42D-00CF4FC964FF", "6f9619ff-8b86-d011-b42d-00cf4fc964ff", ""],
+        "jsonb": ['"{""a"": [1, null]}"', "[]", ""],
+        "text": ["007", "1", "2"],
+    }
+    header = ",".join(f"c{number}" for number in range(len(values)))
+    records = [",".join(each) for each in zip(*values.values(), strict=True)]
+    loads.run(make_target(write("\n".join([header, *records]) + "\n")))
+    assert types_of(loads) == list(values)
+    row = loads.execute("SELECT c0, c1, c2, c3::text, c4, c6::text, c9, c10 FROM t WHERE c1 = 1")
+    assert row == [(True, 1, 1, "1.50", 1e5, "2024-02-29 10:00:00", {"a": [1, None]}, "007")]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (["1", "+7"], "text"),
+        (["1", "1e5", "9007199254740993"], "text"),
+        (["2024-02-30"], "text"),
+        (["2024-02-29 10:00:00", "2024-02-29 10:00:00Z"], "text"),
+        (["2024-02-29 24:00:00"], "text"),
+        (['"{""a"": 1, ""\\u0061"": 2}"'], "text"),
+        (['"[""\\u0000""]"'], "text"),
+        (["t", "1"], "text"),
+        (['""', "1"], "text"),
+        (["1", "", ""], "integer"),
+        (['"1"', '"2"'], "integer"),
+        (["", ""], "text"),
+    ],
+)
+def test_one_value_decides(loads: Loads, write: Write, values: list[str], expected: str) -> None:
+    """A value that a type does not take, or that it would change, costs the type."""
+    loads.run(make_target(write("\n".join(["id,c", *(f"0,{value}" for value in values)]) + "\n")))
+    assert types_of(loads) == ["integer", expected]
+
+
+def test_value_at_the_end_of_a_large_file_decides(loads: Loads, write: Write) -> None:
+    """No sample is taken: the last of 400,000 records counts, and the plan names its line."""
+    path = write("a,b\n" + "1,2\n" * 400_000 + "1,x\n")
+    (target,) = _plan(loads, make_target(path)).targets
+    assert target.create_types == ("integer", "text")
+    decided = target.typed[1].decided_by
+    assert (decided.uri, decided.line, decided.value) == (str(path), 400_002, "x")
+    assert loads.run(make_target(path)).rows == 400_001
+
+
+def test_files_that_disagree_are_intersected(loads: Loads, tmp_path: Path, write: Write) -> None:
+    """Of several files, one compressed and one with its columns in another order, each column has one type."""
+    write("a,b,c\n1,2024-01-01,1\n", "1.csv")
+    write("c,a,b\nx,2.5,2024-01-02 10:00:00\n", "2.csv")
+    (tmp_path / "3.csv.gz").write_bytes(gzip.compress(b"a,b,c\n3,,1\n"))
+    target = make_target(tmp_path)
+    typed = {column.name: column for column in _plan(loads, target).targets[0].typed}
+    assert str(typed["a"].decided_by) == f'{tmp_path / "2.csv"} line 2: "2.5"'
+    assert loads.run(target).rows == 3
+    assert types_of(loads) == ["numeric", "timestamp without time zone", "text"]
+
+
+@pytest.mark.parametrize("piece_bytes", [7, 64, 4096])
+def test_the_witness_does_not_depend_on_blocks(database18: str, write: Write, piece_bytes: int) -> None:
+    """However the file is cut, and whichever block is looked at first, the first value in the file decides."""
+    records = [f"{number},{'2024-01-01' if number < 100 else 'x' * number}" for number in range(300)]
+    loads = Loads(database18, piece_bytes=piece_bytes)
+    (target,) = _plan(loads, make_target(write("\n".join(["a,b", *records]) + "\n"))).targets
+    assert [(column.type_name, column.decided_by.line) for column in target.typed] == [("integer", 2), ("text", 102)]
+    assert target.typed[1].decided_by.value == "x" * 60
+
+
+def test_nothing_but_a_header_makes_text(loads: Loads, write: Write) -> None:
+    """A header alone names columns without values; an empty file beside one with records changes nothing."""
+    loads.run(make_target(write("a,b\n")))
+    assert types_of(loads) == ["text", "text"]
+    loads.run(make_target(write("", "1.csv"), write("a\n7\n", "2.csv"), into="u"))
+    assert types_of(loads, "u") == ["integer"]
+
+
+def test_empty_file_creates_no_table(loads: Loads, write: Write) -> None:
+    """As without types."""
+    loads.run(make_target(write("")))
+    assert not loads.has_table("t")
+
+
+def test_options_of_the_dialect_decide_what_null_is(loads: Loads, write: Write) -> None:
+    """Null words, quoted nulls and constants are not values of the file."""
+    path = write('a;b;c\nNA;"NA";"NA"\n1;2;3\n')
+    options = {"null": "NA", "force_null": "b", "delimiter": ";"}
+    from penstock.model.source.dialect import DialectOptions
+
+    loads.run(make_target(path, dialect=DialectOptions(**options), set={"f": "{filename}"}, skip=["c"]))
+    assert types_of(loads) == ["integer", "integer", "text"]
+    loads.run(make_target(path, into="u", dialect=DialectOptions(**options)))
+    assert types_of(loads, "u") == ["integer", "integer", "text"]
+
+
+def test_records_that_are_rejected_do_not_count(loads: Loads, write: Write) -> None:
+    """A record with a field too many, whose values stand in the wrong columns, leaves the types alone."""
+    outcome = loads.run(make_target(write("a,b\n1,2\nx,y,z\n3,4\n")), rules=LoadRules(on_error="reject", retry_for=0))
+    assert types_of(loads) == ["integer", "integer"]
+    assert (outcome.rows, outcome.rejected) == (2, 1)
+
+
+def test_unclear_dates_stay_text_with_a_warning(loads: Loads, write: Write) -> None:
+    """01/02/2026 could be either; one value that is no such date is no warning."""
+    loads.run(make_target(write("a,b\n01/02/2026,01/02/2026\n13/02/2026,x\n")))
+    assert types_of(loads) == ["text", "text"]
+    assert [(notice.code, notice.line) for notice in loads.warnings] == [("unclear-date", 2)]
+
+
+def test_pipe_is_refused_unless_it_is_spooled(loads: Loads, tmp_path: Path) -> None:
+    """A pipe cannot be read before the load, and again by it."""
+    os.mkfifo(tmp_path / "p")
+    script = "import sys; open(sys.argv[1], 'w').write('a\\n1\\n')"
+    writer = subprocess.Popen([sys.executable, "-c", script, str(tmp_path / "p")])
+    try:
+        assert isinstance(loads.refuse(make_target(tmp_path / "p")), SourceError)
+    finally:
+        writer.kill()
+        writer.wait()
+    assert not loads.has_table("t")
+
+
+def test_what_has_no_types_to_find_is_refused(loads: Loads, write: Write) -> None:
+    """Columnar files have types, a transform reads text, and infer creates."""
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    path = write("a\n1\n")
+    parquet = path.with_name("f.parquet")
+    pq.write_table(pa.table({"a": [1]}), parquet)
+    assert isinstance(loads.refuse(make_target(parquet)), UsageError)
+    loads.execute("CREATE TABLE t (a int)")
+    assert isinstance(loads.refuse(make_target(path, create=False)), UsageError)
+    transform = {"name": "x.sql", "text": "INSERT INTO t SELECT a::int FROM :staging"}
+    assert isinstance(loads.refuse(make_target(path, transform=transform)), UsageError)
+
+
+def test_check_reads_a_new_table_with_its_types(loads: Loads, write: Write) -> None:
+    """--check finds types too, and creates nothing."""
+    outcome = loads.check(make_target(write("a,b\n1,x\n")))
+    assert (outcome.rows, outcome.problems) == (1, ())
+    assert not loads.has_table("t")
+
+
+def test_json_stays_text_if_the_database_is_not_utf8(pg18: Any, write: Write) -> None:
+    """Escapes in jsonb need characters that such a database may not have."""
+    loads = Loads(pg18.new_database(encoding="LATIN1"))
+    loads.run(make_target(write('a,b\n"[""\\u20ac""]",1\n')))
+    assert types_of(loads) == ["text", "integer"]
+
+
+def test_two_sources_of_one_table_have_one_type(loads: Loads, write: Write) -> None:
+    """Two targets of a job that create the same table agree on its types."""
+    one, two = write("a\n1\n", "1.csv"), write("a\n2.5\n", "2.csv")
+    loads.run(make_target(one), make_target(two))
+    assert types_of(loads) == ["numeric"]
+    assert loads.count() == 2
+
+
+def test_later_value_that_does_not_fit_names_the_statement(loads: Loads, write: Write) -> None:
+    """The error of a later file has its value, and the ALTER TABLE that would take it, which then does."""
+    loads.run(make_target(write("a,b\n1,2024-01-01\n", "1.csv")))
+    for text, kind in [
+        ("a,b\n3000000000,2024-01-01\n", "bigint"),
+        ("a,b\n1.5,2024-01-01\n", "numeric"),
+        ("a,b\n1,2024-01-01 10:00:00\nx,\n", "text"),
+    ]:
+        path = write(text, "2.csv")
+        with pytest.raises(DataError) as caught:
+            loads.run(make_target(path))
+        assert caught.value.location is not None
+        assert caught.value.location.file == str(path)
+        statement = (caught.value.hint or "").partition("run: ")[2].partition(";")[0]
+        assert statement == f'ALTER TABLE "public"."t" ALTER COLUMN "a" TYPE {kind}'
+        loads.execute(statement)
+    loads.run(make_target(path))
+
+
+_PROGRAM = """
+import os, signal, sys
+from penstock.api import functions
+from penstock.loading import run
+from penstock.model.load.job import LoadRules
+def die(*args, **kwargs):
+    os.kill(os.getpid(), signal.SIGKILL)
+run.claim_load = die
+functions.load(sys.argv[1], "t", to=sys.argv[2], create=True, types="infer", no_record=True)
+"""
+
+
+def test_killed_between_scan_and_load_scans_again(loads: Loads, write: Write) -> None:
+    """Nothing is created before the load is written down; a file that has changed in between gets its own types."""
+    path = write("a\n1\n")
+    argv = [sys.executable, "-c", _PROGRAM, str(path), loads.conninfo]
+    assert subprocess.run(argv, check=False, env=os.environ | {"PYTHONPATH": "src"}).returncode == -signal.SIGKILL
+    assert not loads.has_table("t")
+    write("a\nx\n")
+    loads.run(make_target(path))
+    assert types_of(loads) == ["text"]
+
+
+def test_file_that_changes_after_the_scan_is_an_error(loads: Loads, write: Write) -> None:
+    """The load reads the version that was looked at, and nothing stays if that has changed."""
+    from penstock.model.load.job import LoadJob
+
+    path = write("a\n1\n")
+    with loads._loader() as loader:
+        plan = loader.plan(LoadJob(targets=(make_target(path),), rules=LoadRules(retry_for=0)))
+        path.unlink()
+        write("a\nsomething else\n")
+        with pytest.raises(SourceError):
+            loader.run(plan)
+    assert not loads.has_table("t") or loads.count() == 0
+
+
+def test_names_need_no_care(loads: Loads, write: Write) -> None:
+    """Names of tables and columns are quoted in the statements and in the plan."""
+    from penstock.cli.views.plan_view import describe_creation
+
+    path = write('"a""b",select\n1,x\n')
+    job = make_target(path, into='"T; x"')
+    (target,) = _plan(loads, job).targets
+    statement = "\n".join(describe_creation(target))
+    loads.execute(statement)
+    assert types_of(loads, '"T; x"') == ["integer", "text"]
+    assert parse_table_name('"T; x"') == target.table
+
+
+def test_values_in_the_plan_cannot_end_its_comments(loads: Loads, write: Callable[..., Path]) -> None:
+    """A line end in a value, or a terminal's escape, is shown as an escape."""
+    from penstock.cli.views.plan_view import describe_creation
+
+    (target,) = _plan(loads, make_target(write('a\n"x\n); DROP TABLE u; --\x1b"\n'))).targets
+    loads.execute("CREATE TABLE u ()")
+    loads.execute("\n".join(describe_creation(target)))
+    assert loads.has_table("u")
+    assert "\x1b" not in "".join(describe_creation(target))
