@@ -105,6 +105,10 @@ class ColumnarFile:
             row_bytes=max(size_bytes / self.rows, _LEAST_VALUE_BYTES * len(fields)) if self.rows else 0.0,
         )
 
+    def types(self, names: Sequence[str]) -> list[Any]:
+        """Return the Arrow types of the columns of these names."""
+        return [self._schema.field(name).type for name in names]
+
     def batches(self, names: Sequence[str], ranges: Sequence[Range]) -> Iterator[Batch]:
         """Yield the rows within ascending ranges of row numbers, with the columns of these names."""
         for batch in self._read_groups(names, ranges) if self._format == "parquet" else self._read_batches(names):
