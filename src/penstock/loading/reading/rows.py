@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from penstock.loading.plan.work import ObjectWork
     from penstock.model.load.ledger import CommittedRange, Range
 
-# How many bytes of values, as Arrow holds them, become one block: each call of pyarrow.compute takes some
-# microseconds, which many rows share.
-_BLOCK_BYTES: Final = MIB // 2
+# How many bytes of values, as Arrow holds them, become one block. Each column costs some microseconds for each block, and
+# queues hold eight blocks of an object.
+_BLOCK_BYTES: Final = MIB
 
 
 class RowStream:
