@@ -1,8 +1,8 @@
 """Parquet files: penstock, DuckDB's postgres extension, ADBC and polars load the same rows, and what memory each takes.
 
-Two tables: TPC-H's lineitem in shape, and one of numbers, timestamps and uuids. Then penstock alone loads lineitem in one
-row group of more than 128 MB. The others need `--peers`, the python of an environment with duckdb, duckdb-extension-
-postgres-scanner (of one version), adbc-driver-postgresql, polars and pyarrow.
+Two tables: TPC-H's lineitem in shape, and one of numbers, timestamps and uuids. Then penstock alone loads lineitem in
+one row group of more than 128 MB. The others need `--peers`, the python of an environment with duckdb,
+duckdb-extension-postgres-scanner (of one version), adbc-driver-postgresql, polars and pyarrow.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ import statistics
 import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from urllib.parse import urlencode
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
 
 from benchmarks.data import PENSTOCK
 from benchmarks.processes import Cost, ProcessFailed, run_measured
@@ -119,7 +121,7 @@ def run(options: Options) -> None:
                     try:
                         cost = run_measured(argv)
                     except ProcessFailed as failure:
-                        notes.append(f"{name} cannot load {case.name}: {str(failure).splitlines()[-1]}")
+                        notes.append(f"{name} cannot load {case.name}: {str(failure).splitlines()[-1][:200]}")
                         del ways[name], costs[case.name][name]
                         continue
                     sums[name] = _check(connection, case, rows=rows, way=name)
@@ -164,7 +166,8 @@ def _list_ways(options: Options, case: _Case, conninfo: str) -> dict[str, list[s
     load = [PENSTOCK, "load", str(case.path), "--into", case.table, "--to", conninfo, "--quiet", "--again"]
     ways = {_PENSTOCK: [*load, "--no-vacuum"]}
     if options.peers is not None and case.has_peers:
-        arguments = [conninfo, str(case.path), case.table]
+        values = {name: str(value) for name, value in conninfo_to_dict(conninfo).items()}
+        arguments = [f"postgresql:///{values.pop('dbname')}?{urlencode(values)}", str(case.path), case.table]
         ways |= {name: [str(options.peers), "-c", program, *arguments] for name, program in _PEERS.items()}
     return ways
 

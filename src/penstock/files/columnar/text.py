@@ -140,6 +140,9 @@ def plain_array(array: Any) -> Any:
     """Return the values without their encoding, see types.plain_type."""
     kind = array.type
     if types.is_dictionary(kind):
+        if types.is_string_view(kind.value_type):
+            # pyarrow cannot take values of such a dictionary.
+            array = pa.DictionaryArray.from_arrays(array.indices, array.dictionary.cast(pa.string()))
         return plain_array(array.dictionary_decode())
     if types.is_run_end_encoded(kind):
         return plain_array(pc.run_end_decode(array))

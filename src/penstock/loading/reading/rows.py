@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from penstock.loading.plan.work import ObjectWork
     from penstock.model.load.ledger import CommittedRange, Range
 
-# How many bytes of values, as Arrow holds them, become one block. Each column costs some microseconds for each block, and
-# queues hold eight blocks of an object.
+# How many bytes of values, as Arrow holds them, become one block. Each column costs some microseconds for each block,
+# and queues hold eight blocks of an object.
 _BLOCK_BYTES: Final = MIB
 
 
