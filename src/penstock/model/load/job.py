@@ -95,7 +95,8 @@ class TargetJob:
     create: bool = _what(
         False,
         SWITCH,
-        "Create the table if it does not exist, with text columns named by the header (or --columns).",
+        "Create the table if it does not exist, with text columns named by the header (or --columns), or columns of "
+        "the types that a Parquet or Arrow file has.",
     )
     mode: Mode = _what(
         "append",
