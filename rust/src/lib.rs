@@ -1,7 +1,9 @@
-//! The byte work of penstock: where records end, and how fields are written again.
+//! The byte work of penstock: where records end, how fields are written again, and columns as
+//! rows.
 //!
 //! `python.rs` is the only file that names `PyO3`; the others are plain Rust.
 
+pub mod arrow;
 pub mod doubts;
 pub mod error;
 pub mod escape;

@@ -4,6 +4,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
+use crate::arrow::{self, Column, Integer, Kind, Unit, ValueError};
 use crate::doubts::{self, Guess};
 use crate::error::{RecordError as NativeRecordError, RewriterError};
 use crate::escape;
@@ -342,6 +343,66 @@ fn find_doubts(
     Ok(kinds.map(|doubt| (doubt.count, doubt.line)))
 }
 
+impl From<ValueError> for PyErr {
+    fn from(error: ValueError) -> Self {
+        RecordError::new_err((error.to_string(), error.row, error.column))
+    }
+}
+
+/// A kind by its name, two parameters that depend on it, then values, offsets, validity, and the first row's bit.
+type Buffers<'py> =
+    (String, usize, String, Bound<'py, PyBytes>, Option<Bound<'py, PyBytes>>, Option<Bound<'py, PyBytes>>, usize);
+
+#[allow(clippy::needless_pass_by_value)] // arguments that come from Python are owned by the call
+#[pyfunction]
+#[pyo3(signature = (columns, rows))]
+fn encode_rows<'py>(py: Python<'py>, columns: Vec<Buffers<'py>>, rows: usize) -> PyResult<Bound<'py, PyBytes>> {
+    let columns: Vec<Column<'_>> = columns.iter().map(to_column).collect::<PyResult<_>>()?;
+    if !columns.iter().all(|column| column.holds(rows)) {
+        return Err(PyValueError::new_err("a buffer is too short for its rows"));
+    }
+    let encoded = py.detach(|| arrow::encode(&columns, rows))?;
+    Ok(PyBytes::new(py, &encoded))
+}
+
+fn to_column<'a>(buffers: &'a Buffers<'_>) -> PyResult<Column<'a>> {
+    let (kind, width, detail, values, offsets, valid, bit) = buffers;
+    Ok(Column {
+        kind: to_kind(kind, *width, detail)?,
+        values: values.as_bytes(),
+        offsets: offsets.as_ref().map(PyBytesMethods::as_bytes),
+        valid: valid.as_ref().map(PyBytesMethods::as_bytes),
+        bit: *bit,
+    })
+}
+
+fn to_kind(kind: &str, width: usize, detail: &str) -> PyResult<Kind> {
+    let unit = || match detail {
+        "s" => Ok(Unit::Second),
+        "ms" => Ok(Unit::Millisecond),
+        "us" => Ok(Unit::Microsecond),
+        "ns" => Ok(Unit::Nanosecond),
+        _ => Err(PyValueError::new_err("a unit is s, ms, us or ns")),
+    };
+    Ok(match kind {
+        "int2" => Kind::Int { width, to: Integer::Two },
+        "int4" => Kind::Int { width, to: Integer::Four },
+        "int8" => Kind::Int { width, to: Integer::Eight },
+        "float4" => Kind::Float4,
+        "float8" => Kind::Float8,
+        "bool" => Kind::Bool,
+        "date" => Kind::Date,
+        "timestamp" => Kind::Timestamp(unit()?),
+        "time" => Kind::Time { width, unit: unit()? },
+        "numeric" => Kind::Numeric { scale: u32::try_from(width)? },
+        "uuid" => Kind::Uuid,
+        "bytea" => Kind::Bytes,
+        "text" => Kind::Text,
+        "jsonb" => Kind::Jsonb,
+        _ => return Err(PyValueError::new_err("no such kind of column")),
+    })
+}
+
 #[allow(clippy::needless_pass_by_value)] // what map_err hands over
 fn to_value_error(error: RewriterError) -> PyErr {
     PyValueError::new_err(error.to_string())
@@ -399,5 +460,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Records>()?;
     module.add_function(wrap_pyfunction!(double_backslashes, module)?)?;
     module.add_function(wrap_pyfunction!(recognize, module)?)?;
-    module.add_function(wrap_pyfunction!(find_doubts, module)?)
+    module.add_function(wrap_pyfunction!(find_doubts, module)?)?;
+    module.add_function(wrap_pyfunction!(encode_rows, module)?)
 }

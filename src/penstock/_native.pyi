@@ -188,3 +188,12 @@ def find_doubts(
     COPY TO writes; other backslashes; quotes of csv that open behind a value or close before one; fields in single
     quotes; fields that are one of `nulls`. Fields that are \N are no backslashes.
     """
+
+# A kind, its width or scale, its unit, then the values, offsets and validity of the rows, and the first row's bit.
+Buffers: TypeAlias = tuple[str, int, str, bytes, bytes | None, bytes | None, int]
+
+def encode_rows(columns: Sequence[Buffers], rows: int) -> bytes:
+    """Return the rows of Arrow's buffers as COPY's binary format has them, without its header and end.
+
+    Raises RecordError, with the row and the column from 0, for a value that its type does not hold.
+    """

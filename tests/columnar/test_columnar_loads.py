@@ -37,9 +37,9 @@ def write(*args):
     if left == 0:
         os.kill(os.getpid(), signal.SIGKILL)
     left -= 1
-    return write_rows(*args)
+    return write_binary(*args)
 
-write_rows, rows.write_rows = rows.write_rows, write
+write_binary, rows.write_binary = rows.write_binary, write
 batch = BatchPlan(limit_bytes=2_000, duration_s=None, chunk_bytes=500, round_trips_per_chunk=0)
 tuning = LoadTuning(batch=batch)
 functions.Loader = lambda *args: loader.Loader(*args, tuning=tuning)

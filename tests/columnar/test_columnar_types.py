@@ -320,10 +320,24 @@ def test_type_that_cannot_be_loaded_is_refused_before_the_first_row(
     assert loads.run(target(path, create=True, skip=["v"])).rows == 2
 
 
-def test_value_out_of_range_names_row_group_row_and_column(loads: Loads, write_parquet: Callable[..., Path]) -> None:
-    """The server's error, with the place in the file."""
-    loads.execute("CREATE TABLE t (a smallint, b numeric(3,1))")
+@pytest.mark.parametrize("is_binary", [True, False])
+def test_value_out_of_range_names_row_group_row_and_column(
+    loads: Loads, write_parquet: Callable[..., Path], is_binary: bool
+) -> None:
+    """It is found here in the binary format, and by the server in text."""
+    loads.execute(f"CREATE TABLE t (a smallint, b {'numeric(3,1)' if is_binary else 'real'})")
     path = write_parquet({"a": [1] * 50 + [2**15] + [1] * 49, "b": [Decimal("1.0")] * 100}, row_group_size=40)
     error = loads.refuse(target(path))
-    assert error.sqlstate == "22003"
+    assert error.sqlstate == (None if is_binary else "22003")
     assert f'{path} row group 2, row 51, column "a": "32768".' in (error.detail or "")
+    assert error.location is not None
+    assert (error.location.line, error.location.column, error.location.part) == (51, "a", "row group 2")
+
+
+def test_value_that_the_server_refuses_in_binary_is_named_too(loads: Loads, write_parquet: Callable[..., Path]) -> None:
+    """The context of a binary COPY has row and column."""
+    loads.execute("CREATE TABLE t (a int, b varchar(3))")
+    path = write_parquet({"a": range(100), "b": ["abcd" if n == 77 else "abc" for n in range(100)]}, row_group_size=40)
+    error = loads.refuse(target(path))
+    assert error.sqlstate == "22001"
+    assert f'{path} row group 2, row 78, column "b".' in (error.detail or "")

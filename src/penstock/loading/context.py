@@ -56,7 +56,7 @@ class LoadTools:
     `open_settings` opens the backend that changes its settings, and `lease` changes them for this load. `resumes` is
     the id of the load to resume: if it is given, no other load may begin. `retries` is the id of the load whose
     rejected records this load loads. `max_record_bytes` and `rejects_torn` (reject only the line that contains a stray
-    quote) follow from the load's rules.
+    quote) follow from the load's rules. `sends_text`: the rows of columnar files are sent as COPY text in any case.
     """
 
     connect: ConnectionFactory
@@ -75,6 +75,7 @@ class LoadTools:
     retries: str | None = None
     max_record_bytes: int = MAX_RECORD_BYTES
     rejects_torn: bool = False
+    sends_text: bool = False
     clock: Callable[[], float] = time.perf_counter
     sleep: Callable[[float], None] = time.sleep
 

@@ -35,6 +35,12 @@ _LEAST_VALUE_BYTES: Final = 4
 
 _DETAIL_SHOWN: Final = 200
 
+# Up to this size a row group's columns are each read by one range, which a remote object splits into several requests.
+# The columns of a larger one are read by buffers that take about as much memory together.
+_WHOLE_BYTES: Final = 64 * MIB
+_LEAST_BUFFER_BYTES: Final = MIB // 4
+_MOST_BUFFER_BYTES: Final = 16 * MIB
+
 
 class Batch(NamedTuple):
     """Some rows: the number of the first one, the part of the file that they are of, and a column for each name."""
@@ -105,6 +111,10 @@ class ColumnarFile:
             row_bytes=max(size_bytes / self.rows, _LEAST_VALUE_BYTES * len(fields)) if self.rows else 0.0,
         )
 
+    def types(self, names: Sequence[str]) -> list[Any]:
+        """Return the Arrow types of the columns of these names."""
+        return [self._schema.field(name).type for name in names]
+
     def batches(self, names: Sequence[str], ranges: Sequence[Range]) -> Iterator[Batch]:
         """Yield the rows within ascending ranges of row numbers, with the columns of these names."""
         for batch in self._read_groups(names, ranges) if self._format == "parquet" else self._read_batches(names):
@@ -141,12 +151,15 @@ class ColumnarFile:
             return found
 
     def _open(self) -> Any:
+        file = pa.PythonFile(self._file, mode="r")
         if self._format == "arrow":
-            return pa.ipc.open_file(pa.PythonFile(self._file, mode="r"))
+            return pa.ipc.open_file(file)
+        metadata = pq.read_metadata(file)
         return pq.ParquetFile(
-            pa.PythonFile(self._file, mode="r"),
-            # Each column of a row group is read by one range, when it is decoded.
+            file,
+            metadata=metadata,
             pre_buffer=False,
+            buffer_size=_choose_buffer(metadata),
             page_checksum_verification=True,
             arrow_extensions_enabled=True,
         )
@@ -188,3 +201,12 @@ class ColumnarFile:
         return SourceError(
             f'could not read "{self._uri}": it is not a valid {name} file', detail=f"{detail.rstrip('.')}."
         )
+
+
+def _choose_buffer(metadata: Any) -> int:
+    """Return by how many bytes a column is read, 0 if as a whole."""
+    groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))
+    sizes = (sum(group.column(n).total_compressed_size for n in range(group.num_columns)) for group in groups)
+    if max(sizes, default=0) <= _WHOLE_BYTES:
+        return 0
+    return int(min(max(_WHOLE_BYTES // metadata.num_columns, _LEAST_BUFFER_BYTES), _MOST_BUFFER_BYTES))

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from penstock._native import RecordError
 from penstock.files.columnar.types import is_bytes, is_json, is_list, is_nested, is_text, is_uuid, plain_type
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def write_header(names: Sequence[str]) -> bytes:
 
 def _write(array: Any, type_name: str, faults: list[Fault]) -> _Text:
     """Return values as a column of this type reads them."""
-    array = _plain(array)
+    array = plain_array(array)
     kind = array.type
     if is_nested(kind):
         is_array = is_list(kind) and not is_nested(plain_type(kind.value_type)) and type_name not in _JSON_TYPES
@@ -135,16 +136,28 @@ def _write_plain(array: Any, faults: list[Fault]) -> Any:
     return array.cast(pa.string())
 
 
-def _plain(array: Any) -> Any:
-    """Return the values without their encoding."""
+def plain_array(array: Any) -> Any:
+    """Return the values without their encoding, see types.plain_type."""
     kind = array.type
     if types.is_dictionary(kind):
-        return _plain(array.dictionary_decode())
+        if types.is_string_view(kind.value_type):
+            # pyarrow cannot take values of such a dictionary.
+            array = pa.DictionaryArray.from_arrays(array.indices, array.dictionary.cast(pa.string()))
+        return plain_array(array.dictionary_decode())
     if types.is_run_end_encoded(kind):
-        return _plain(pc.run_end_decode(array))
+        return plain_array(pc.run_end_decode(array))
     if isinstance(kind, pa.BaseExtensionType) and plain_type(kind) != kind:
-        return _plain(array.storage)
+        return plain_array(array.storage)
     return array
+
+
+def write_json(array: Any) -> Any:
+    """Return lists, structs and maps as JSON. A value that has no exact text is an error when the rows are written."""
+    faults: list[Fault] = []
+    texts = _write_json(array, faults)
+    if faults:
+        raise RecordError(faults[0].reason, faults[0].row, 0)
+    return texts
 
 
 def _storage(array: Any) -> Any:
@@ -308,7 +321,7 @@ def _join_list(array: Any, write: Callable[[Any, list[Fault]], Any], faults: lis
 
 def _write_json(array: Any, faults: list[Fault]) -> Any:
     """Return values as JSON, null where the value is null."""
-    array = _plain(array)
+    array = plain_array(array)
     kind = array.type
     if types.is_map(kind):
         return _write_map(array, faults)

@@ -1,17 +1,20 @@
-"""Opens a columnar object for loading: its columns, and its rows as blocks of COPY text.
+"""Opens a columnar object for loading: its columns, and its rows as blocks of COPY's text or binary format.
 
 A block's start and end are row numbers of the file, so ranges, resuming and checksums work on rows. Its bytes are the
-rows as they are sent, which do not depend on how the file is encoded.
+rows as they are sent, which do not depend on how the file is encoded. Rows are sent in the binary format if that has
+all columns' types, and as text if records may be rejected or are staged, or columns are set to constants.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Literal
 
+from penstock import _native
 from penstock.copyformat import Encoder, make_encoder
 from penstock.errors import DataError, FileLocation
+from penstock.files.columnar.binary import choose_wires, write_binary
 from penstock.files.columnar.text import write_header, write_rows
 from penstock.loading.plan.columnar import SENT_DIALECT, kept_fields, map_sent, probe_columnar, refuse_unsupported
 from penstock.loading.plan.dialects import map_object
@@ -28,16 +31,17 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from penstock.files.columnar.binary import Wire
     from penstock.files.columnar.ranged import RangedFile
-    from penstock.files.columnar.reader import Batch, ColumnarFile
+    from penstock.files.columnar.reader import Batch
     from penstock.files.columnar.text import TextRows
     from penstock.loading.context import LoadTools
     from penstock.loading.plan.work import ObjectWork
     from penstock.model.load.ledger import CommittedRange, Range
 
-# How many bytes of values, as Arrow holds them, become one block: each call of pyarrow.compute takes some
-# microseconds, which many rows share.
-_BLOCK_BYTES: Final = MIB // 2
+# How many bytes of values, as Arrow holds them, become one block. Each column costs some microseconds for each block,
+# and queues hold eight blocks of an object.
+_BLOCK_BYTES: Final = MIB
 
 
 class RowStream:
@@ -111,13 +115,18 @@ def open_rows(
         table = table_after_creation(target)
         found = [table.column(name) for name in form.column_map.columns[: len(names)]]
         types = [None if column is None else column.type_name for column in found]
+        wires = None
+        if not (work.has_positions or column_map.constants or tools.rejects_torn or tools.sends_text):
+            wires = choose_wires(opened.types(names), types)
+        if wires is not None:
+            encoder = replace(encoder, spec=replace(encoder.spec, format="binary"), passes_all=True)
         ranges = find_missing(work.coverage.ranges, () if sums is None else sums.edges, opened.rows, uri=uri)
     except BaseException:
         file.close()
         raise
     stream = RowStream(file, tools)
-    cutter = _RowCutter(opened, names, types, uri=uri, rejects=tools.rejects_torn)
-    blocks = cutter.blocks(stream.time(opened.batches(names, ranges)))
+    writer = _RowWriter(names=names, types=types, wires=wires, uri=uri, rejects=tools.rejects_torn, rows=opened.rows)
+    blocks = writer.blocks(stream.time(opened.batches(names, ranges)))
     if sums is not None:
         sums.header = form.header
         blocks = sums.watch_rows(blocks)
@@ -128,14 +137,26 @@ def compare_rows(
     work: ObjectWork, committed: Sequence[CommittedRange], tools: LoadTools
 ) -> Literal["same", "grown", "changed"]:
     """Compare a columnar object with what is committed of it; see RangeSums.state. Raises SourceError, DataError."""
+    # Rows may have been sent in the binary format, or by an earlier run as text, with --on-error reject.
+    state = _compare(work, committed, replace(tools, rejects_torn=False))
+    return state if state != "changed" else _compare(work, committed, replace(tools, rejects_torn=True))
+
+
+def _compare(
+    work: ObjectWork, committed: Sequence[CommittedRange], tools: LoadTools
+) -> Literal["same", "grown", "changed"]:
     sums = RowSums(committed)
-    # A row that was rejected before it was sent is not an error here.
-    reading = replace(tools, rejects_torn=True)
-    stream, blocks, _, _ = open_rows(replace(work, coverage=Coverage()), reading, sums=sums)
-    with stream:
-        for _ in blocks:
-            if sums.is_followed:
-                break
+    try:
+        stream, blocks, _, _ = open_rows(replace(work, coverage=Coverage()), tools, sums=sums)
+        with stream:
+            for _ in blocks:
+                if sums.is_followed:
+                    break
+    except DataError:
+        # A row that cannot be sent: if it is committed, it was rejected.
+        if tools.rejects_torn:
+            raise
+        return "changed"
     return sums.state
 
 
@@ -158,21 +179,24 @@ def find_missing(committed: Sequence[Range], edges: Sequence[Range], rows: int, 
     return [part for part in pairwise(cuts) if not loaded.contain(*part)]
 
 
-class _RowCutter:
-    """Cuts the rows of one object into blocks. With `rejects`, a row that cannot be sent is a block with a fault."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RowWriter:
+    """Makes blocks of the rows of one object, in the binary format if there are `wires`, else as text.
 
-    def __init__(
-        self, opened: ColumnarFile, names: Sequence[str], types: Sequence[str | None], *, uri: str, rejects: bool
-    ) -> None:
-        self._rows = opened.rows
-        self._names = names
-        self._types = types
-        self._uri = uri
-        self._rejects = rejects
+    `names` are the file's columns, `types` those of the table that they fill, `rows` is how many rows the file has.
+    With `rejects`, a row that cannot be sent is a block with a fault.
+    """
+
+    names: Sequence[str]
+    types: Sequence[str | None]
+    wires: Sequence[Wire] | None
+    uri: str
+    rejects: bool
+    rows: int
 
     def blocks(self, batches: Iterable[Batch]) -> Iterator[Block]:
         """Yield the blocks of batches; of a file without rows, one empty block."""
-        if not self._rows:
+        if not self.rows:
             yield self._make_block(b"", (0, 0), part="")
         for batch in batches:
             step = max(1, _BLOCK_BYTES * batch.rows // max(batch.size_bytes, 1))
@@ -180,17 +204,31 @@ class _RowCutter:
                 yield from self._write(batch.slice(first, min(first + step, batch.rows)))
 
     def _write(self, batch: Batch) -> Iterator[Block]:
-        text = write_rows(batch.columns, self._types)
-        if not self._rejects:
-            self._refuse_faults(text, batch)
-        if not text.faults:
-            yield self._make_block(text.data, (batch.start, batch.start + batch.rows), part=batch.part)
+        rows = (batch.start, batch.start + batch.rows)
+        if self.wires is not None:
+            yield self._make_block(self._write_binary(batch, self.wires), rows, part=batch.part)
             return
-        yield from self._part(text, batch)
+        text = write_rows(batch.columns, self.types)
+        if not self.rejects:
+            self._refuse_faults(text, batch)
+        if text.faults:
+            yield from self._part(text, batch)
+        else:
+            yield self._make_block(text.data, rows, part=batch.part)
+
+    def _write_binary(self, batch: Batch, wires: Sequence[Wire]) -> bytes:
+        try:
+            return write_binary(batch.columns, wires)
+        except _native.RecordError as error:
+            # Written as text, the value can be quoted.
+            text = write_rows(batch.columns, self.types)
+            self._refuse_faults(text, batch)
+            reason, row, index = error.args
+            raise self._explain(text, batch, (row, index, reason)) from error
 
     def _part(self, text: TextRows, batch: Batch) -> Iterator[Block]:
         """Yield each row that has a fault as a block of its own."""
-        faults = {fault.row: f'column "{self._names[index]}": {fault.reason}' for index, fault in reversed(text.faults)}
+        faults = {fault.row: f'column "{self.names[index]}": {fault.reason}' for index, fault in reversed(text.faults)}
         bounds = sorted({0, batch.rows, *faults, *(row + 1 for row in faults)})
         for first, stop in pairwise(bounds):
             data = text.data[text.end_of(first - 1) : text.end_of(stop - 1)]
@@ -203,13 +241,15 @@ class _RowCutter:
             row = text.row_at(at)
             index = text.data.count(b"\t", text.end_of(row - 1), at)
             found.append((row, index, "a text has the character NUL, which PostgreSQL cannot store"))
-        if not found:
-            return
-        row, index, reason = min(found)
-        location = FileLocation(file=self._uri, line=batch.start + row + 1, column=self._names[index], part=batch.part)
-        raise DataError(
+        if found:
+            raise self._explain(text, batch, min(found))
+
+    def _explain(self, text: TextRows, batch: Batch, found: tuple[int, int, str]) -> DataError:
+        row, index, reason = found
+        location = FileLocation(file=self.uri, line=batch.start + row + 1, column=self.names[index], part=batch.part)
+        return DataError(
             reason,
-            detail=f'{location}, column "{self._names[index]}": "{text.field(row, index)}".',
+            detail=f'{location}, column "{self.names[index]}": "{text.field(row, index)}".',
             hint="Write the file with a value that fits, or use --on-error reject.",
             location=location,
         )
@@ -228,6 +268,6 @@ class _RowCutter:
             stray_backslashes=0,
             is_unended=False,
             is_first=start == 0,
-            is_last=end == self._rows,
+            is_last=end == self.rows,
             part=part,
         )

@@ -63,6 +63,8 @@ def check_load(plan: LoadPlan, tools: LoadTools, *, on_problem: OnProblem | None
 
 class _Check:
     def __init__(self, plan: LoadPlan, tools: LoadTools, on_problem: OnProblem | None) -> None:
+        # Records are cut out of what is sent, to report each by itself.
+        tools = replace(tools, sends_text=True)
         self._plan = plan
         self._tools = tools
         self._on_problem = on_problem

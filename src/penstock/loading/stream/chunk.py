@@ -158,7 +158,7 @@ class Chunk:
 
 def _count_lines(payload: Sequence[bytes | memoryview], block: Block, spec: CopySpec, *, was_rewritten: bool) -> int:
     """Return how many lines the server counts in a block, once it knows how lines end."""
-    if spec.format == "text":
+    if spec.format != "csv":
         return block.records
     if was_rewritten:
         return sum(bytes(part).count(b"\n") for part in payload)

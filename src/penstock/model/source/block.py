@@ -53,13 +53,14 @@ class CopySpec:
     """The table, columns and options of a COPY command. Blocks with equal values may be sent in the same command.
 
     `columns` is the COPY column list; `encoding` is PostgreSQL's name of the payload's encoding. `quote` and `escape`
-    are None for text. `force_null` are the columns whose quoted fields may be null.
+    are None for text. `force_null` are the columns whose quoted fields may be null. Of these, format binary has only
+    the columns.
     """
 
     schema: str | None
     table: str
     columns: tuple[str, ...]
-    format: Literal["csv", "text"]
+    format: Literal["csv", "text", "binary"]
     delimiter: str
     null: str
     quote: str | None

@@ -45,6 +45,9 @@ _CANCEL_CHECK_MS = 500
 
 _CANCEL_TIMEOUT_S = 5.0
 
+# The signature, no flags, and no extension (documentation of COPY, "Binary Format"). The end of the data needs no mark.
+_BINARY_HEADER: Final = b"PGCOPY\n\xff\r\n\x00" + bytes(8)
+
 # From this version on, COPY can skip rows whose values their types refuse, and reports each skipped row in a notice
 # (release notes of 17, "COPY ... ON_ERROR ignore").
 _IGNORES_SINCE = 170_000
@@ -116,12 +119,15 @@ def copy_options(spec: CopySpec) -> list[sql.Composable]:
 
     A value with a backslash is written E'...', which does not depend on standard_conforming_strings.
     """
-    options: list[sql.Composable] = [
-        sql.SQL("FORMAT {}").format(sql.SQL(spec.format)),
+    options: list[sql.Composable] = [sql.SQL("FORMAT {}").format(sql.SQL(spec.format))]
+    text_options = [
         sql.SQL("DELIMITER {}").format(sql.Literal(spec.delimiter)),
         sql.SQL("NULL {}").format(sql.Literal(spec.null)),
         sql.SQL("ENCODING {}").format(sql.Literal(spec.encoding)),
     ]
+    if spec.format != "binary":
+        # In format binary, texts are in client_encoding.
+        options += text_options
     if spec.format == "csv":
         options.append(sql.SQL("QUOTE {}").format(sql.Literal(spec.quote)))
         options.append(sql.SQL("ESCAPE {}").format(sql.Literal(spec.escape)))
@@ -227,6 +233,8 @@ class CopySession:
             # The savepoint counts as broken until finish_copy, so that a failed command is undone.
             self._savepoint = "broken"
         self.round_trip_s = time.perf_counter() - began
+        if spec.format == "binary":
+            self.send([_BINARY_HEADER])
 
     def _compose_copy(self, spec: CopySpec) -> bytes:
         """Return the COPY command. It is cached, because composing it takes as long as a small command."""
