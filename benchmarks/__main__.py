@@ -15,6 +15,7 @@ from benchmarks import (
     foretold_commits,
     import_routes,
     indexed_load,
+    infer,
     latency_tls,
     ledger_overhead,
     memory,
@@ -60,6 +61,7 @@ BENCHMARKS = {
     "dialects": dialects,
     "volumes": volumes,
     "import_routes": import_routes,
+    "infer": infer,
 }
 
 

@@ -104,7 +104,8 @@ pub fn find_types(
                 }
                 let field = &fields[rewriter.keep.as_ref().map_or(index, |keep| keep[index])];
                 let is_forced = forced.get(index).copied().unwrap_or(false);
-                if !rewriter.is_null(block, field) && !(is_forced && is_quoted_null(rewriter, &reader, field)) {
+                let is_forced_null = is_forced && is_quoted_null(rewriter, &reader, field);
+                if !(is_forced_null || rewriter.is_null(block, field)) {
                     column.take(&reader, field, &mut names);
                 }
             }
@@ -293,7 +294,8 @@ impl<'a> Number<'a> {
         if self.exponent.is_some() || !is_short {
             return Fit::No;
         }
-        Fit::if_canonical(!self.whole.is_empty() && !(self.is_negative && self.is_zero()))
+        let is_negative_zero = self.is_negative && self.is_zero();
+        Fit::if_canonical(!(self.whole.is_empty() || is_negative_zero))
     }
 
     /// float8in in src/backend/utils/adt/float.c, if the double keeps the digits of `value`.
@@ -332,13 +334,16 @@ impl<'a> Number<'a> {
     }
 }
 
+fn split_sign(text: &[u8]) -> (bool, &[u8]) {
+    match text.strip_prefix(b"-") {
+        Some(rest) => (true, rest),
+        None => (false, text.strip_prefix(b"+").unwrap_or(text)),
+    }
+}
+
 /// An exponent of at most four digits.
 fn parse_exponent(text: &[u8]) -> Option<i32> {
-    let (is_negative, digits) = match text {
-        [b'-', digits @ ..] => (true, digits),
-        [b'+', digits @ ..] => (false, digits),
-        digits => (false, digits),
-    };
+    let (is_negative, digits) = split_sign(text);
     if digits.is_empty() || digits.len() > 4 || count_digits(digits) < digits.len() {
         return None;
     }
@@ -358,11 +363,7 @@ fn infinite(value: &[u8]) -> Fit {
 /// What columns of numbers take by the server's own rules; forms that only some versions know count as taken.
 fn taken(value: &[u8]) -> u32 {
     let text = value.trim_ascii();
-    let (is_negative, rest) = match text {
-        [b'-', rest @ ..] => (true, rest),
-        [b'+', rest @ ..] => (false, rest),
-        rest => (false, rest),
-    };
+    let (is_negative, rest) = split_sign(text);
     let has_base =
         matches!(rest, [b'0', b'x' | b'X' | b'o' | b'O' | b'b' | b'B', digit, ..] if digit.is_ascii_hexdigit());
     if has_base || (rest.first().is_some_and(u8::is_ascii_digit) && rest.contains(&b'_')) {

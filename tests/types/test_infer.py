@@ -10,10 +10,12 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from penstock.errors import DataError, SourceError, UsageError
 from penstock.model.load.job import LoadRules
 from penstock.model.server.names import parse_table_name
+from penstock.model.source.dialect import DialectOptions
 from support.loads import Loads
 from support.typed import make_target, types_of
 
@@ -111,7 +113,7 @@ def test_the_witness_does_not_depend_on_blocks(database18: str, write: Write, pi
 
 def test_nothing_but_a_header_makes_text(loads: Loads, write: Write) -> None:
     """A header alone names columns without values; an empty file beside one with records changes nothing."""
-    loads.run(make_target(write("a,b\n")))
+    loads.run(make_target(write("a,b\n"), dialect=DialectOptions(header=True)))
     assert types_of(loads) == ["text", "text"]
     loads.run(make_target(write("", "1.csv"), write("a\n7\n", "2.csv"), into="u"))
     assert types_of(loads, "u") == ["integer"]
@@ -127,8 +129,6 @@ def test_options_of_the_dialect_decide_what_null_is(loads: Loads, write: Write) 
     """Null words, quoted nulls and constants are not values of the file."""
     path = write('a;b;c\nNA;"NA";"NA"\n1;2;3\n')
     options = {"null": "NA", "force_null": "b", "delimiter": ";"}
-    from penstock.model.source.dialect import DialectOptions
-
     loads.run(make_target(path, dialect=DialectOptions(**options), set={"f": "{filename}"}, skip=["c"]))
     assert types_of(loads) == ["integer", "integer", "text"]
     loads.run(make_target(path, into="u", dialect=DialectOptions(**options)))
@@ -182,9 +182,10 @@ def test_check_reads_a_new_table_with_its_types(loads: Loads, write: Write) -> N
     assert not loads.has_table("t")
 
 
-def test_json_stays_text_if_the_database_is_not_utf8(pg18: Any, write: Write) -> None:
+def test_json_stays_text_if_the_database_is_not_utf8(loads: Loads, write: Write) -> None:
     """Escapes in jsonb need characters that such a database may not have."""
-    loads = Loads(pg18.new_database(encoding="LATIN1"))
+    loads.execute("CREATE DATABASE latin TEMPLATE template0 ENCODING 'LATIN1' LOCALE 'C'")
+    loads = Loads(make_conninfo(loads.conninfo, dbname="latin"))
     loads.run(make_target(write('a,b\n"[""\\u20ac""]",1\n')))
     assert types_of(loads) == ["text", "integer"]
 
@@ -224,7 +225,7 @@ from penstock.model.load.job import LoadRules
 def die(*args, **kwargs):
     os.kill(os.getpid(), signal.SIGKILL)
 run.claim_load = die
-functions.load(sys.argv[1], "t", to=sys.argv[2], create=True, types="infer", no_record=True)
+functions.load(sys.argv[1], "t", to=sys.argv[2], create=True, types="infer", header=True, no_record=True)
 """
 
 
@@ -235,7 +236,7 @@ def test_killed_between_scan_and_load_scans_again(loads: Loads, write: Write) ->
     assert subprocess.run(argv, check=False, env=os.environ | {"PYTHONPATH": "src"}).returncode == -signal.SIGKILL
     assert not loads.has_table("t")
     write("a\nx\n")
-    loads.run(make_target(path))
+    loads.run(make_target(path, dialect=DialectOptions(header=True)))
     assert types_of(loads) == ["text"]
 
 
@@ -270,7 +271,7 @@ def test_values_in_the_plan_cannot_end_its_comments(loads: Loads, write: Callabl
     """A line end in a value, or a terminal's escape, is shown as an escape."""
     from penstock.cli.views.plan_view import describe_creation
 
-    (target,) = _plan(loads, make_target(write('a\n"x\n); DROP TABLE u; --\x1b"\n'))).targets
+    (target,) = _plan(loads, make_target(write('a,b\n"x\n); DROP TABLE u; --\x1b",1\n'))).targets
     loads.execute("CREATE TABLE u ()")
     loads.execute("\n".join(describe_creation(target)))
     assert loads.has_table("u")

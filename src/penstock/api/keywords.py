@@ -15,6 +15,8 @@ class LoadKeywords(TypedDict, total=False):
     """Options of a load, as penstock.load takes them."""
 
     create: bool
+    types: Literal["text", "infer", "widen"]
+    add_columns: bool
     mode: Literal["append", "truncate", "replace", "upsert", "insert-new"]
     key: str | list[str] | tuple[str, ...]
     keep: Literal["first", "last", "error"]

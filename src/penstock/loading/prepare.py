@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.errors import TargetError
@@ -33,6 +34,7 @@ from penstock.server.ledger.lookup import read_meaning
 from penstock.server.ledger.schema import check_creation, check_staging, has_ledger
 from penstock.server.table.alter import alter_table
 from penstock.server.table.catalog import find_table
+from penstock.server.table.locking import telling_once, with_lock_retries
 from penstock.server.table.tables import CreatedTable, create_table
 
 if TYPE_CHECKING:
@@ -186,9 +188,17 @@ class _Preparation:
         return self._find_left(claim, facts, decision, tables, landings)
 
     def _alter(self, targets: Iterable[TargetPlan]) -> None:
+        """Add and widen columns, in a savepoint that waits for locks as everything does that keeps readers out."""
         for target in targets:
-            if target.facts is not None:
-                alter_table(self._connection, target.facts.name, target.facts.oid, target.changes)
+            facts = target.facts
+            if facts is not None:
+                with_lock_retries(
+                    self._connection,
+                    partial(alter_table, self._connection, facts.name, facts.oid, target.changes),
+                    relations=[facts.oid],
+                    deadline_s=self._plan.job.rules.retry_for,
+                    on_blocked=telling_once(self._tools.notice, f"alter table {facts.name}"),
+                )
 
     def _find_left(
         self,

@@ -1,4 +1,4 @@
--- dependents.sql: what uses a column of a table or of its partitions, except its default and its own sequence
+-- dependents.sql: what uses a column of a table or of its partitions, except its default, NOT NULL and its own sequence
 -- returns table.alter.Dependent; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -v name=relname -f dependents.sql
 SELECT DISTINCT pg_catalog.pg_describe_object(d.classid, d.objid, d.objsubid) AS description
@@ -12,6 +12,13 @@ SELECT DISTINCT pg_catalog.pg_describe_object(d.classid, d.objid, d.objsubid) AS
    AND (a.attrelid = :'oid'::oid
         OR a.attrelid IN (SELECT p.relid FROM pg_catalog.pg_partition_tree(:'oid'::oid) AS p))
    AND d.classid <> 'pg_catalog.pg_attrdef'::regclass
+   AND NOT EXISTS (
+           SELECT
+             FROM pg_catalog.pg_constraint AS n
+            WHERE d.classid = 'pg_catalog.pg_constraint'::regclass
+              AND n.oid = d.objid
+              AND n.contype = 'n'
+       )
    AND NOT EXISTS (
            SELECT
              FROM pg_catalog.pg_class AS s

@@ -1,0 +1,273 @@
+"""Loads that widen columns of a table, and add columns to it, before the first row."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from penstock.errors import DataError, TargetError, UsageError
+from penstock.loading.steps.columns import ColumnChanges
+from penstock.loading.types import find
+from penstock.loading.types.scan import scan_objects
+from penstock.model.load.job import LoadRules
+from penstock.server.ledger import Ledger
+from support.loads import Loads, share_ledger
+from support.typed import make_target, types_of
+
+if TYPE_CHECKING:
+    from penstock.model.load.outcome import LoadOutcome
+
+Write = Any
+
+
+def _actions(outcome: LoadOutcome) -> list[str]:
+    part = outcome.steps["columns"]
+    assert isinstance(part, ColumnChanges)
+    assert part.describe()
+    return [change.action for each in part.tables for change in each.changes]
+
+
+def _widen(*paths: Any, **options: Any) -> Any:
+    return make_target(*paths, **({"create": False, "types": "widen"} | options))
+
+
+@pytest.mark.parametrize(
+    ("type_name", "value", "expected"),
+    [
+        ("smallint", "40000", "integer"),
+        ("integer", "3000000000", "bigint"),
+        ("integer", "9223372036854775808", "numeric"),
+        ("integer", "1.5", "numeric"),
+        ("bigint", "1e3", "numeric"),
+        ("bigint", "x", "text"),
+        ("numeric", "x", "text"),
+        ("integer", " 007 ", "integer"),
+        ("integer", "+7", "integer"),
+        ("integer", "1_000", "integer"),
+        ("integer", "0x1F", "integer"),
+        ("numeric", "1e5", "numeric"),
+        ("numeric", "NaN", "numeric"),
+        ("numeric(10,2)", "1.555", "numeric(10,2)"),
+        ("text", "x", "text"),
+    ],
+)
+def test_column_is_widened_as_far_as_its_values_need(
+    loads: Loads, write: Write, type_name: str, value: str, expected: str
+) -> None:
+    """What the server takes for the present type widens nothing; the rows that were there keep their values."""
+    loads.execute(f"CREATE TABLE t (id int, a {type_name} DEFAULT 5); INSERT INTO t VALUES (0, 7)")
+    outcome = loads.run(_widen(write(f"id,a\n1,1\n2,{value}\n")))
+    assert types_of(loads) == ["integer", expected]
+    assert loads.execute("SELECT a::numeric FROM t WHERE id < 2 ORDER BY id") == [(7,), (1,)]
+    assert ("columns" in outcome.steps) == (type_name != expected)
+
+
+def test_nothing_is_looked_at_twice(loads: Loads, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is loaded is not read again for types; a new one beside it is."""
+    loads.execute("CREATE TABLE t (a int)")
+    one = write("a\n1\n", "1.csv")
+    loads.run(_widen(one))
+    two = write("a\n3000000000\n", "2.csv")
+    looked: list[str] = []
+
+    def scan(works: Any, *args: Any, **options: Any) -> Any:
+        looked.extend(work.source.uri for work in works)
+        return scan_objects(works, *args, **options)
+
+    monkeypatch.setattr(find, "scan_objects", scan)
+    outcome = loads.run(_widen(one, two))
+    assert (outcome.rows, outcome.objects_skipped) == (1, 1)
+    assert _actions(outcome) == ['ALTER COLUMN "a" TYPE bigint']
+    assert looked == [str(two)]
+
+
+@pytest.mark.parametrize(
+    ("dependent", "why"),
+    [
+        ("CREATE INDEX i ON t (a)", "index public.i"),
+        ("ALTER TABLE t ADD PRIMARY KEY (a)", "constraint t_pkey"),
+        ("CREATE VIEW v AS SELECT a FROM t", "view public.v"),
+        ("ALTER TABLE t ADD CHECK (a > 0)", "constraint t_a_check"),
+        ("ALTER TABLE t ADD g int GENERATED ALWAYS AS (a + 1) STORED", None),
+    ],
+)
+def test_column_that_something_uses_is_not_widened(loads: Loads, write: Write, dependent: str, why: str | None) -> None:
+    """The error names file, line, value, what uses the column, and the ALTER TABLE; nothing is changed."""
+    loads.execute(f"CREATE TABLE t (a int); {dependent}")
+    path = write("a\n1\n3000000000\n")
+    error = loads.refuse(_widen(path))
+    if why is None:
+        assert types_of(loads)[0] == "integer"
+        return
+    assert isinstance(error, DataError)
+    assert error.location is not None
+    assert (error.location.file, error.location.line, error.location.column) == (str(path), 3, "a")
+    assert why in (error.detail or "")
+    assert "3000000000" in error.message
+    assert 'ALTER TABLE "public"."t" ALTER COLUMN "a" TYPE bigint' in (error.hint or "")
+    assert types_of(loads)[0] == "integer"
+
+
+def test_identity_column_is_widened(loads: Loads, write: Write) -> None:
+    """A default and a sequence are no obstacle."""
+    loads.execute("CREATE TABLE t (a serial, b text)")
+    loads.run(_widen(write("a,b\n3000000000,x\n")))
+    assert types_of(loads) == ["bigint", "text"]
+
+
+def test_partitions_are_widened_with_their_parent(loads: Loads, write: Write) -> None:
+    """ALTER TABLE descends; an index of a partition is an obstacle as the table's own is."""
+    loads.execute("CREATE TABLE t (k int, a int) PARTITION BY LIST (k); CREATE TABLE t1 PARTITION OF t DEFAULT")
+    loads.run(_widen(write("k,a\n1,3000000000\n")))
+    assert types_of(loads, "t1") == ["integer", "bigint"]
+    loads.execute("CREATE INDEX part_a ON t1 (a)")
+    with pytest.raises(DataError) as caught:
+        loads.run(_widen(write("k,a\n1,x\n", "2.csv")))
+    assert "index public.part_a" in (caught.value.detail or "")
+
+
+def test_widen_creates_a_table_that_does_not_exist(loads: Loads, write: Write) -> None:
+    """One command for the first run and all later ones."""
+    for number, (text, expected) in enumerate([("a\n1\n", "integer"), ("a\n3000000000\n", "bigint")]):
+        loads.run(_widen(write(text, f"{number}.csv"), create=True))
+        assert types_of(loads) == [expected]
+
+
+def test_columns_are_added_with_the_load(loads: Loads, write: Write) -> None:
+    """Files with more columns, each with others, add all; the result names them, and older rows have nulls."""
+    loads.execute("CREATE TABLE t (a int, gone int); ALTER TABLE t DROP gone; INSERT INTO t VALUES (0)")
+    write("a,b\n1,x\n", "1.csv")
+    folder = write('a,"C c"\n2,2024-01-01\n', "2.csv").parent
+    outcome = loads.run(make_target(folder, create=False, types="text", add_columns=True))
+    assert _actions(outcome) == ['ADD COLUMN "b" text', 'ADD COLUMN "c c" text']
+    assert loads.execute("SELECT * FROM t ORDER BY a") == [(0, None, None), (1, "x", None), (2, None, "2024-01-01")]
+    again = loads.run(make_target(folder, create=False, types="text", add_columns=True))
+    assert (again.load_id, again.objects_skipped) == (None, 2)
+
+
+def test_added_columns_have_the_types_of_their_values(loads: Loads, write: Write) -> None:
+    """With --types, added columns are typed as created ones, and others are widened in the same ALTER TABLE."""
+    loads.execute("CREATE TABLE t (a int)")
+    outcome = loads.run(_widen(write("a,b,c\n3000000000,2024-01-01,x\n"), add_columns=True))
+    assert types_of(loads) == ["bigint", "date", "text"]
+    assert len(_actions(outcome)) == 3
+
+
+def test_created_table_has_the_columns_of_all_files(loads: Loads, write: Write) -> None:
+    """--create --add-columns takes the columns of later files too."""
+    write("a\n1\n2\n", "1.csv")
+    folder = write("a,b\n2,2.5\n", "2.csv").parent
+    loads.run(make_target(folder, add_columns=True))
+    assert types_of(loads) == ["integer", "numeric"]
+    assert loads.count() == 3
+
+
+def test_without_the_option_the_error_names_it(loads: Loads, write: Write) -> None:
+    """A column that the table lacks is refused as before."""
+    loads.execute("CREATE TABLE t (a int)")
+    error = loads.refuse(make_target(write("a,b\n1,x\n"), create=False, types="text"))
+    assert isinstance(error, TargetError)
+    assert "--add-columns" in (error.hint or "")
+
+
+@pytest.mark.parametrize("mode", ["append", "truncate", "replace", "upsert"])
+def test_columns_change_with_every_mode(loads: Loads, write: Write, mode: str) -> None:
+    """Staging tables and new tables have the changed columns."""
+    loads.execute("CREATE TABLE t (k text PRIMARY KEY, a int); INSERT INTO t VALUES ('x', 1)")
+    key = {"key": "k"} if mode == "upsert" else {}
+    path = write("k,a,b\ny,3000000000,2\n")
+    loads.run(_widen(path, mode=mode, add_columns=True, **key))
+    assert types_of(loads) == ["text", "bigint", "integer"]
+    kept = mode in ("append", "upsert")
+    assert loads.rows() == [("x", 1, None), ("y", 3000000000, 2)][not kept :]
+
+
+def test_load_that_is_not_recorded_changes_nothing(loads: Loads, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The changes and the record of the load are one transaction."""
+    loads.execute("CREATE TABLE t (a int)")
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise TargetError("no")
+
+    monkeypatch.setattr(Ledger, "begin", fail)
+    loads.refuse(_widen(write("a,b\n3000000000,x\n"), add_columns=True))
+    assert types_of(loads) == ["integer"]
+
+
+def test_load_that_fails_later_is_resumed(database18: str, write: Write) -> None:
+    """The changed columns stay; the next run resumes the load, and finds the table as it needs it."""
+    loads = Loads(database18, piece_bytes=1000, chunk_bytes=1000)
+    loads.execute("CREATE TABLE t (a int, d text CONSTRAINT good CHECK (d <> 'bad'))")
+    path = write("a,b,d\n" + "3000000000,x,good\n" * 2000 + "1,x,bad\n")
+    target = _widen(path, add_columns=True)
+    with pytest.raises(DataError):
+        loads.run(target, sessions=1, batch_bytes=2000)
+    assert types_of(loads) == ["bigint", "text", "text"]
+    before = loads.count()
+    assert 0 < before < 2001
+    loads.execute("ALTER TABLE t DROP CONSTRAINT good")
+    outcome = loads.run(target)
+    assert (outcome.rows_before, outcome.rows) == (before, 2001 - before)
+    assert loads.count() == 2001
+
+
+def test_role_that_is_not_the_owner_is_told(database18: str, write: Write) -> None:
+    """The error has the statement for the owner."""
+    admin = Loads(database18, setup="CREATE TABLE t (a int); CREATE ROLE ann; GRANT SELECT, INSERT ON t TO ann")
+    try:
+        share_ledger(admin, "ann")
+        loads = Loads(database18, role="ann")
+        error = loads.refuse(make_target(write("a,b\n1,x\n"), create=False, types="text", add_columns=True))
+        assert isinstance(error, TargetError)
+        assert 'ADD COLUMN "b" text' in (error.hint or "")
+        assert isinstance(loads.refuse(_widen(write("a\nx\ny\n"))), DataError)
+    finally:
+        admin.execute("DROP OWNED BY ann; DROP ROLE ann")
+
+
+def test_table_altered_since_the_plan_is_an_error(loads: Loads, write: Write) -> None:
+    """Another session's column takes the number that was planned."""
+    from penstock.model.load.job import LoadJob
+
+    loads.execute("CREATE TABLE t (a int)")
+    job = LoadJob(targets=(_widen(write("a,b\n1,x\n"), add_columns=True),), rules=LoadRules(retry_for=0))
+    with loads._loader() as loader:
+        plan = loader.plan(job)
+        loads.execute("ALTER TABLE t ADD z int")
+        with pytest.raises(TargetError):
+            loader.run(plan)
+    assert types_of(loads) == ["integer", "integer"]
+
+
+def test_two_loads_at_once_add_the_same_column(loads: Loads, write: Write) -> None:
+    """The second finds the column as it planned it."""
+    loads.execute("CREATE TABLE t (a int)")
+    from penstock.model.load.job import LoadJob
+
+    plans = []
+    for number in range(2):
+        path = write(f"a,b\n{number},x\n", f"{number}.csv")
+        loader = loads._loader()
+        target = make_target(path, create=False, types="text", add_columns=True)
+        plans.append((loader, loader.plan(LoadJob(targets=(target,), rules=LoadRules(retry_for=0)))))
+    threads = [threading.Thread(target=loader.run, args=(plan,)) for loader, plan in plans]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    for loader, _ in plans:
+        loader.close()
+    assert types_of(loads) == ["integer", "text"]
+    assert loads.count() == 2
+
+
+def test_what_cannot_be_altered_is_refused(loads: Loads, write: Write) -> None:
+    """Views have no columns to add, and --check alters nothing."""
+    loads.execute("CREATE TABLE t (a int); CREATE VIEW v AS SELECT a FROM t")
+    target = make_target(write("a,b\n1,x\n"), create=False, types="text", add_columns=True, into="v")
+    assert isinstance(loads.refuse(target), (UsageError, TargetError))
+    with pytest.raises(UsageError):
+        loads.check(make_target(write("a,b\n1,x\n"), create=False, types="text", add_columns=True))
+    assert types_of(loads) == ["integer"]
