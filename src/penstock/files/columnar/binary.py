@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from penstock import _native
-from penstock.files.columnar.text import plain_array, write_json
+from penstock.files.columnar.arrays import cast_array, plain_array
 from penstock.files.columnar.types import is_bytes, is_json, is_nested, is_text, is_uuid, plain_type
 
 if TYPE_CHECKING:
@@ -60,12 +60,12 @@ def write_binary(columns: Sequence[Any], wires: Sequence[Wire]) -> bytes:
 def _choose(kind: Any, type_name: str) -> Wire | None:
     base = _MODIFIER.sub("", type_name)
     if types.is_null(kind):
-        return Wire(kind="text", prepare=lambda array: array.cast(pa.string()))
+        return Wire(kind="text", prepare=lambda array: cast_array(array, pa.string()))
     if is_nested(kind):
-        return Wire(kind=_JSON[base], prepare=write_json) if base in _JSON else None
+        return Wire(kind=_JSON[base], prepare=_write_json) if base in _JSON else None
     if is_text(kind) or is_json(kind):
         name = "text" if base in _TEXTS else _JSON.get(base)
-        return None if name is None else Wire(kind=name, prepare=lambda array: array.cast(pa.string()))
+        return None if name is None else Wire(kind=name, prepare=lambda array: cast_array(array, pa.string()))
     return _choose_bytes(kind, base) or _choose_number(kind, base) or _choose_time(kind, base)
 
 
@@ -74,35 +74,41 @@ def _choose_bytes(kind: Any, base: str) -> Wire | None:
     if base == "uuid" and (is_uuid(kind) or is_sixteen):
         return Wire(kind="uuid", width=_UUID_BYTES)
     if base == "bytea" and is_bytes(kind):
-        return Wire(kind="bytea", prepare=lambda array: array.cast(pa.binary()))
+        return Wire(kind="bytea", prepare=lambda array: cast_array(array, pa.binary()))
     return None
 
 
 def _choose_number(kind: Any, base: str) -> Wire | None:
     if types.is_integer(kind) and base in _INTEGERS and not types.is_uint64(kind):
         signed = next((signed for is_kind, signed in _SIGNED if is_kind(kind)), kind)
-        return Wire(kind=_INTEGERS[base], width=signed.bit_width // 8, prepare=lambda array: array.cast(signed))
+        return Wire(kind=_INTEGERS[base], width=signed.bit_width // 8, prepare=lambda array: cast_array(array, signed))
     if types.is_integer(kind) and base == "numeric":
         whole = pa.decimal128(20, 0)
-        return Wire(kind="numeric", prepare=lambda array: array.cast(whole))
+        return Wire(kind="numeric", prepare=lambda array: cast_array(array, whole))
     if types.is_decimal(kind) and base == "numeric" and kind.scale >= 0 and kind.precision <= _MOST_DIGITS:
         wide = pa.decimal128(kind.precision, kind.scale)
-        return Wire(kind="numeric", width=kind.scale, prepare=lambda array: array.cast(wide))
+        return Wire(kind="numeric", width=kind.scale, prepare=lambda array: cast_array(array, wide))
     if types.is_boolean(kind) and base == "boolean":
         return Wire(kind="bool")
     if base == "real" and (types.is_float16(kind) or types.is_float32(kind)):
-        return Wire(kind="float4", width=4, prepare=lambda array: array.cast(pa.float32()))
+        return Wire(kind="float4", width=4, prepare=lambda array: cast_array(array, pa.float32()))
     return Wire(kind="float8", width=8) if base == "double precision" and types.is_float64(kind) else None
 
 
 def _choose_time(kind: Any, base: str) -> Wire | None:
     if types.is_date(kind) and base == "date":
-        return Wire(kind="date", width=4, prepare=lambda array: array.cast(pa.date32()))
+        return Wire(kind="date", width=4, prepare=lambda array: cast_array(array, pa.date32()))
     if types.is_timestamp(kind) and base == f"timestamp {'without' if kind.tz is None else 'with'} time zone":
         return Wire(kind="timestamp", width=8, unit=kind.unit)
     if types.is_time(kind) and base == "time without time zone":
         return Wire(kind="time", width=kind.bit_width // 8, unit=kind.unit)
     return None
+
+
+def _write_json(array: Any) -> Any:
+    from penstock.files.columnar.text import write_json  # noqa: PLC0415 (40 ms, pyarrow.compute)
+
+    return write_json(array)
 
 
 def _find_buffers(column: Any, wire: Wire) -> _native.Buffers:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.ipc
 
 from penstock.errors import SourceError
-from penstock.files.columnar.text import plain_array
+from penstock.files.columnar.arrays import plain_array
 from penstock.files.columnar.types import plain_type
 
 if TYPE_CHECKING:

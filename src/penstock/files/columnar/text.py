@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from penstock._native import RecordError
+from penstock.files.columnar.arrays import plain_array
 from penstock.files.columnar.types import is_bytes, is_json, is_list, is_nested, is_text, is_uuid, plain_type
 
 if TYPE_CHECKING:
@@ -96,11 +97,6 @@ def write_rows(columns: Sequence[Any], type_names: Sequence[str | None]) -> Text
     return TextRows(data=_data_of(lines), ends=_ends_of(lines), faults=found)
 
 
-def write_header(names: Sequence[str]) -> bytes:
-    """Return names of columns as a header of COPY text."""
-    return write_rows([pa.array([name]) for name in names], ["text"] * len(names)).data
-
-
 # ---------------------------------------------------------------- values as text
 
 
@@ -134,21 +130,6 @@ def _write_plain(array: Any, faults: list[Fault]) -> Any:
     if types.is_float16(kind):
         array = array.cast(pa.float32())
     return array.cast(pa.string())
-
-
-def plain_array(array: Any) -> Any:
-    """Return the values without their encoding, see types.plain_type."""
-    kind = array.type
-    if types.is_dictionary(kind):
-        if types.is_string_view(kind.value_type):
-            # pyarrow cannot take values of such a dictionary.
-            array = pa.DictionaryArray.from_arrays(array.indices, array.dictionary.cast(pa.string()))
-        return plain_array(array.dictionary_decode())
-    if types.is_run_end_encoded(kind):
-        return plain_array(pc.run_end_decode(array))
-    if isinstance(kind, pa.BaseExtensionType) and plain_type(kind) != kind:
-        return plain_array(array.storage)
-    return array
 
 
 def write_json(array: Any) -> Any:

@@ -15,7 +15,6 @@ from penstock import _native
 from penstock.copyformat import Encoder, make_encoder
 from penstock.errors import DataError, FileLocation
 from penstock.files.columnar.binary import choose_wires, write_binary
-from penstock.files.columnar.text import write_header, write_rows
 from penstock.loading.plan.columnar import SENT_DIALECT, kept_fields, map_sent, probe_columnar, refuse_unsupported
 from penstock.loading.plan.dialects import map_object
 from penstock.loading.plan.plan import table_after_creation
@@ -101,7 +100,7 @@ def open_rows(
             column_map=map_sent(column_map, len(names)),
             table=target.table if work.landing is None else work.landing,
             encoding="UTF8",
-            header=write_header(names),
+            header=_write_header(names),
             allows_suppressed_rows=target.allows_suppressed_rows,
             working_names=work.working_names,
         )
@@ -131,6 +130,12 @@ def open_rows(
         sums.header = form.header
         blocks = sums.watch_rows(blocks)
     return stream, blocks, encoder, form
+
+
+def _write_header(names: Sequence[str]) -> bytes:
+    """Return names of columns as a record of COPY text."""
+    escapes = {ord("\\"): "\\\\", ord("\t"): "\\t", ord("\n"): "\\n", ord("\r"): "\\r"}
+    return ("\t".join(name.translate(escapes) for name in names) + "\n").encode()
 
 
 def compare_rows(
@@ -208,7 +213,7 @@ class _RowWriter:
         if self.wires is not None:
             yield self._make_block(self._write_binary(batch, self.wires), rows, part=batch.part)
             return
-        text = write_rows(batch.columns, self.types)
+        text = self._write_text(batch)
         if not self.rejects:
             self._refuse_faults(text, batch)
         if text.faults:
@@ -216,12 +221,17 @@ class _RowWriter:
         else:
             yield self._make_block(text.data, rows, part=batch.part)
 
+    def _write_text(self, batch: Batch) -> TextRows:
+        from penstock.files.columnar.text import write_rows  # noqa: PLC0415 (40 ms, pyarrow.compute)
+
+        return write_rows(batch.columns, self.types)
+
     def _write_binary(self, batch: Batch, wires: Sequence[Wire]) -> bytes:
         try:
             return write_binary(batch.columns, wires)
         except _native.RecordError as error:
             # Written as text, the value can be quoted.
-            text = write_rows(batch.columns, self.types)
+            text = self._write_text(batch)
             self._refuse_faults(text, batch)
             reason, row, index = error.args
             raise self._explain(text, batch, (row, index, reason)) from error
