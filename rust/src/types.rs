@@ -306,8 +306,8 @@ impl<'a> Number<'a> {
         if digits > most {
             return Fit::No;
         }
-        let is_short = self.exponent.is_none() && value.len() <= 40;
-        if !is_short && !self.is_zero() {
+        let is_far = self.exponent.is_some_and(|size| size.unsigned_abs() > 250) || value.len() > 40;
+        if is_far && !self.is_zero() {
             let parsed = std::str::from_utf8(value).ok().and_then(|text| text.parse::<f64>().ok());
             if !parsed.is_some_and(|found| found.is_finite() && found.abs() >= f64::MIN_POSITIVE) {
                 return Fit::No;
