@@ -28,7 +28,7 @@ LOAD_ADVICE: Final = {
         _COUNTED,
     ),
     "load-cutting": Advice(
-        "the load's time waits until the ends of records are found in the files",
+        "the load's time waits until the records of the files are found, or decoded",
         "Divide the data into more files, because each file is read by one thread.",
         _AGAIN,
         _COUNTED,

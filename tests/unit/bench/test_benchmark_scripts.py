@@ -87,6 +87,7 @@ def test_benchmarks_are_listed() -> None:
         "disk_space",
         "optimized_reads",
         "bulk_load",
+        "parquet",
         "pollock",
         "dialects",
         "volumes",
