@@ -92,6 +92,7 @@ def test_benchmarks_are_listed() -> None:
         "dialects",
         "volumes",
         "import_routes",
+        "infer",
     ]
 
 
