@@ -18,6 +18,7 @@ from penstock.model.server.names import parse_table_name
 from penstock.model.server.rds import AssociatedRole
 from penstock.model.server.table import ColumnMap
 from penstock.model.source.block import CopySpec
+from penstock.model.source.columnar import ColumnarSample
 from penstock.model.source.dialect import Dialect
 from penstock.model.source.source import SourceObject
 from penstock.server.imports.call import S3Place, compose_import, read_result
@@ -40,6 +41,7 @@ def make_plan(via: Via, *, objects: int = 8, dialect: Dialect = _DIALECT) -> Loa
         objects=sources,
         dialect=dialect,
         column_map=ColumnMap(columns=("a",)),
+        columnar=None,
         is_staged=False,
         fills_table=True,
     )
@@ -81,6 +83,14 @@ def test_auto_takes_the_server_if_it_is_far_and_objects_are_many(
     """The rule that docs/s3-import.md states; the reason is what --plan shows."""
     route = choose_route(make_plan("auto", objects=objects), replace(_FACTS, link=link)).route
     assert (route.via, route.reason) == (via, reason)
+
+
+def test_columnar_files_are_left_to_the_client() -> None:
+    """COPY on the server has no Parquet."""
+    plan = make_plan("server")
+    plan.targets[0].columnar = ColumnarSample(format="parquet", fields=(), rows=1, parts=1, row_bytes=1.0)  # type: ignore[misc]
+    with pytest.raises(UsageError, match="--via server cannot be used with format parquet"):
+        choose_route(plan, _FACTS)
 
 
 def test_auto_takes_the_client_if_the_server_cannot() -> None:

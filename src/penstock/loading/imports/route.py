@@ -131,6 +131,8 @@ def _find_target_obstacles(target: TargetPlan, server_major: int) -> Iterator[Ob
     for source in target.objects:
         if not source.location.startswith("s3://"):
             yield Obstacle("sources other than S3", f"{source.uri} is not in S3.")
+    if target.columnar is not None:
+        yield Obstacle(f"format {target.columnar.format}", "COPY on the server reads text only.")
     if target.is_staged:
         what = f"--mode {target.job.mode}" if target.job.transform is None else "--transform"
         if target.job.landing.where == "table":

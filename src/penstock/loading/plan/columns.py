@@ -6,6 +6,7 @@ import difflib
 from typing import TYPE_CHECKING
 
 from penstock.errors import TargetError, UsageError
+from penstock.files.probe.columnar import refuse_types
 from penstock.model.load.plan import ROW_NAME, name_fields
 from penstock.model.server.names import MOST_COLUMNS, NAME_LIMIT_BYTES, SYSTEM_COLUMNS, fold_name, name_columns
 from penstock.model.server.table import Column, ColumnMap, TableFacts
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from penstock.files.probe import ProbeResult
     from penstock.model.load.job import TargetJob
     from penstock.model.load.plan import Edge
+    from penstock.model.source.columnar import ColumnarSample
 
 _NAMES_SHOWN = 3
 
@@ -49,6 +51,18 @@ def name_created_columns(header: Sequence[str], job: TargetJob, *, uri: str) -> 
             hint="Check --delimiter, or skip columns with --skip.",
         )
     return columns
+
+
+def name_created_types(sample: ColumnarSample, job: TargetJob, *, uri: str) -> tuple[str, ...]:
+    """Return the types of the columns that `name_created_columns` names: those of the file, then text for --set.
+
+    Raises SourceError if a type cannot be loaded.
+    """
+    names = job.columns if job.columns is not None else sample.names
+    created = name_columns(names)
+    kept = [index for index, name in enumerate(names) if not is_skipped(name, created[index], job)]
+    refuse_types(sample, kept, uri=uri)
+    return (*(sample.fields[index].sql_type or "" for index in kept), *("text" for _ in job.set))
 
 
 def find_edge(probe: ProbeResult, *, job: TargetJob, table: TableFacts | None) -> Edge | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from penstock.errors import DataError, FileLocation
 from penstock.files.probe import check_is_not_json, find_contradiction, find_header, find_misfit, separator_notice
-from penstock.loading.plan.columnar import probe_columnar, refuse_unsupported
+from penstock.files.probe.columnar import probe_columnar, refuse_unsupported
 from penstock.loading.plan.columns import map_columns
 from penstock.loading.plan.plan import options_of, table_after_creation
 from penstock.server.connect.errors import find_hint

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import DataError, TargetError, UsageError
 from penstock.files.probe import ProbeResult, probe_dialect, refuse_unclear_escapes, validate_options
+from penstock.files.probe.columnar import probe_columnar, refuse_unsupported
 from penstock.loading.plan.changes import added_changes, check_changes, with_columns
-from penstock.loading.plan.columnar import name_types, probe_columnar, refuse_unsupported
 from penstock.loading.plan.columns import (
     edge_notice,
     find_edge,
     map_columns,
     name_created_columns,
+    name_created_types,
     naming_notice,
     unknown_columns,
 )
@@ -199,7 +200,7 @@ def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -
     _refuse_unclear_start(probe, job, is_new=facts is None)
     edge = find_edge(probe, job=job, table=None if job.transform is not None else facts)
     created = None if facts is not None else _created_columns(probe, job, edge, uri=uri)
-    types = None if created is None or sample.columnar is None else name_types(sample.columnar, job, uri=uri)
+    types = None if created is None or sample.columnar is None else name_created_types(sample.columnar, job, uri=uri)
     staged = None if job.transform is None else _created_columns(probe, job, edge, uri=uri)
     table = facts if facts is not None else _created_table(job.into, created or (), types)
     landing = choose_landing(job, facts, is_atomic=rules.atomic)

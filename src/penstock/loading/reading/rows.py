@@ -15,7 +15,7 @@ from penstock import _native
 from penstock.copyformat import Encoder, make_encoder
 from penstock.errors import DataError, FileLocation
 from penstock.files.columnar.binary import choose_wires, write_binary
-from penstock.loading.plan.columnar import SENT_DIALECT, kept_fields, map_sent, probe_columnar, refuse_unsupported
+from penstock.files.probe.columnar import SENT_DIALECT, kept_fields, map_sent, probe_columnar, refuse_unsupported
 from penstock.loading.plan.dialects import map_object
 from penstock.loading.plan.plan import table_after_creation
 from penstock.loading.reading.coverage import Edges

@@ -1,4 +1,4 @@
-"""Plans columnar files: their columns are their header, and their rows are sent as COPY text. Pure."""
+"""Describes columnar files as probing describes text: their columns are the header, their rows COPY text. Pure."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from penstock.errors import DataError, SourceError, UsageError
-from penstock.files.probe import ProbeResult
 from penstock.files.probe.options import refuse_text_options
-from penstock.loading.plan.columns import is_skipped
-from penstock.model.server.names import name_columns
+from penstock.files.probe.probing import ProbeResult
 from penstock.model.source.columnar import FORMAT_NAMES
 from penstock.model.source.dialect import Dialect
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from penstock.model.load.job import TargetJob
     from penstock.model.server.table import ColumnMap
     from penstock.model.source.columnar import ColumnarSample
@@ -46,24 +46,13 @@ def probe_columnar(sample: ColumnarSample, job: TargetJob, *, uri: str) -> Probe
     )
 
 
-def name_types(sample: ColumnarSample, job: TargetJob, *, uri: str) -> tuple[str, ...]:
-    """Return the types of the columns that are created for a file: those of the file, then text for those of --set.
-
-    Raises SourceError if a type cannot be loaded.
-    """
-    names = job.columns if job.columns is not None else sample.names
-    created = name_columns(names)
-    kept = [index for index, name in enumerate(names) if not is_skipped(name, created[index], job)]
-    _refuse_types(sample, kept, uri=uri)
-    return (*(sample.fields[index].sql_type or "" for index in kept), *("text" for _ in job.set))
-
-
 def refuse_unsupported(sample: ColumnarSample, column_map: ColumnMap, *, uri: str) -> None:
     """Raise SourceError if a column that is loaded is of a type that cannot be."""
-    _refuse_types(sample, kept_fields(sample, column_map), uri=uri)
+    refuse_types(sample, kept_fields(sample, column_map), uri=uri)
 
 
-def _refuse_types(sample: ColumnarSample, kept: list[int], *, uri: str) -> None:
+def refuse_types(sample: ColumnarSample, kept: Sequence[int], *, uri: str) -> None:
+    """Raise SourceError if one of these columns of a file is of a type that cannot be loaded."""
     for index in kept:
         field = sample.fields[index]
         if field.sql_type is None:
