@@ -90,17 +90,14 @@ def test_nothing_is_looked_at_twice(loads: Loads, write: Write, monkeypatch: pyt
         ("ALTER TABLE t ADD PRIMARY KEY (a)", "constraint t_pkey"),
         ("CREATE VIEW v AS SELECT a FROM t", "view public.v"),
         ("ALTER TABLE t ADD CHECK (a > 0)", "constraint t_a_check"),
-        ("ALTER TABLE t ADD g int GENERATED ALWAYS AS (a + 1) STORED", None),
+        ("ALTER TABLE t ADD g int GENERATED ALWAYS AS (a + 1) STORED", "column g of table public.t"),
     ],
 )
-def test_column_that_something_uses_is_not_widened(loads: Loads, write: Write, dependent: str, why: str | None) -> None:
+def test_column_that_something_uses_is_not_widened(loads: Loads, write: Write, dependent: str, why: str) -> None:
     """The error names file, line, value, what uses the column, and the ALTER TABLE; nothing is changed."""
     loads.execute(f"CREATE TABLE t (a int); {dependent}")
     path = write("a\n1\n3000000000\n")
     error = loads.refuse(_widen(path))
-    if why is None:
-        assert types_of(loads)[0] == "integer"
-        return
     assert isinstance(error, DataError)
     assert error.location is not None
     assert (error.location.file, error.location.line, error.location.column) == (str(path), 3, "a")

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 # Objects that are read at once: local ones wait for processors, remote ones for answers.
 _REMOTE_READERS = 8
+# Blocks of one object that wait for a thread, of at most 512 KiB each.
+_BLOCKS_AHEAD = 8
 
 Findings = dict[str, ColumnFindings]
 
@@ -65,16 +67,11 @@ def _scan_object(
             if block.records and block.fault is None:
                 running.append(pool.submit(scan.find, block))
             # A few blocks at a time: memory does not grow with the file.
-            if len(running) > 2 * cpu_limit(pool):
+            if len(running) > _BLOCKS_AHEAD:
                 _merge(found, running.popleft().result())
     for each in running:
         _merge(found, each.result())
     return found
-
-
-def cpu_limit(pool: ThreadPoolExecutor) -> int:
-    """Return how many threads a pool has at most."""
-    return pool._max_workers  # noqa: SLF001 (it has no public name)
 
 
 class _ObjectScan:

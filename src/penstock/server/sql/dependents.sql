@@ -11,7 +11,13 @@ SELECT DISTINCT pg_catalog.pg_describe_object(d.classid, d.objid, d.objsubid) AS
    AND NOT a.attisdropped
    AND (a.attrelid = :'oid'::oid
         OR a.attrelid IN (SELECT p.relid FROM pg_catalog.pg_partition_tree(:'oid'::oid) AS p))
-   AND d.classid <> 'pg_catalog.pg_attrdef'::regclass
+   AND NOT EXISTS (
+           SELECT
+             FROM pg_catalog.pg_attrdef AS e
+            WHERE d.classid = 'pg_catalog.pg_attrdef'::regclass
+              AND e.oid = d.objid
+              AND e.adnum = a.attnum
+       )
    AND NOT EXISTS (
            SELECT
              FROM pg_catalog.pg_constraint AS n
