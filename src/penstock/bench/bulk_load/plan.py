@@ -46,7 +46,7 @@ class Experiment:
 FULL = Experiment(imdb_scale=0.1, rounds=3)
 
 # Less than two minutes on two cores.
-QUICK = Experiment(imdb_scale=0.06, rounds=1)
+QUICK = Experiment(imdb_scale=0.055, rounds=1)
 
 _FIRST_OF_PSQL = next(step for step in STEPS if step.load == "one psql")
 
