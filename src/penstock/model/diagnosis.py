@@ -34,3 +34,8 @@ class Diagnosis:
     remedy: str
     proof: str
     source: str
+
+    @property
+    def verdict(self) -> str:
+        """Return the claim as a verdict states it: with what it rests on, if that is not samples."""
+        return self.claim if self.samples else f"{self.claim} (by counts alone)"

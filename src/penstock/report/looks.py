@@ -74,8 +74,7 @@ def verdict(look: Look) -> tuple[str, str]:
     """Return what limits the workload, and what would change that."""
     if look.findings.diagnoses:
         limit = look.findings.diagnoses[0]
-        counted = "" if limit.samples else " (by counts alone)"
-        return f"Limited by: {limit.claim}{counted}", f"To change it: {limit.remedy}"
+        return f"Limited by: {limit.verdict}", f"To change it: {limit.remedy}"
     if look.findings.hides_sessions:
         return "Cannot tell what limits the server", "Other roles' sessions are hidden from the role that recorded."
     return "No limit was found", ""

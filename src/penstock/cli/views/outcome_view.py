@@ -74,8 +74,7 @@ def describe_verdict(diagnoses: Sequence[Diagnosis]) -> list[str]:
     if not diagnoses:
         return []
     limit = diagnoses[0]
-    counted = "" if limit.samples else " (by counts alone)"
-    return [f"limited by: {limit.claim}{counted}", f"to change it: {limit.remedy}"]
+    return [f"limited by: {limit.verdict}", f"to change it: {limit.remedy}"]
 
 
 def describe_rejected(outcome: LoadOutcome) -> list[str]:
