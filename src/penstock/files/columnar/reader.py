@@ -187,7 +187,7 @@ class ColumnarFile:
 
     @contextmanager
     def _explaining(self) -> Iterator[None]:
-        """Turn errors of pyarrow into SourceError, and raise the error of a read as it was."""
+        """Raise SourceError for an error of pyarrow. An error of the file that pyarrow reads is raised unchanged."""
         try:
             yield
         except (pa.ArrowException, OSError, ValueError, KeyError, EOFError) as exc:

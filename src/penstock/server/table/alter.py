@@ -47,8 +47,9 @@ def find_dependents(connection: Connection, oid: int, column: str) -> list[str]:
 def alter_table(connection: Connection, name: TableName, oid: int, changes: Sequence[ColumnChange]) -> None:
     """Make changes of columns, in one ALTER TABLE and one transaction; changes that are made already are passed over.
 
-    Takes an ACCESS EXCLUSIVE lock, also on partitions, until the caller's transaction ends. A type that is altered has
-    the table rewritten. Needs the table's owner. Raises OtherTableError if the table is not as it was planned.
+    Takes an ACCESS EXCLUSIVE lock, also on partitions, until the caller's transaction ends. If a type is
+    altered, PostgreSQL rewrites the table. Needs the table's owner. Raises OtherTableError if the table is not as it
+    was planned.
     """
     table = sql.Identifier(*(part for part in (name.schema, name.name) if part is not None))
     with in_transaction(connection, f"altering table {name}"):
