@@ -102,6 +102,10 @@ class TableExistsError(TargetError):
     """The table to create exists: another session created it after the load had checked that it did not exist."""
 
 
+class TakenOverError(TargetError):
+    """Another process has taken the load over, or has ended this member of it, or the load was removed."""
+
+
 class ServerError(PenstockError):
     """The server refused a request, failed, or closed the connection."""
 

@@ -20,6 +20,7 @@ from penstock.files.listing import recorded_name
 from penstock.host import cpu_count
 from penstock.loading.context import LoadTools
 from penstock.loading.imports.route import refuse_check
+from penstock.loading.joint.refuse import refuse_joint
 from penstock.loading.listener import Listener
 from penstock.loading.plan.changes import refuse_altered
 from penstock.loading.plan.gather import gather_inputs
@@ -176,6 +177,7 @@ class Loader(Closing):
                 from penstock.api.route import plan_route  # noqa: PLC0415 (for who imports from S3)
 
                 plan = plan_route(plan, server, connection, self._sources)
+        refuse_joint(plan)
         return self._note_refusal(plan)
 
     def _find_types(self, plan: LoadPlan) -> LoadPlan:

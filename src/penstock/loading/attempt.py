@@ -72,12 +72,13 @@ class LoadAttempt:
         self._sessions: list[RowSession] = []
         self._futures: set[Future[None]] = set()
         self._pool = ThreadPoolExecutor(max_workers=sessions.maximum, thread_name_prefix="penstock-session")
-        self._work = prepared.work
+        # Several hosts claim objects one by one, from the unit.
+        self._work = () if prepared.member else prepared.work
         if plan.is_in_job_order:
-            self._work = tuple(sorted(prepared.work, key=lambda work: plan.load_order(work.target_index)))
+            self._work = tuple(sorted(self._work, key=lambda work: plan.load_order(work.target_index)))
         self._unit = self._choose_unit()
         self._feed = self._unit.feed
-        self._size_bytes = total_size(work.source for work in self._work)
+        self._size_bytes = None if prepared.member else total_size(work.source for work in self._work)
         self._watch = ConflictWatch(tools)
         self._is_staged = all(target.is_staged for target in plan.targets)
         self._to_rebuild = sum(len(target.indexes.dropped) for target in plan.targets)
@@ -112,6 +113,8 @@ class LoadAttempt:
         return read_backend_io(self._first, pids | {self._first.info.backend_pid})
 
     def _send_all(self) -> None:
+        # Objects that this host claims are there before the sessions are.
+        self._unit.look([])
         self._add_sessions(self._session_plan.initial)
         try:
             self._stream()
@@ -186,6 +189,9 @@ class LoadAttempt:
         running = self._unit.open_session(number, connection)
         self._sessions.append(running)
         running.run()
+        if number >= self._feed.sessions > 0 and not running.has_sealed:
+            # It ended before the others: another host needs its connection.
+            running.session.close()
 
     def _session_ended(self, future: Future[None]) -> None:
         failure = future.exception() if not future.cancelled() else None
@@ -300,7 +306,7 @@ class LoadAttempt:
 
     def files(self) -> list[tuple[int, FileOutcome]]:
         """Return each object's number in the ledger with its rows and seconds."""
-        return list(zip((work.number for work in self._work), self._feed.outcomes(), strict=True))
+        return list(zip((work.number for work in self._unit.work), self._feed.outcomes(), strict=True))
 
 
 def _commit_error(failure: CopyFailed) -> PenstockError:

@@ -113,20 +113,21 @@ def claim_again(
 def _prepare_again(
     plan: LoadPlan, tools: LoadTools, connection: Connection, before: PreparedLoad
 ) -> PreparedLoad | FinishedLoad:
-    if (finished := _confirm(tools, connection, before.claim)) is not None:
+    is_joint = before.member is not None
+    if (finished := _confirm(tools, connection, before.claim, is_joint=is_joint)) is not None:
         return finished
     begun = before.claim.load_id
     # Only this load may be resumed. If it was removed from the ledger meanwhile, a new load would store its rows twice.
     prepared = prepare_load(plan, tools, connection, created=before.created, resumes=begun, begun=begun)
     # Another process may have completed the load since `_confirm` looked.
     if isinstance(prepared, NothingToDo):
-        return _confirm(tools, connection, before.claim) or _NOTHING
+        return _confirm(tools, connection, before.claim, is_joint=is_joint) or _NOTHING
     return prepared
 
 
-def _confirm(tools: LoadTools, connection: Connection, claim: Claim) -> FinishedLoad | None:
+def _confirm(tools: LoadTools, connection: Connection, claim: Claim, *, is_joint: bool = False) -> FinishedLoad | None:
     """Return the load's totals if it is complete, else None; show a notice if another process completed it."""
     finished = confirm(tools.ledger, connection, claim)
-    if finished is not None and finished.is_others:
+    if finished is not None and finished.is_others and not is_joint:
         tools.notice(f"load {claim.load_id} was completed by another process")
     return finished

@@ -42,6 +42,17 @@ def add_what_stays(
     return extended
 
 
+def add_who_goes_on(error: PenstockError, load_id: str) -> PenstockError:
+    """Return a copy of the error for a member of a load by several hosts: the others take its objects."""
+    extended = copy(error)
+    stays = f"What this host committed stays in load {load_id}; the load's other members take its objects."
+    extended.detail = f"{error.detail}\n{stays}" if error.detail else stays
+    extended.hint = f"{error.hint or ''} See penstock loads show {load_id}; without members, penstock resume ends it."
+    extended.hint = extended.hint.strip()
+    extended.load_id = load_id
+    return extended
+
+
 def add_unknown_rows(error: PenstockError, load_id: str, *, rows: int, tables: Sequence[str]) -> PenstockError:
     """Return a copy of the error for a load that was removed from the ledger: the rows that it stored are not known.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
-from penstock.loading.failure import add_unknown_rows, add_what_stays
+from penstock.loading.failure import add_unknown_rows, add_what_stays, add_who_goes_on
 from penstock.server.connect.errors import in_transaction
 from penstock.server.ledger.committed import count_rows
 from penstock.server.ledger.targets import read_landings
@@ -22,7 +22,13 @@ _UNDEFINED_TABLE = "42P01"
 
 
 def give_up(load: RunningLoad, steps: Sequence[Step], error: PenstockError) -> PenstockError:
-    """Return an error that also says what stays and how to resume; if no row stays, remove what the load created."""
+    """Return an error that also says what stays and how to resume; if no row stays, remove what the load created.
+
+    If other hosts go on with the load, or if another one leads it, nothing is undone.
+    """
+    member = load.prepared.member
+    if member is not None and (member.leave() or not load.prepared.leads) and not load.is_ended:
+        return add_who_goes_on(error, load.load_id)
     rows, is_gone = None, False
     try:
         with load.tools.connect.connect(label="end") as connection:

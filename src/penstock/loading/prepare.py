@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from penstock.loading.claim.decide import ClaimFacts, LoadDecision
     from penstock.loading.claim.prepared import TargetLanding
     from penstock.loading.context import LoadTools
+    from penstock.loading.joint.membership import Membership
     from penstock.model.load.plan import LoadPlan, TargetPlan
     from penstock.model.server.table import TableFacts
     from penstock.server.connect.connection import Connection
@@ -65,12 +66,36 @@ def prepare_load(
     """
     tools.connect.refuse_unwritable("load")
     reader = FactsReader(plan, tools, connection, resumes=resumes)
+    if plan.job.rules.join:
+        from penstock.loading.joint.joining import find_role, join_load  # noqa: PLC0415 (for loads by several hosts)
+        from penstock.loading.joint.membership import Membership  # noqa: PLC0415 (as the last)
+
+        role = find_role(reader.lock, tools, connection)
+        with Membership.opening(tools, load_lock=reader.lock) as member:
+            if not role.leads:
+                return join_load(plan, tools, connection, reader, member=member, load_id=role.load_id)
+            return _prepare(plan, tools, connection, reader, created, (begun, role.load_id), member)
     open_ledger(reader.lock, tools, connection, waits=plan.job.rules.wait)
-    if begun is not None:
-        known = read_meaning(connection, tools.ledger.schema, begun)
+    return _prepare(plan, tools, connection, reader, created, (begun,), None)
+
+
+def _prepare(
+    plan: LoadPlan,
+    tools: LoadTools,
+    connection: Connection,
+    reader: FactsReader,
+    created: tuple[CreatedTable, ...],
+    begun: Sequence[str | None],
+    member: Membership | None,
+) -> PreparedLoad | NothingToDo:
+    """Do what `prepare_load` does, with the load's lock held; one of the loads in `begun` may be complete now."""
+    for load_id in filter(None, begun):
+        known = read_meaning(connection, tools.ledger.schema, load_id)
         if known is not None and known.state == "complete":
+            if member is not None:
+                member.close()
             return NothingToDo(skipped=len(all_objects(plan.targets)))
-    preparation = _Preparation(plan, tools, connection, reader)
+    preparation = _Preparation(plan, tools, connection, reader, member)
     if not created and created_names(plan):
         with in_transaction(connection, "recording the load"):
             return preparation.claim(_create_or_find(plan, tools, connection))
@@ -146,18 +171,30 @@ def _create(plan: LoadPlan, connection: Connection) -> tuple[CreatedTable, ...]:
 
 
 class _Preparation:
-    def __init__(self, plan: LoadPlan, tools: LoadTools, connection: Connection, reader: FactsReader) -> None:
+    def __init__(
+        self,
+        plan: LoadPlan,
+        tools: LoadTools,
+        connection: Connection,
+        reader: FactsReader,
+        member: Membership | None = None,
+    ) -> None:
         self._plan = plan
         self._tools = tools
         self._ledger = tools.ledger
         self._connection = connection
         self._reader = reader
+        self._member = member
+        # The lock that shows that this process lives: of a load with one member, the load's own.
+        self._member_lock = reader.lock if member is None else member.lock
 
     def claim(self, created: tuple[CreatedTable, ...]) -> PreparedLoad | NothingToDo:
         facts = self._reader.read(created)
         decision = decide_load(facts, self._plan.job.rules)
         found = facts.found
         if found.running is None and decision.is_nothing:
+            if self._member is not None:
+                self._member.close()
             return NothingToDo(skipped=decision.skipped, changed_by=found.changed_by, server_holds=found.server_holds)
         check_new_objects(facts, decision, self._tools)
         _check_importable(self._plan, _works_left(facts, decision), self._tools)
@@ -221,6 +258,9 @@ class _Preparation:
             parts = [work.source.uri for work in begun]
             refuse_parts(parts)
         landed = {number for landing in landings if landing.table is not None for number in landing.objects}
+        objects = {work.number: work for work in prepared}
+        if self._member is not None:
+            self._member.bind(claim, objects)
         return PreparedLoad(
             claim=claim,
             work=tuple(work for work in prepared if not work.coverage.is_complete),
@@ -231,8 +271,9 @@ class _Preparation:
             landings=landings,
             changed_by=facts.found.changed_by,
             server_holds=facts.found.server_holds,
-            objects={work.number: work for work in prepared},
+            objects=objects,
             tables=find_tables(self._plan, tables, facts.created, landings),
+            member=self._member,
         )
 
     def _prepare_objects(
@@ -269,7 +310,15 @@ class _Preparation:
         seen = {each.load_id for each in found.known}
         if found.running is not None:
             waits = self._plan.job.rules.wait
-            claim = take_over(found.running, self._tools, self._connection, waits=waits, job=job)
+            claim = take_over(
+                found.running,
+                self._tools,
+                self._connection,
+                waits=waits,
+                member_lock=self._member_lock,
+                is_joint=self._member is not None,
+                job=job,
+            )
             if found.is_copied:
                 self._ledger.adopt(self._connection, claim, identity=identity, meaning=facts.meaning)
             if decision.new and not self._ledger.add_objects(
@@ -283,6 +332,7 @@ class _Preparation:
             identity=identity,
             lock=self._reader.lock,
             client=client_name(),
+            member_lock=self._member_lock,
             tables=[str(target.table) for target in self._plan.targets],
             meaning=facts.meaning,
             job=job,

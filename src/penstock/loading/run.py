@@ -9,13 +9,16 @@ them.
 from __future__ import annotations
 
 from contextlib import contextmanager
+from copy import copy
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.errors import Interrupted, PenstockError
+from penstock.errors import Interrupted, PenstockError, TakenOverError
 from penstock.loading.attempt import LoadAttempt
 from penstock.loading.claim.prepared import NothingToDo
 from penstock.loading.claiming import Claimed, Retrying, claim_again, claim_load
 from penstock.loading.giving_up import give_up, undo
+from penstock.loading.joint.share import read_share
 from penstock.loading.reading.format_check import FormatCheck
 from penstock.loading.steps.order import make_steps
 from penstock.loading.steps.step import RunningLoad
@@ -23,12 +26,13 @@ from penstock.loading.tally import Tally
 from penstock.model.load.accounts import Stopwatch
 from penstock.model.load.ledger import FinishedLoad
 from penstock.server.ledger.committed import has_all
-from penstock.server.ledger.ending import finish
+from penstock.server.ledger.ending import confirm, finish
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from penstock.loading.context import LoadTools
+    from penstock.loading.joint.membership import Membership
     from penstock.loading.steps.step import Step, When
     from penstock.model.load.outcome import LoadOutcome
     from penstock.model.load.plan import LoadPlan
@@ -78,8 +82,11 @@ class _LoadRun:
             load.is_ended = True
             outcome = load.tally.outcome(load.load_id, finished, now_s=self._tools.clock())
             for step in reversed(self._steps):
-                with self._timing(step.name):
-                    outcome = step.conclude(load, outcome)
+                if load.prepared.leads or step.concludes_for_all:
+                    with self._timing(step.name):
+                        outcome = step.conclude(load, outcome)
+            if load.prepared.member is not None:
+                outcome = replace(outcome, share=read_share(load))
             outcome = load.tally.account(outcome, now_s=self._tools.clock())
         except PenstockError as error:
             raise give_up(load, self._steps, error) from error
@@ -100,7 +107,12 @@ class _LoadRun:
             try:
                 if (finished := self._attempt(claimed.connection)) is not None:
                     return finished
-                self._tools.notice("the server lost rows that it had acknowledged: loading them again")
+                if self._load.prepared.leads:
+                    self._tools.notice("the server lost rows that it had acknowledged: loading them again")
+            except TakenOverError as error:
+                if self._load.prepared.member is None:
+                    raise
+                self._retrying.wait(_outlived(error))
             except PenstockError as error:
                 self._retrying.wait(error)
             finally:
@@ -114,20 +126,56 @@ class _LoadRun:
             )
             if isinstance(taken, FinishedLoad):
                 return taken
+            if self._load.prepared.leads and not taken.prepared.leads:
+                for step in reversed(self._steps):
+                    step.lose_lead(self._load)
             claimed, self._load.prepared = taken, taken.prepared
 
     def _attempt(self, connection: Connection) -> FinishedLoad | None:
-        """Load what is left; return None if a part of it is not in the ledger afterwards."""
+        """Load what is left; return None if a part of it is not in the ledger afterwards, or if nobody leads."""
         load = self._load
         self._tools.warnings.refuse()
-        for step in self._steps:
-            with self._timing(step.name):
-                step.before(load, connection)
+        if load.prepared.leads:
+            for step in self._steps:
+                with self._timing(step.name):
+                    step.before(load, connection)
+        if load.prepared.member is not None:
+            return self._load_jointly(load.prepared.member, connection)
+        attempt = self._load_rows(connection)
+        if not attempt.is_stopped:
+            self._walk_back("sent", connection)
+        finished = self._finish(connection)
+        if finished is None and attempt.is_stopped:
+            raise Interrupted("load interrupted")
+        return finished
+
+    def _load_jointly(self, member: Membership, connection: Connection) -> FinishedLoad | None:
+        """Load what other hosts leave, in rounds, until nothing is left; who leads then ends the load."""
+        prepared = self._load.prepared
+        if prepared.leads:
+            member.open(prepared, limit=self._plan.sessions.connections)
+        while (turn := member.await_turn(leads=prepared.leads)) == "load":
+            member.begin_round()
+            attempt = self._load_rows(connection)
+            if attempt.is_stopped:
+                raise Interrupted("load interrupted")
+            member.finish_complete()
+        if turn == "complete":
+            return confirm(self._tools.ledger, connection, prepared.claim)
+        if turn == "lead":
+            return None
+        self._walk_back("sent", connection)
+        return self._finish(connection)
+
+    def _load_rows(self, connection: Connection) -> LoadAttempt:
+        """Run one attempt, and return it. Raises PenstockError."""
+        load, member = self._load, self._load.prepared.member
+        sessions = self._retrying.sessions
         attempt = LoadAttempt(
             self._plan,
             load.prepared,
             self._tools,
-            sessions=self._retrying.sessions,
+            sessions=sessions if member is None else member.limit(sessions),
             first=connection,
             format_check=self._format_check,
             began_s=load.tally.began_s,
@@ -141,12 +189,7 @@ class _LoadRun:
             load.tally.note_attempt(attempt)
         attempt.close()
         load.report = attempt.report if self._tools.on_progress is not None else None
-        if not attempt.is_stopped:
-            self._walk_back("sent", connection)
-        finished = self._finish(connection)
-        if finished is None and attempt.is_stopped:
-            raise Interrupted("load interrupted")
-        return finished
+        return attempt
 
     def _finish(self, connection: Connection) -> FinishedLoad | None:
         """End the load if nothing is missing, and run the steps that follow the rows once these are in their tables."""
@@ -188,6 +231,8 @@ class _LoadRun:
 
     def _let_go(self, connection: Connection, *, is_done: bool) -> None:
         """Close the session that held the load's lock, or keep it for VACUUM, which does not need the lock."""
+        if self._load.prepared.member is not None:
+            self._load.prepared.member.close()
         try:
             if is_done and self._plan.job.rules.vacuum:
                 self._tools.connect.keep(connection)
@@ -196,3 +241,11 @@ class _LoadRun:
             # The load is complete: there is nothing left to interrupt.
             pass
         connection.close()
+
+
+def _outlived(error: TakenOverError) -> TakenOverError:
+    """Return the error of a member that others took for dead: it joins again."""
+    again = copy(error)
+    again.message = "the other members took this one for dead, and its objects are free"
+    again.is_transient = True
+    return again

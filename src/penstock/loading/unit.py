@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from penstock.loading.plan.work import ObjectWork
     from penstock.model.load.accounts import ReaderSeconds, SessionTotals
     from penstock.model.load.details import FileOutcome
     from penstock.model.load.outcome import LoadProgress
@@ -73,6 +74,10 @@ class Unit(Protocol):
     @property
     def feed(self) -> Feed:
         """Return the feed of the attempt."""
+
+    @property
+    def work(self) -> Sequence[ObjectWork]:
+        """Return the objects of the feed, in its order."""
 
     def open_session(self, number: int, connection: Connection) -> RowSession:
         """Return session `number` on a connection."""

@@ -41,6 +41,13 @@ def describe_outcome(outcome: LoadOutcome) -> list[str]:
         lines = [f"nothing to load: {why}{on_server}"]
     elif outcome.objects_skipped:
         lines.append(f"skipped {_count(outcome.objects_skipped, 'object')} already loaded")
+    if outcome.share is not None:
+        share = outcome.share
+        lines.append(
+            f"of these, this process on {share.host} loaded {_rows(share.rows)} of {_count(share.objects, 'object')};"
+            f" {_count(share.members, 'process')[: None if share.members == 1 else -1]}"
+            f"{'' if share.members == 1 else 'es'} took part"
+        )
     if outcome.rows_before:
         lines.append(f"resumed load {outcome.load_id}, which had {_rows(outcome.rows_before)}")
     if outcome.is_local_only:

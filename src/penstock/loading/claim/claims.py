@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.errors import TargetError
@@ -23,7 +24,12 @@ _LOOKS_BEFORE_NOTICE = 4
 
 def client_name() -> str:
     """Return the host name and process id of this process, which the ledger shows as the client of the load."""
-    return f"{socket.gethostname()} {os.getpid()}"
+    return f"{host_name()} {os.getpid()}"
+
+
+def host_name() -> str:
+    """Return the name of this host."""
+    return socket.gethostname()
 
 
 def open_ledger(lock: str, tools: LoadTools, connection: Connection, *, waits: bool) -> None:
@@ -48,14 +54,34 @@ def open_ledger(lock: str, tools: LoadTools, connection: Connection, *, waits: b
         is_locked = try_lock(connection, lock)
 
 
-def take_over(load_id: str, tools: LoadTools, connection: Connection, *, waits: bool, job: str | None = None) -> Claim:
+def take_over(
+    load_id: str,
+    tools: LoadTools,
+    connection: Connection,
+    *,
+    waits: bool,
+    member_lock: str,
+    is_joint: bool = False,
+    job: str | None = None,
+) -> Claim:
     """Return a claim to a load that has begun, once no transaction of an earlier loader is open.
 
-    `job` replaces the job in the ledger. A loader that was killed leaves sessions that may still be committing; what
-    they commit counts. Raises TargetError if there are such sessions and `waits` is false.
+    `member_lock` is the lock that shows that this process lives. If `is_joint`, the load's other members go on. `job`
+    replaces the job in the ledger. A loader that was killed leaves sessions that may still be committing; what they
+    commit counts. Raises TargetError if there are such sessions and `waits` is false.
     """
     is_shown = False
-    while (claim := _try_take_over(load_id, tools, connection, job=job)) is None:
+    take = partial(
+        tools.ledger.take_over,
+        connection,
+        load_id,
+        client=client_name(),
+        member_lock=member_lock,
+        is_joint=is_joint,
+        job=job,
+        is_own_job=tools.resumes is None,
+    )
+    while (claim := take()) is None:
         workers = find_workers(connection, load_id)
         calls = " ".join(f"SELECT pg_terminate_backend({pid});" for pid in workers)
         if not waits:
@@ -68,7 +94,3 @@ def take_over(load_id: str, tools: LoadTools, connection: Connection, *, waits: 
             tools.notice(f"waiting for sessions of load {load_id} that are still running; to end them: {calls}")
             is_shown = True
     return claim
-
-
-def _try_take_over(load_id: str, tools: LoadTools, connection: Connection, *, job: str | None) -> Claim | None:
-    return tools.ledger.take_over(connection, load_id, client=client_name(), job=job, is_own_job=tools.resumes is None)

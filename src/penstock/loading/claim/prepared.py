@@ -10,6 +10,7 @@ from penstock.model.server.table import TableName
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from penstock.loading.joint.membership import Membership
     from penstock.loading.plan.work import ObjectWork
     from penstock.model.load.ledger import Claim, LandingRecord
     from penstock.model.load.plan import TargetPlan
@@ -56,7 +57,8 @@ class PreparedLoad:
     `work` has the objects that are not complete; `skipped` counts the objects that earlier loads have loaded,
     `rows_before` the rows that this load has already committed to its tables, `rows_committed` also those in landing
     tables. `objects` has each object by its number, including complete ones; `tables` has the table that each name in a
-    COPY command stands for. `changed_by` and `server_holds` are from the ledger; see LedgerFindings.
+    COPY command stands for. `changed_by` and `server_holds` are from the ledger; see LedgerFindings. `member` claims
+    objects for this process if several hosts load, and `leads` is false if another process runs the load's steps.
     """
 
     claim: Claim
@@ -70,6 +72,8 @@ class PreparedLoad:
     server_holds: Sequence[str] = ()
     objects: Mapping[int, ObjectWork] = field(default_factory=dict)
     tables: Mapping[TableName, LoadedTable] = field(default_factory=dict)
+    member: Membership | None = None
+    leads: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,6 +36,7 @@ class ObjectUnit:
         self, plan: LoadPlan, prepared: PreparedLoad, tools: LoadTools, work: Sequence[ObjectWork], *, sessions: int
     ) -> None:
         self._plan = plan
+        self.work = work
         self._prepared = prepared
         self._tools = tools
         self.feed = ObjectFeed(work, sessions=sessions, is_in_job_order=plan.is_in_job_order, clock=tools.clock)

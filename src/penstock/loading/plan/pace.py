@@ -40,7 +40,7 @@ def plan_sessions(
     if asked is not None:
         count = max(1, min(asked, free_connections))
         reason = "as requested" if count == asked else f"as requested, limited by {free_connections} free connections"
-        return SessionPlan(initial=count, maximum=count, is_adaptive=False, reason=reason)
+        return SessionPlan(initial=count, maximum=count, is_adaptive=False, reason=reason, connections=free_connections)
     wanted = _UNKNOWN_START if cpu_count is None else max(2, cpu_count - 1)
     why = "server's CPUs unknown" if cpu_count is None else f"server has {cpu_count} CPUs"
     if instance_class is not None:
@@ -54,7 +54,9 @@ def plan_sessions(
     if worth < initial:
         initial = max(1, worth)
         why += f", {format_bytes(size_bytes or 0)} to read"
-    return SessionPlan(initial=initial, maximum=maximum, is_adaptive=maximum > 1, reason=why)
+    return SessionPlan(
+        initial=initial, maximum=maximum, is_adaptive=maximum > 1, reason=why, connections=free_connections
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

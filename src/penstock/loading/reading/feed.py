@@ -40,6 +40,12 @@ _QUEUE_BLOCKS = 8
 _SMALL_READERS = 8
 _SMALL_BYTES = MIB
 
+# Objects are claimed so long before they are needed: an answer of the server and the look that asks for it take less.
+# Sessions that wait for slow readers get another reader after this time, so that hosts that begin together share.
+_CLAIM_AHEAD_S = 0.5
+# At least so many bytes are claimed at once, in small objects.
+_LEAST_CLAIM_BYTES = 8 * MIB
+
 # How long a reader takes at most to notice that the load has failed, unless it hangs.
 _READER_PATIENCE_S = 1.0
 
@@ -126,6 +132,7 @@ class BlockFeed:
 
     `take` returns None at the end and raises Abandoned after `abandon` was called; `failure` is the first cause.
     If `on_object_failed` is given, it is called with an object that cannot be read further; otherwise the load ends.
+    If `is_open`, more objects may be added until `end` is called: several hosts share the load's objects.
     """
 
     def __init__(
@@ -136,6 +143,7 @@ class BlockFeed:
         reader_limit: int,
         sessions: int,
         is_in_job_order: bool = False,
+        is_open: bool = False,
         on_object_failed: Callable[[OpenObject, PenstockError], None] | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -161,13 +169,52 @@ class BlockFeed:
         self.sessions = sessions
         self.failure: BaseException | None = None
         self._is_stopped = False
+        self._is_open, self._is_joint = is_open, is_open
+        self._is_hungry = False
+        self._began_s = self._added_s = clock()
+
+    def wanted_bytes(self) -> int:
+        """Return how many bytes of objects to add now: about a second's worth if what is left to read ends soon."""
+        with self._changed:
+            if not self._is_open or self._is_stopped or self.failure is not None:
+                return 0
+            now_s = self._clock()
+            rate = self.bytes_read / max(now_s - self._began_s, _CLAIM_AHEAD_S)
+            left = sum(map(_bytes_left, (*self._active, *self._unopened)))
+            is_starving = self._is_hungry and now_s - self._added_s > _CLAIM_AHEAD_S
+            if left > rate * _CLAIM_AHEAD_S and not is_starving:
+                return 0
+            self._is_hungry = False
+            return max(_LEAST_CLAIM_BYTES, int(rate))
+
+    @property
+    def unread(self) -> int:
+        """Return how many objects are not read to their end."""
+        with self._changed:
+            return len(self._unopened) + sum(not opened.is_read for opened in self._active)
+
+    def add(self, work: Iterable[ObjectWork]) -> None:
+        """Add objects to an open feed."""
+        with self._changed:
+            added = [OpenObject(item) for item in work]
+            self._objects += added
+            self._unopened += sorted(added, key=_size_rank)
+            self._added_s = self._clock()
+            self._changed.notify_all()
+
+    def end(self) -> None:
+        """Add no more objects: sessions end when all are sent."""
+        with self._changed:
+            self._is_open = False
+            self._changed.notify_all()
 
     def take(
         self, *, session: int, prefer: CopySpec | None, patience_s: float | None = None
     ) -> tuple[OpenObject, Block] | None:
         """Wait for a block and return it; prefer one that the COPY command `prefer` can carry.
 
-        A session whose number is beyond the present count of sessions waits until the end. Raises NothingReady if
+        A session whose number is beyond the present count of sessions waits until the end, or gets None if other hosts
+        need its connection. Raises NothingReady if
         `patience_s` is given and no block is ready for that long.
         """
         ends_s = None if patience_s is None else time.monotonic() + patience_s
@@ -179,7 +226,7 @@ class BlockFeed:
                     return None
                 if session < self.sessions and (ready := self._choose(prefer)) is not None:
                     return self._pop(ready)
-                if self._is_over():
+                if self._is_over() or (self._is_joint and session >= self.sessions):
                     return None
                 if session < self.sessions:
                     self._open_another()
@@ -288,7 +335,8 @@ class BlockFeed:
         return opened, block
 
     def _is_over(self) -> bool:
-        return self._is_stopped or (not self._unopened and all(opened.is_drained for opened in self._active))
+        is_empty = not self._is_open and not self._unopened
+        return self._is_stopped or (is_empty and all(opened.is_drained for opened in self._active))
 
     def _retire(self, opened: OpenObject) -> None:
         """Move an object to those that are done if all its blocks have been sent."""
@@ -309,7 +357,10 @@ class BlockFeed:
         )
 
     def _open_another(self) -> None:
-        if self._readers < self._present_limit() and (opened := self._next_object()) is not None:
+        if self._readers >= self._present_limit():
+            return
+        self._is_hungry |= not self._unopened
+        if (opened := self._next_object()) is not None:
             self._readers += 1
             self.most_readers = max(self.most_readers, self._readers)
             # A daemon thread, so that the process can end while a source is silent.
@@ -402,6 +453,14 @@ def _bytes_read(opened: OpenObject) -> int:
     return opened.bytes_read if stream is None else stream.bytes_read
 
 
+def _bytes_left(opened: OpenObject) -> int:
+    """Return how much of an object is not read; of a size that is not known, it is taken to be much."""
+    if opened.is_read:
+        return 0
+    size_bytes = opened.source.size_bytes
+    return 1 << 62 if size_bytes is None else max(0, size_bytes - _bytes_read(opened))
+
+
 def _size_rank(opened: OpenObject) -> tuple[bool, int]:
     size_bytes = opened.source.size_bytes
     return size_bytes is not None, -(size_bytes or 0)
@@ -411,9 +470,10 @@ def _is_small_and_remote(source: SourceObject) -> bool:
     return source.size_bytes is not None and source.size_bytes <= _SMALL_BYTES and is_remote(source.location)
 
 
-def reader_limit(work: Sequence[ObjectWork], *, sessions: int) -> int:
+def reader_limit(objects: int | None, *, sessions: int) -> int:
     """Return how many objects may be open at once: one for each session, since slow ones may need it, and at least 2.
 
-    There are never more than there are objects.
+    There are never more than there are `objects`, if their number is known.
     """
-    return max(1, min(len(work), max(2, sessions)))
+    limit = max(2, sessions)
+    return limit if objects is None else max(1, min(objects, limit))

@@ -78,7 +78,7 @@ class _Check:
         self._feed = BlockFeed(
             work,
             lambda item: open_blocks(item, tools, format_check=format_check),
-            reader_limit=reader_limit(work, sessions=plan.sessions.initial),
+            reader_limit=reader_limit(len(work), sessions=plan.sessions.initial),
             sessions=plan.sessions.initial,
             on_object_failed=self._object_failed,
             clock=tools.clock,

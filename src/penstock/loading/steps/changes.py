@@ -103,6 +103,10 @@ class Changes(Step):
         else:
             self._changes.on_failure(load.load_id, connection)
 
+    def lose_lead(self, load: RunningLoad) -> None:  # noqa: ARG002 (a step's)
+        """Leave the changes to the host that leads now: it finds them in the journal."""
+        self._changes = None
+
     def nothing_to_do(self, nothing: NothingToDo, connection: Connection) -> None:
         """Restore what killed loads have left changed."""
         if nothing.changed_by:

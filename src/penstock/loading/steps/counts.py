@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 class Counts(Step):
     """Reads the counts if those of this attempt are not complete."""
 
+    concludes_for_all = True
+
     def after(self, load: RunningLoad, connection: Connection) -> None:
         """Count each object's rows if there was another attempt, or if a merge may have rejected records."""
         may_have_rejected = bool(load.prepared.landings) and load.plan.job.rules.on_error == "reject"

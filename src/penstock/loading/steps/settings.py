@@ -80,6 +80,12 @@ class Settings(Step):
         if self._lease is not None:
             self._lease.release(is_patient=False)
 
+    def lose_lead(self, load: RunningLoad) -> None:
+        """Release the lease: the host that leads now takes its own."""
+        if self._lease is not None:
+            self._lease.release(is_patient=False)
+            self._lease, load.lease_id = None, None
+
     def nothing_to_do(self, nothing: NothingToDo, connection: Connection) -> None:
         """Restore settings that killed loads have left changed."""
         if nothing.server_holds:

@@ -87,6 +87,8 @@ class Step:
     # The name of the step's part of the plan and of the outcome.
     name: ClassVar[str] = ""
     when: When = "stored"
+    # Of a load by several hosts, whether `conclude` is called by all of them, or only by the one that leads.
+    concludes_for_all: ClassVar[bool] = False
 
     @property
     def needs_all_rows(self) -> bool:
@@ -108,6 +110,9 @@ class Step:
 
     def on_failure(self, load: RunningLoad, connection: Connection | None, why: str) -> None:
         """Undo what the step changed; if `connection` is None, warn of what stays, and `why` there is no connection."""
+
+    def lose_lead(self, load: RunningLoad) -> None:
+        """Forget what the step has changed: another host leads now, and restores what is recorded."""
 
     def nothing_to_do(self, nothing: NothingToDo, connection: Connection) -> None:
         """Finish what earlier runs that were killed have left; called if every row is loaded already."""

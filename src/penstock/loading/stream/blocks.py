@@ -44,14 +44,21 @@ class BlockUnit:
         self._tools = tools
         self._fence = tools.ledger.fence(prepared.claim)
         self._reject_limit = self._make_limit(first)
+        self._member, self._work = prepared.member, work
         self.feed = BlockFeed(
             work,
             lambda item: open_blocks(item, tools, format_check=format_check),
-            reader_limit=reader_limit(work, sessions=sessions),
+            reader_limit=reader_limit(len(work) if self._member is None else None, sessions=sessions),
             sessions=sessions,
             is_in_job_order=plan.is_in_job_order,
+            is_open=self._member is not None,
             clock=tools.clock,
         )
+
+    @property
+    def work(self) -> Sequence[ObjectWork]:
+        """Return the objects of the feed, in its order."""
+        return self._work if self._member is None else self._member.work
 
     def open_session(self, number: int, connection: Connection) -> LoadSession:
         """Return session `number` on a connection."""
@@ -70,12 +77,26 @@ class BlockUnit:
             batch_plan=self._plan.batch,
             server_major=self._tools.server_major,
             keeper=self._make_keeper(session),
+            # Sessions of several hosts that hold sealed batches could wait for each other unnoticed.
+            seals=self._member is None,
             warnings=self._tools.warnings,
             clock=self._tools.clock,
         )
 
-    def look(self, sessions: Sequence[RowSession]) -> None:
-        """Do nothing: blocks show their own progress."""
+    def look(self, sessions: Sequence[RowSession]) -> None:  # noqa: ARG002 (blocks show their own progress)
+        """If several hosts load, claim objects before they are needed, and leave others their share of sessions."""
+        if (member := self._member) is None:
+            return
+        wanted, unread = self.feed.wanted_bytes(), self.feed.unread
+        if wanted > 0 and member.may_take(unread):
+            if found := member.take(length_bytes=wanted):
+                self.feed.add(found)
+            elif not member.look().free:
+                self.feed.end()
+        if member.look_at_times() is not None:
+            share = member.share()
+            if share is not None and share < self.feed.sessions:
+                self.feed.set_sessions(share)
 
     def close(self) -> None:
         """Do nothing: `look` opens nothing."""

@@ -51,7 +51,7 @@ class _Command:
 
 
 class LoadSession:
-    """Runs one CopySession until the feed is empty; its last batch is sealed and left for `commit`.
+    """Runs one CopySession until the feed is empty; if it `seals`, its last batch is sealed and left for `commit`.
 
     The ledger rows of a batch are inserted in its own transaction, so both are committed or neither. With a `keeper`,
     records that the table refuses are rejected; without one, they end the load.
@@ -68,6 +68,7 @@ class LoadSession:
         batch_plan: BatchPlan,
         server_major: int,
         keeper: RejectKeeper | None = None,
+        seals: bool = True,
         warnings: WarningLog | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -84,6 +85,7 @@ class LoadSession:
         self._watch = Stopwatch(clock)
         self._server_major = server_major
         self._keeper = keeper
+        self._seals = seals
         self._warnings = WarningLog() if warnings is None else warnings
         self._opened: dict[int, OpenObject] = {}
         # Rejected records, which are written to the ledger only after the COPY command has ended.
@@ -103,6 +105,8 @@ class LoadSession:
             self._send(*taken)
         self.totals.seconds.waiting_s += self._watch.lap()
         self._end_chunk()
+        if not self._seals:
+            self._commit_batch()
         if self._batch:
             self._guarded(lambda: self.session.seal(self._ledger_rows()))
         self.totals.seconds.finishing_s += self._watch.lap()

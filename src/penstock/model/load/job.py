@@ -214,6 +214,13 @@ class LoadRules:
         words(OnEmptied),
         "What to do with objects that were loaded into the table before it was emptied (default: error).",
     )
+    join: bool = _ledger(
+        False,
+        SWITCH,
+        "Load together with other hosts that run the same command: each takes objects that no other has taken, and the "
+        "first leads. If a host dies, the others take its objects. Local files must be on a file system that all hosts "
+        "share. By default a second process waits for the first.",
+    )
     wait: bool = _ledger(True, SWITCH, "Fail if another process works on the same load, and do not wait for it.")
     retry_for: float = _ledger(
         300.0,

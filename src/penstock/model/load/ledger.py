@@ -121,11 +121,57 @@ class LedgerOutlook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """The right of this process to run a load, lost if the load's epoch changes; `is_resumed`: the load is not new."""
+    """The right of this process to run a load; `is_resumed`: the load is not new.
+
+    The steps of the load are lost to this process if the load's epoch changes, and its rows if member `member` has
+    ended. `member` is None if rows are written in the name of a load that has ended.
+    """
 
     load_id: str
     epoch: int
     is_resumed: bool
+    member: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MembersLook:
+    """How a load stands for one of its members.
+
+    `claimed` is how many objects are not complete, `free` how many of these no member has claimed. `others` is
+    how many other members are live. `is_member` is false if another member has ended this one. `session_limit` is how
+    many sessions all members may have together.
+    """
+
+    is_complete: bool
+    claimed: int
+    free: int
+    others: int
+    is_member: bool
+    session_limit: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberRecord:
+    """One process that has loaded rows of a load; `client` is its host and process id.
+
+    `objects` is of how many objects it has committed rows, `claimed` how many it has claimed now. `seen_at` is the
+    time of its last commit, `seconds` the time from when it joined to then.
+    """
+
+    number: int
+    client: str
+    is_live: bool
+    objects: int
+    claimed: int
+    rows: int
+    began_at: datetime
+    seen_at: datetime
+    seconds: float
+
+    @property
+    def host(self) -> str:
+        """Return the host's name."""
+        return self.client.rpartition(" ")[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

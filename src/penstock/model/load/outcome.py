@@ -78,6 +78,16 @@ class StatementOutcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LoadShare:
+    """What this process has done of a load by several hosts; `members` is how many processes have loaded rows."""
+
+    host: str
+    rows: int
+    objects: int
+    members: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoadOutcome:
     """A finished load. `rows` counts the rows that this run stored, `suppressed` the records that row triggers skipped.
 
@@ -98,7 +108,8 @@ class LoadOutcome:
 
     `steps` has what the steps before and after the rows did, by the name of the step. `seconds` does not include the
     steps that followed the load's end, such as VACUUM. `accounts` says where the time of sessions and readers went, and
-    `diagnoses` what limited the load, the largest share of its time first.
+    `diagnoses` what limited the load, the largest share of its time first. If several hosts loaded (--join), `share` is
+    what this process has done, and `rows` are those of all.
     """
 
     load_id: str | None
@@ -127,6 +138,7 @@ class LoadOutcome:
     warnings: tuple[Notice, ...] = ()
     accounts: LoadAccounts | None = None
     diagnoses: tuple[Diagnosis, ...] = ()
+    share: LoadShare | None = None
 
     def with_part(self, step: str, part: StepPart) -> LoadOutcome:
         """Return the outcome with what one step did added."""

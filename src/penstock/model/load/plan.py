@@ -153,12 +153,16 @@ def total_size(sources: Iterable[SourceObject]) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionPlan:
-    """How many COPY sessions the load starts with, how many `auto` may open, and why."""
+    """How many COPY sessions the load starts with, how many `auto` may open, and why.
+
+    `connections` is how many connections to the server are free.
+    """
 
     initial: int
     maximum: int
     is_adaptive: bool
     reason: str
+    connections: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

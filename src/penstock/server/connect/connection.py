@@ -68,7 +68,8 @@ _log = logging.getLogger(__name__)
 # would slow a load. IntervalStyle decides the sign of '-1 2:03:04' on input. With row_security off, tables with
 # policies, such as the ledger's, could not be read at all. With quote_all_identifiers on, the server spells definitions
 # differently. The server sends keepalives to a silent client, as the client does to the server (conninfo.py): with the
-# kernel's defaults, the session of a lost machine would hold its load's lock for two hours.
+# kernel's defaults, the session of a lost machine would hold its load's lock for two hours. Other hosts that load the
+# same load take its objects then: 80 s after its last packet, also if the server waits for an acknowledgement.
 #
 # Two settings are kept: default_transaction_read_only, unless the user gives --read-write; and lock_timeout, because a
 # user who sets it wants a load to fail rather than wait.
@@ -86,7 +87,8 @@ _SETTINGS = {
     "client_min_messages": "warning",
     "tcp_keepalives_idle": "30",
     "tcp_keepalives_interval": "10",
-    "tcp_keepalives_count": "6",
+    "tcp_keepalives_count": "5",
+    "tcp_user_timeout": "80s",
 }
 _SETTINGS_17 = {"transaction_timeout": "0"}
 _READ_WRITE = {"default_transaction_read_only": "off"}

@@ -168,6 +168,8 @@ class CopySession:
         self._connection = connection
         self._tables = tables or {}
         self._pgconn = connection.pgconn
+        # Asked for after the session is closed, too.
+        self._backend_pid = connection.info.backend_pid
         self._fence = fence
         self._is_protected = is_protected
         self._savepoint = "none"
@@ -190,7 +192,7 @@ class CopySession:
     @property
     def backend_pid(self) -> int:
         """Return the backend's process id, as pg_stat_activity shows it."""
-        return self._connection.info.backend_pid
+        return self._backend_pid
 
     def begin(self) -> None:
         """Open a transaction, if none is open."""

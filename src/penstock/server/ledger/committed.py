@@ -68,8 +68,10 @@ def has_all(connection: Connection, schema: str, load_id: str) -> bool:
         return connection.execute(query, [load_id]).fetchone() == (True,)
 
 
-def read_coverage(connection: Connection, schema: str, load_id: str) -> dict[int, Coverage]:
-    """Return what is committed of each object of a load, by its number. Raises ServerError."""
+def read_coverage(
+    connection: Connection, schema: str, load_id: str, *, numbers: Sequence[int] | None = None
+) -> dict[int, Coverage]:
+    """Return what is committed of each object of a load, or of those in `numbers`. Raises ServerError."""
     query = sql.SQL(
         """
         SELECT r.object, pg_catalog.range_agg(part)::text, bool_or(r.has_start AND is_leading),
@@ -80,12 +82,14 @@ def read_coverage(connection: Connection, schema: str, load_id: str) -> dict[int
                    UNION ALL
                    SELECT p.part, false FROM pg_catalog.unnest(r.ranges) AS p (part)
                ) AS parts
-         WHERE r.load = %s
+         WHERE r.load = %(load)s
+           AND (%(numbers)s::integer[] IS NULL OR r.object = ANY (%(numbers)s))
          GROUP BY r.object
         """
     ).format(ranges=sql.Identifier(schema, "ranges"))
+    values = {"load": load_id, "numbers": None if numbers is None else list(numbers)}
     with translate_errors("reading what is committed"):
-        rows = connection.execute(query, [load_id]).fetchall()
+        rows = connection.execute(query, values).fetchall()
     return {
         number: Coverage(ranges=_parse_ranges(ranges), has_start=has_start, has_end=has_end, rows=int(count))
         for number, ranges, has_start, has_end, count in rows
@@ -153,10 +157,10 @@ def insert_ranges(schema: str, claim: Claim, ranges: Sequence[CommittedRange]) -
     rows = sql.SQL(", ".join(map(_range_values, ranges)))
     return sql.SQL(
         "INSERT INTO {} (load, object, start, ranges, has_start, has_end, records, rows, suppressed, checksum,"
-        " rejected, form) SELECT {}::uuid, v.object, v.start, v.ranges::int8multirange, v.has_start, v.has_end,"
-        " v.records, v.rows, v.suppressed, v.checksum, v.rejected, v.form::jsonb FROM (VALUES {})"
+        " rejected, form, member) SELECT {}::uuid, v.object, v.start, v.ranges::int8multirange, v.has_start, v.has_end,"
+        " v.records, v.rows, v.suppressed, v.checksum, v.rejected, v.form::jsonb, {} FROM (VALUES {})"
         " AS v (object, start, ranges, has_start, has_end, records, rows, suppressed, checksum, rejected, form)"
-    ).format(sql.Identifier(schema, "ranges"), sql.Literal(claim.load_id), rows)
+    ).format(sql.Identifier(schema, "ranges"), sql.Literal(claim.load_id), sql.Literal(claim.member), rows)
 
 
 def insert_object(schema: str, claim: Claim, number: int, *, rows: int) -> sql.Composed:

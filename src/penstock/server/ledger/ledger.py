@@ -1,8 +1,9 @@
 """Looks up, begins, claims, fences and removes loads in the ledger.
 
-A claim is a value of `epoch` in the load's row of table loads. Every loading transaction first reads the epoch and
-locks the row (`fence`). A process that takes a load over raises the epoch. The UPDATE waits for open transactions of
-the old loader, and makes the old loader's later transactions fail.
+A claim is a value of `epoch` in the load's row of table loads, and a row of table members. Every loading transaction
+first reads and locks its member's row (`fence`), and what a load does around its rows its own (`hold_claim`). A process
+that takes a load over raises the epoch, and ends members. Both UPDATEs wait for open transactions of the old loader,
+and make its later transactions fail.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
 
-from penstock.errors import ServerError, TargetError
+from penstock.errors import ServerError, TakenOverError, TargetError
 from penstock.model.load.ledger import Claim
 from penstock.server.connect.errors import at_once, in_transaction, translate_errors
 from penstock.server.ledger.committed import BE_DURABLE
 from penstock.server.ledger.locks import lock_objects, mark, send_lock
 from penstock.server.ledger.lookup import LedgerFindings, look_up, object_arrays
+from penstock.server.ledger.members import compose_drop_claims, compose_end, compose_fence, compose_register
 from penstock.server.ledger.origin import compose_oid, compose_origin
 from penstock.server.ledger.schema import create_ledger, has_ledger, look_for_ledger
 
@@ -76,6 +78,7 @@ class Ledger:
         identity: str,
         lock: str,
         client: str,
+        member_lock: str,
         tables: Sequence[str],
         meaning: str,
         job: str | None,
@@ -85,7 +88,8 @@ class Ledger:
     ) -> Claim | None:
         """Record a new load, with its objects, in one round trip.
 
-        `lock` is the argument of locks.try_lock; `meaning` and `job` are JSON. Returns None, and records nothing, if a
+        `lock` is the argument of locks.try_lock, `member_lock` that of the lock which shows that this process lives;
+        `meaning` and `job` are JSON. Returns None, and records nothing, if a
         load that is not in `seen` has one of the objects whose numbers are `unshared`: that load has begun after the
         ledger was read.
 
@@ -107,10 +111,14 @@ class Ledger:
             self._table("loads")
         )
         add = self._insert_objects(sql.SQL("b.id"), begun_load)
+        join = sql.SQL(
+            "INSERT INTO {} (load, number, lock_key, client) SELECT b.id, 1, %(member_lock)s, %(client)s FROM {}"
+        ).format(self._table("members"), begun_load)
         values = _with_seen(objects, unshared, seen) | {
             "load": load_id,
             "identity": identity,
             "lock": lock,
+            "member_lock": member_lock,
             "client": client,
             "names": list(tables),
             "meaning": meaning,
@@ -124,16 +132,25 @@ class Ledger:
                 connection.execute(remove_holds, values)
                 begun = connection.execute(query, values)
                 connection.execute(add, values)
+                connection.execute(join, values)
             if begun.fetchone() is None:
                 return None
-        return Claim(load_id=load_id, epoch=1, is_resumed=False)
+        return Claim(load_id=load_id, epoch=1, is_resumed=False, member=1)
 
     def take_over(
-        self, connection: Connection, load_id: str, *, client: str, job: str | None = None, is_own_job: bool = True
+        self,
+        connection: Connection,
+        load_id: str,
+        *,
+        client: str,
+        member_lock: str,
+        is_joint: bool = False,
+        job: str | None = None,
+        is_own_job: bool = True,
     ) -> Claim | None:
-        """Take a load over by raising its epoch.
+        """Take a load over by raising its epoch, and by ending its members; if `is_joint`, only those that have died.
 
-        Returns None if sessions of an earlier loader still lock the load's row after a second. Transactions that these
+        Returns None if sessions of an earlier loader still lock the load's rows after a second. Transactions that these
         sessions are committing count; their later transactions fail. `job` replaces the recorded job, since options
         that are not part of the identity may differ now. `is_own_job` is whether this login chose the job; it is false
         if the job was read from the ledger. Raises TargetError if the load does not exist, has ended, or belongs to
@@ -147,6 +164,8 @@ class Ledger:
             " login = CASE WHEN %s OR login = SESSION_USER THEN SESSION_USER END,"
             " changed_at = pg_catalog.now() WHERE id = %s AND state = 'running' RETURNING epoch"
         ).format(self._table("loads"))
+        values = {"load": load_id, "lock": member_lock, "client": client}
+        member: tuple[Any, ...] | None = None
         try:
             with in_transaction(connection, "taking the load over"):
                 connection.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(_LOCK_TIMEOUT)))
@@ -156,13 +175,17 @@ class Ledger:
                 row = connection.execute(query, [client, job, is_own_job, load_id]).fetchone()
                 if row is not None:
                     connection.execute(remove_holds, [load_id])
+                    connection.execute(compose_end(self.schema, only_dead=is_joint), values)
+                    if not is_joint:
+                        connection.execute(compose_drop_claims(self.schema), values)
+                    member = connection.execute(compose_register(self.schema), values).fetchone()
         except ServerError as error:
             if error.sqlstate == "55P03":
                 return None
             raise
-        if row is None:
+        if row is None or member is None:
             raise TargetError(f"load {load_id} does not exist any more, or has ended", hint="See penstock loads.")
-        return Claim(load_id=load_id, epoch=int(row[0]), is_resumed=True)
+        return Claim(load_id=load_id, epoch=int(row[0]), is_resumed=True, member=int(member[0]))
 
     def adopt(self, connection: Connection, claim: Claim, *, identity: str, meaning: str) -> None:
         """Update a claimed load that was recorded in another database: its identity, meaning and table oids."""
@@ -218,6 +241,9 @@ class Ledger:
 
     def fence(self, claim: Claim) -> sql.Composed:
         """Return the query that every loading transaction begins with: no row means that the load was taken over."""
+        return self._fence_steps(claim) if claim.member is None else compose_fence(self.schema, claim)
+
+    def _fence_steps(self, claim: Claim) -> sql.Composed:
         return sql.SQL("SELECT {} FROM ONLY {} WHERE id = {} AND epoch = {} FOR SHARE").format(
             mark(claim.load_id), self._table("loads"), sql.Literal(claim.load_id), sql.Literal(claim.epoch)
         )
@@ -225,7 +251,7 @@ class Ledger:
     def hold_claim(self, connection: Connection, claim: Claim) -> None:
         """Lock a load's row for the rest of the transaction; raise TargetError if the load was taken over."""
         with translate_errors("reading the load"):
-            if connection.execute(self.fence(claim)).fetchone() is None:
+            if connection.execute(self._fence_steps(claim)).fetchone() is None:
                 raise taken_over(claim.load_id)
 
     def check_claim(self, connection: Connection, claim: Claim) -> None:
@@ -302,6 +328,6 @@ def _oids(objects: Sequence[LedgerObject], numbers: Collection[int]) -> list[int
     return [item.target_oid for item in objects if item.number in numbers]
 
 
-def taken_over(load_id: str) -> TargetError:
+def taken_over(load_id: str) -> TakenOverError:
     """Return the error for a load that another process has taken over or removed."""
-    return TargetError(f"load {load_id} was taken over by another process, or removed", hint="See penstock loads.")
+    return TakenOverError(f"load {load_id} was taken over by another process, or removed", hint="See penstock loads.")

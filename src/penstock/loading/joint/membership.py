@@ -1,0 +1,232 @@
+"""This process as a member of a load by several hosts: the session that shows it is live, and what it has claimed."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+from penstock.errors import PenstockError, SourceError
+from penstock.loading.claim.claims import host_name
+from penstock.model.load.ledger import Coverage
+from penstock.server.ledger.committed import read_coverage
+from penstock.server.ledger.ledger import taken_over
+from penstock.server.ledger.locks import try_lock, try_lock_here
+from penstock.server.ledger.members import (
+    end_dead,
+    end_member,
+    finish_objects,
+    look_at_members,
+    open_claims,
+    take_objects,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from penstock.loading.claim.prepared import PreparedLoad
+    from penstock.loading.context import LoadTools
+    from penstock.loading.plan.work import ObjectWork
+    from penstock.model.load.ledger import Claim, MembersLook
+    from penstock.model.load.plan import SessionPlan
+    from penstock.server.connect.connection import Connection
+
+_log = logging.getLogger(__name__)
+
+# What a member does next: load objects that are free, end a load of which nothing is left, report a load that is
+# complete, or claim the load because no process leads it.
+Turn = Literal["load", "end", "complete", "lead"]
+
+# How often to look at the other members. A look costs the server about a millisecond.
+_LOOK_S = 1.0
+
+# The most objects to claim at once, so that others get some too.
+_MOST_OBJECTS = 64
+
+
+class Membership:
+    """One member, on a session of its own, which holds the lock that shows that the process lives.
+
+    Methods raise PenstockError: TakenOverError if another member has ended this one. `taken` are the objects that were
+    claimed in this round.
+    """
+
+    def __init__(self, tools: LoadTools, connection: Connection, *, load_lock: str) -> None:
+        self._tools = tools
+        self._load_lock = load_lock
+        self._connection = connection
+        self._schema = tools.ledger.schema
+        # As long as the keys of loads, of which 64 bits count.
+        self.lock = secrets.token_hex(32)
+        try_lock(connection, self.lock)
+        self._claim: Claim | None = None
+        self._objects: Mapping[int, ObjectWork] = {}
+        self._looked_s = tools.clock()
+        self._seen: MembersLook | None = None
+        # Progress is shown from other threads than the one that claims.
+        self._mutex = threading.Lock()
+        self.taken: list[ObjectWork] = []
+        self._unfinished: set[int] = set()
+
+    @classmethod
+    @contextmanager
+    def opening(cls, tools: LoadTools, *, load_lock: str) -> Iterator[Membership]:
+        """Provide a member that has not joined yet; close it if the block fails. `load_lock` is the load's."""
+        connection = tools.connect.connect(label="member")
+        try:
+            yield cls(tools, connection, load_lock=load_lock)
+        except BaseException:
+            connection.close()
+            raise
+
+    @property
+    def claim(self) -> Claim:
+        """Return the claim; call this only after `bind`."""
+        assert self._claim is not None
+        return self._claim
+
+    def bind(self, claim: Claim, objects: Mapping[int, ObjectWork]) -> None:
+        """Join a load: `objects` are those that this host has, by their numbers in the ledger."""
+        self._claim, self._objects = claim, objects
+
+    def open(self, prepared: PreparedLoad, *, limit: int) -> None:
+        """Let members claim what is left of the load, with at most `limit` sessions in all; only for who leads."""
+        open_claims(
+            self._connection, self._schema, self.claim.load_id, [work.number for work in prepared.work], limit=limit
+        )
+
+    # ---------------------------------------------------------------- objects
+
+    def take(self, *, length_bytes: int) -> list[ObjectWork]:
+        """Claim objects, the largest first, until they have `length_bytes`; return what is left of them.
+
+        Raises SourceError if this host does not have one of them.
+        """
+        while numbers := take_objects(
+            self._connection, self._schema, self.claim, count=_MOST_OBJECTS, length_bytes=length_bytes
+        ):
+            coverage = read_coverage(self._connection, self._schema, self.claim.load_id, numbers=numbers)
+            works = [replace(self._find(number), coverage=coverage.get(number, Coverage())) for number in numbers]
+            # Another member has died after its last commit, and before it removed its claim.
+            if done := [work.number for work in works if work.coverage.is_complete]:
+                finish_objects(self._connection, self._schema, self.claim, done)
+            if left := [work for work in works if not work.coverage.is_complete]:
+                with self._mutex:
+                    self.taken += left
+                self._unfinished.update(work.number for work in left)
+                return left
+        return []
+
+    def may_take(self, unread: int) -> bool:
+        """Return whether to claim more, with so many objects claimed and not read: not if others get less than that."""
+        seen = self._seen or self.look()
+        return not unread or unread < -(-(seen.free + unread) // (seen.others + 1))
+
+    def _find(self, number: int) -> ObjectWork:
+        if number not in self._objects:
+            raise SourceError(
+                f"object {number} of load {self.claim.load_id} is not among the sources of host {host_name()}",
+                hint=f"penstock loads show {self.claim.load_id} names it: every host must have the same files.",
+            )
+        return self._objects[number]
+
+    def begin_round(self) -> None:
+        """Forget what was claimed in the last round."""
+        with self._mutex:
+            self.taken = []
+
+    def finish_complete(self) -> None:
+        """Remove the claims of objects that the ledger has completely: they are not left for anybody."""
+        if not self._unfinished:
+            return
+        numbers = sorted(self._unfinished)
+        coverage = read_coverage(self._connection, self._schema, self.claim.load_id, numbers=numbers)
+        if done := [number for number in numbers if number in coverage and coverage[number].is_complete]:
+            finish_objects(self._connection, self._schema, self.claim, done)
+            self._unfinished.difference_update(done)
+
+    # ---------------------------------------------------------------- other members
+
+    def look(self) -> MembersLook:
+        """Look at the load, and end members that have died."""
+        self._looked_s = self._tools.clock()
+        for client in end_dead(self._connection, self._schema, self.claim):
+            self._tools.notice(f"member {client} has ended without finishing: its objects are free")
+        seen = look_at_members(self._connection, self._schema, self.claim)
+        if seen is None or not (seen.is_member or seen.is_complete):
+            raise taken_over(self.claim.load_id)
+        self._seen = seen
+        return seen
+
+    def look_at_times(self) -> MembersLook | None:
+        """Look, and remove claims that are done, if the last look was long enough ago."""
+        if self._tools.clock() - self._looked_s < _LOOK_S:
+            return None
+        self.finish_complete()
+        return self.look()
+
+    def await_turn(self, *, leads: bool) -> Turn:
+        """Wait until this member can do something, and return what."""
+        is_shown = False
+        while True:
+            seen = self.look()
+            if seen.is_complete:
+                return "complete"
+            if seen.free:
+                return "load"
+            if leads and not seen.claimed:
+                return "end"
+            if not leads and self._is_leaderless():
+                return "lead"
+            if not is_shown:
+                what = f"{seen.others} other members" if seen.others != 1 else "another member"
+                self._tools.notice(f"no object is left to claim: waiting for {what}")
+                is_shown = True
+            self._tools.sleep(_LOOK_S / 2)
+
+    def _is_leaderless(self) -> bool:
+        """Whether no process leads. The lock is taken for the length of this statement only."""
+        return try_lock_here(self._connection, self._load_lock)
+
+    def limit(self, sessions: SessionPlan) -> SessionPlan:
+        """Return how many sessions this member may open: its share of what is free, less the session that claims."""
+        seen, share = self._seen or self.look(), self.share()
+        if share is None or sessions.maximum <= share:
+            return sessions
+        reason = f"{sessions.reason}; {seen.others + 1} members share {seen.session_limit} connections"
+        return replace(sessions, initial=min(sessions.initial, share), maximum=share, reason=reason)
+
+    def share(self) -> int | None:
+        """Return how many sessions this member may have by the last look, None if the load has no limit."""
+        seen = self._seen
+        if seen is None or seen.session_limit is None:
+            return None
+        return max(1, seen.session_limit // (seen.others + 1) - 1)
+
+    @property
+    def work(self) -> Sequence[ObjectWork]:
+        """Return the objects that were claimed in this round."""
+        with self._mutex:
+            return tuple(self.taken)
+
+    # ---------------------------------------------------------------- the end
+
+    def leave(self) -> bool:
+        """End this member, so that others take its objects; return whether another member is live."""
+        seen = None
+        try:
+            with self._tools.connect.connect(label="end") as connection:
+                seen = look_at_members(connection, self._schema, self.claim)
+                end_member(connection, self._schema, self.claim)
+        except PenstockError as error:
+            _log.info("cannot end this member: %s", error.message)
+        finally:
+            self.close()
+        return seen is not None and not seen.is_complete and seen.others > 0
+
+    def close(self) -> None:
+        """Close the session, and so release the lock."""
+        self._connection.close()

@@ -1,0 +1,300 @@
+"""The processes that load one load together: which are live, and which object each has claimed.
+
+A member is a row of table members, live while a session holds the advisory lock that the row names. Every loading
+transaction first reads and locks its member's row (`compose_fence`). A member whose lock is free is ended by an UPDATE
+of that row, which waits for its open transactions, and makes its later ones fail. Only then are its claims free.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, LiteralString
+
+from psycopg import sql
+from psycopg.rows import class_row
+
+from penstock.model.load.ledger import MemberRecord, MembersLook
+from penstock.server.connect.errors import in_transaction, translate_errors
+from penstock.server.ledger.locks import mark
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.model.load.ledger import Claim
+    from penstock.server.connect.connection import Connection
+
+# Whether a session of this database holds the lock of member m.
+_IS_LOCKED: LiteralString = """
+    EXISTS (
+        SELECT
+          FROM pg_catalog.pg_locks AS k
+         WHERE k.locktype = 'advisory'
+           AND k.granted
+           AND k.objsubid = 1
+           AND k.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = current_database())
+           AND k.classid = ('x' || pg_catalog.substr(m.lock_key, 1, 8))::bit(32)::int8::oid
+           AND k.objid = ('x' || pg_catalog.substr(m.lock_key, 9, 8))::bit(32)::int8::oid
+    )
+"""
+
+# Claim c is free. A member that this statement's snapshot lacks, because it has just joined, has not ended.
+_IS_FREE: LiteralString = """
+    (
+        c.member IS NULL
+        OR EXISTS (
+               SELECT
+                 FROM ONLY {members} AS m
+                WHERE m.load = c.load
+                  AND m.number = c.member
+                  AND m.ended_at IS NOT NULL
+           )
+    )
+"""
+
+_END = """
+    UPDATE ONLY {members} AS m
+       SET ended_at = pg_catalog.clock_timestamp()
+     WHERE m.load = %(load)s
+       AND m.ended_at IS NULL
+"""
+
+_INSERT = """
+    INSERT INTO {members} (load, number, lock_key, client)
+    SELECT %(load)s::uuid, coalesce(max(m.number), 0) + 1, %(lock)s, %(client)s
+      FROM ONLY {members} AS m
+     WHERE m.load = %(load)s::uuid
+    RETURNING number
+"""
+
+# Rows that another member is about to take, and rows of members that are still committing, are skipped.
+_END_DEAD = """
+    UPDATE ONLY {members} AS d
+       SET ended_at = pg_catalog.clock_timestamp()
+      FROM (
+               SELECT m.load, m.number
+                 FROM ONLY {members} AS m
+                WHERE m.load = %(load)s
+                  AND m.ended_at IS NULL
+                  AND m.number <> %(member)s
+                  AND NOT {is_locked}
+                  AND EXISTS (SELECT FROM ONLY {loads} AS l WHERE l.id = m.load AND l.state = 'running')
+                  FOR UPDATE OF m SKIP LOCKED
+           ) AS s
+     WHERE d.load = s.load
+       AND d.number = s.number
+    RETURNING d.client
+"""
+
+# The largest first, up to a number of objects, and up to a size.
+_TAKE = """
+    UPDATE ONLY {claims} AS c
+       SET member = %(member)s
+      FROM (
+               SELECT w.load, w.object
+                 FROM (
+                          SELECT f.load,
+                                 f.object,
+                                 pg_catalog.sum(f.size_bytes) OVER (ORDER BY f.size_bytes DESC, f.object) - f.size_bytes
+                                     AS bytes_before
+                            FROM (
+                                     SELECT c.load, c.object, coalesce(o.size_bytes, 0) AS size_bytes
+                                       FROM ONLY {claims} AS c
+                                       JOIN ONLY {objects} AS o ON o.load = c.load AND o.number = c.object
+                                      WHERE c.load = %(load)s
+                                        AND {is_free}
+                                      ORDER BY o.size_bytes DESC NULLS FIRST, c.object
+                                      LIMIT %(count)s
+                                        FOR UPDATE OF c SKIP LOCKED
+                                 ) AS f
+                      ) AS w
+                WHERE w.bytes_before < %(bytes)s
+           ) AS t
+     WHERE c.load = t.load
+       AND c.object = t.object
+    RETURNING c.object
+"""
+
+_OPEN = """
+    INSERT INTO {claims} (load, object)
+    SELECT %s, n.number
+      FROM pg_catalog.unnest(%s::integer[]) AS n (number)
+        ON CONFLICT DO NOTHING
+"""
+
+_LOOK = """
+    SELECT l.state = 'complete' AS is_complete,
+           s.claimed,
+           s.free,
+           (SELECT pg_catalog.count(*)
+              FROM ONLY {members} AS m
+             WHERE m.load = l.id AND m.ended_at IS NULL AND m.number <> %(member)s AND {is_locked}) AS others,
+           EXISTS (
+               SELECT FROM ONLY {members} AS m WHERE m.load = l.id AND m.number = %(member)s AND m.ended_at IS NULL
+           ) AS is_member,
+           l.session_limit
+      FROM ONLY {loads} AS l
+      CROSS JOIN LATERAL (
+               SELECT pg_catalog.count(*) AS claimed, pg_catalog.count(*) FILTER (WHERE {is_free}) AS free
+                 FROM ONLY {claims} AS c
+                WHERE c.load = l.id
+           ) AS s
+     WHERE l.id = %(load)s
+"""
+
+_LIST = """
+    SELECT m.number,
+           m.client,
+           m.ended_at IS NULL AND l.state = 'running' AND {is_locked} AS is_live,
+           coalesce(s.objects, 0) AS objects,
+           (
+               SELECT pg_catalog.count(*) FROM ONLY {claims} AS c WHERE c.load = m.load AND c.member = m.number
+           ) AS claimed,
+           coalesce(s.rows, 0)::int8 AS rows,
+           m.began_at,
+           greatest(m.began_at, s.committed_at) AS seen_at,
+           extract(epoch FROM greatest(m.began_at, s.committed_at) - m.began_at)::float8 AS seconds
+      FROM ONLY {members} AS m
+      JOIN ONLY {loads} AS l ON l.id = m.load
+      LEFT JOIN (
+               SELECT r.member,
+                      pg_catalog.count(DISTINCT r.object) AS objects,
+                      pg_catalog.sum(r.rows) AS rows,
+                      pg_catalog.max(r.committed_at) AS committed_at
+                 FROM ONLY {ranges} AS r
+                WHERE r.load = %(load)s
+                GROUP BY r.member
+           ) AS s
+        ON s.member = m.number
+     WHERE m.load = %(load)s
+     ORDER BY m.number
+"""
+
+
+def compose_fence(schema: str, claim: Claim) -> sql.Composed:
+    """Return the query that a loading transaction begins with: no row means that the member has ended.
+
+    The load's row is locked first, as the foreign keys of the ledger lock it, so that whoever removes the load waits.
+    """
+    return sql.SQL(
+        "SELECT {} FROM ONLY {} AS l JOIN ONLY {} AS m ON m.load = l.id WHERE l.id = {} AND m.number = {}"
+        " AND m.ended_at IS NULL FOR KEY SHARE OF l FOR SHARE OF m"
+    ).format(
+        mark(claim.load_id),
+        sql.Identifier(schema, "loads"),
+        sql.Identifier(schema, "members"),
+        sql.Literal(claim.load_id),
+        sql.Literal(claim.member),
+    )
+
+
+def compose_register(schema: str) -> sql.Composed:
+    """Return the statement that adds a member and returns its number; it takes `load`, `lock` and `client`."""
+    return _compose(_INSERT, schema)
+
+
+def compose_end(schema: str, *, only_dead: bool) -> sql.Composed:
+    """Return the statement that ends a load's members, or only those whose lock is free; it takes `load`.
+
+    It waits for their open transactions.
+    """
+    condition = sql.SQL("AND NOT {}").format(sql.SQL(_IS_LOCKED)) if only_dead else sql.SQL("")
+    return sql.SQL("{} {}").format(_compose(_END, schema), condition)
+
+
+def compose_drop_claims(schema: str) -> sql.Composed:
+    """Return the statement that removes the claims of load `load`: its one member needs none."""
+    return sql.SQL("DELETE FROM ONLY {} WHERE load = %(load)s").format(sql.Identifier(schema, "claims"))
+
+
+def register(connection: Connection, schema: str, load_id: str, *, lock: str, client: str) -> int:
+    """Add a member, whose lock a session of this process holds, and return its number. Raises ServerError."""
+    values = {"load": load_id, "lock": lock, "client": client}
+    with in_transaction(connection, "joining the load"):
+        # Members that join at the same time would choose the same number.
+        hold = sql.SQL("SELECT FROM ONLY {} WHERE id = %(load)s FOR NO KEY UPDATE")
+        connection.execute(hold.format(sql.Identifier(schema, "loads")), values)
+        row = connection.execute(compose_register(schema), values).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def find_joinable(connection: Connection, schema: str, lock: str) -> tuple[str, bool] | None:
+    """Return the id of the running load that has a lock, and whether its objects can be claimed. Raises ServerError."""
+    query = sql.SQL(
+        "SELECT l.id::text, EXISTS (SELECT FROM ONLY {} AS c WHERE c.load = l.id) FROM ONLY {} AS l"
+        " WHERE l.lock_key = %s AND l.state = 'running' ORDER BY l.began_at DESC LIMIT 1"
+    ).format(sql.Identifier(schema, "claims"), sql.Identifier(schema, "loads"))
+    with translate_errors("looking for a load to join"):
+        row = connection.execute(query, [lock]).fetchone()
+    return None if row is None else (row[0], row[1])
+
+
+def open_claims(connection: Connection, schema: str, load_id: str, numbers: Sequence[int], *, limit: int) -> None:
+    """Let members claim objects of a load that are not complete, with at most `limit` sessions in all.
+
+    Raises ServerError.
+    """
+    update = sql.SQL("UPDATE ONLY {} SET session_limit = %s WHERE id = %s").format(sql.Identifier(schema, "loads"))
+    with in_transaction(connection, "opening the load to other hosts"):
+        connection.execute(update, [limit, load_id])
+        connection.execute(_compose(_OPEN, schema), [load_id, list(numbers)])
+
+
+def end_dead(connection: Connection, schema: str, claim: Claim) -> list[str]:
+    """End the other members whose lock is free, unless they are still committing; return their clients.
+
+    Raises ServerError.
+    """
+    with translate_errors("looking for members that have died"):
+        values = {"load": claim.load_id, "member": claim.member}
+        return [client for (client,) in connection.execute(_compose(_END_DEAD, schema), values).fetchall()]
+
+
+def end_member(connection: Connection, schema: str, claim: Claim) -> None:
+    """End a member: its objects are free for others. Raises ServerError."""
+    query = sql.SQL("{} AND m.number = %(member)s").format(_compose(_END, schema))
+    with translate_errors("leaving the load"):
+        connection.execute(query, {"load": claim.load_id, "member": claim.member})
+
+
+def take_objects(connection: Connection, schema: str, claim: Claim, *, count: int, length_bytes: int) -> list[int]:
+    """Claim free objects for a member, the largest first; return their numbers, none if no object is free.
+
+    At most `count` objects are claimed, and no more once they have `length_bytes` in all. Raises ServerError.
+    """
+    values = {"load": claim.load_id, "member": claim.member, "count": count, "bytes": length_bytes}
+    with translate_errors("claiming objects"):
+        return [number for (number,) in connection.execute(_compose(_TAKE, schema), values).fetchall()]
+
+
+def finish_objects(connection: Connection, schema: str, claim: Claim, numbers: Sequence[int]) -> None:
+    """Remove the claims of objects that a member has loaded completely. Raises ServerError."""
+    query = sql.SQL("DELETE FROM ONLY {} WHERE load = %s AND member = %s AND object = ANY (%s)").format(
+        sql.Identifier(schema, "claims")
+    )
+    with translate_errors("recording that objects are complete"):
+        connection.execute(query, [claim.load_id, claim.member, list(numbers)])
+
+
+def look_at_members(connection: Connection, schema: str, claim: Claim) -> MembersLook | None:
+    """Return how a load stands for one of its members, None if the ledger does not have it. Raises ServerError."""
+    values = {"load": claim.load_id, "member": claim.member}
+    with (
+        translate_errors("looking at the load's members"),
+        connection.cursor(row_factory=class_row(MembersLook)) as cursor,
+    ):
+        return cursor.execute(_compose(_LOOK, schema), values).fetchone()
+
+
+def list_members(connection: Connection, schema: str, load_id: str) -> list[MemberRecord]:
+    """Return the processes that have loaded rows of a load. Raises ServerError."""
+    with (
+        translate_errors("listing the load's members"),
+        connection.cursor(row_factory=class_row(MemberRecord)) as cursor,
+    ):
+        return cursor.execute(_compose(_LIST, schema), {"load": load_id}).fetchall()
+
+
+def _compose(text: LiteralString, schema: str) -> sql.Composed:
+    tables = {name: sql.Identifier(schema, name) for name in ("claims", "loads", "members", "objects", "ranges")}
+    is_free = sql.SQL(_IS_FREE).format(members=tables["members"])
+    return sql.SQL(text).format(is_locked=sql.SQL(_IS_LOCKED), is_free=is_free, **tables)
