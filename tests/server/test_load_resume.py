@@ -678,7 +678,7 @@ def test_loader_whose_load_was_taken_over_writes_nothing_more(loads: Loads, tmp_
 
     def take_over() -> None:
         # Waits for the batch that is under way.
-        loads.execute("UPDATE penstock.loads SET epoch = epoch + 1")
+        loads.execute("UPDATE penstock.members SET ended_at = now()")
         committed.append(loads.count())
 
     thread = threading.Thread(target=take_over)
@@ -701,7 +701,7 @@ def test_load_is_not_called_empty_while_a_lost_session_commits(loads: Loads, tmp
     """Its rows come after the question: it is answered once no transaction of the load is under way."""
     load_id = fail(loads, write(tmp_path / "f", bad=1500))
     loads.execute("UPDATE penstock.loads SET epoch = 1; DELETE FROM penstock.ranges")
-    ledger, claim = Ledger(), Claim(load_id=load_id, epoch=1, is_resumed=False)
+    ledger, claim = Ledger(), Claim(load_id=load_id, epoch=1, is_resumed=False, member=1)
     forgotten: list[bool] = []
 
     def forget() -> None:

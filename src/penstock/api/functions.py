@@ -15,7 +15,7 @@ from penstock.api.connect import connect_to
 from penstock.api.loader import Loader
 from penstock.api.logs import log_warning
 from penstock.api.options import ACCESS_KEYWORDS, LOAD_KEYWORDS, takes
-from penstock.errors import ServerError, SourceError
+from penstock.errors import ServerError, SourceError, UsageError
 from penstock.loading.job.request import make_request, make_target
 from penstock.model.load.job import Access
 from penstock.model.options import pick
@@ -69,6 +69,8 @@ def load(
     PenstockError, which says which rows stay committed and how to resume.
     """
     sources = list(source) if isinstance(source, (list, tuple)) else [source]
+    if options.get("join") and any(hasattr(each, "read") or hasattr(each, "__arrow_c_stream__") for each in sources):
+        raise UsageError("join cannot be used with file objects and tables", detail="No other host can read them.")
     with ExitStack() as stack:
         paths = [_path_of(each, stack) for each in sources]
         target = make_target({**options, "into": into, "dialect": dialect}, sources=paths)

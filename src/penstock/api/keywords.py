@@ -45,6 +45,7 @@ class LoadKeywords(TypedDict, total=False):
     again: bool
     changed: Literal["error", "load", "skip"]
     emptied: Literal["error", "load", "skip"]
+    join: bool
     wait: bool
     retry_for: float | str
     ignore_space: bool

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 class _Campaign:
     """Seeds handed out to workers, results taken in, until there are enough points or one has broken."""
 
-    def __init__(self, record: Path, *, first_seed: int, points: int, ends_s: float) -> None:
+    def __init__(self, record: Path, *, first_seed: int, points: int, ends_s: float, theme: str | None) -> None:
+        self._theme = theme
         self._record = record
         self._points = points
         self._ends_s = ends_s
@@ -39,7 +40,7 @@ class _Campaign:
 
     def work(self) -> None:
         """Have one worker play seed after seed."""
-        argv = [sys.executable, "-m", "support.campaign.worker"]
+        argv = [sys.executable, "-m", "support.campaign.worker", *([self._theme] if self._theme else [])]
         with subprocess.Popen(
             argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
         ) as worker:
@@ -84,7 +85,9 @@ def main() -> int:
         except UncleanTree as reason:
             sys.exit(f"no record: {reason}")
     ends_s = time.monotonic() + 60 * options.minutes
-    campaign = _Campaign(options.record, first_seed=options.seed, points=options.points, ends_s=ends_s)
+    campaign = _Campaign(
+        options.record, first_seed=options.seed, points=options.points, ends_s=ends_s, theme=options.theme
+    )
     threads = [threading.Thread(target=campaign.work) for _ in range(options.workers)]
     for thread in threads:
         thread.start()
@@ -106,6 +109,7 @@ def _read_options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, help="the first seed; those in the record are left out")
     parser.add_argument("--record", type=Path, required=True, help="a file of JSON lines; its summary is beside it")
     parser.add_argument("--workers", type=int, default=2, help="scenarios played at once (default 2)")
+    parser.add_argument("--theme", help="play only this theme, such as hosts (default: all in turn)")
     parser.add_argument("--minutes", type=float, default=600.0, help="begin no scenario after so long")
     return parser.parse_args()
 

@@ -306,4 +306,5 @@ _KINDS: dict[str, Callable[[Run, LedgerView], Hit | None]] = {
     "interrupt twice": _interrupt_twice,
 }
 
+# Those of several loaders are in hosts.py.
 KINDS = tuple(_KINDS)

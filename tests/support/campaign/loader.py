@@ -58,6 +58,8 @@ def run_load(request: dict[str, Any]) -> int:
             loader._sources = _Sources(request["piece_bytes"], request["piece_s"])
             plan = loader.plan(job, on_notice=_say)
             plan = replace(plan, batch=BatchPlan(limit_bytes=request["batch_bytes"], duration_s=None))
+            # One object at a time, so that hosts share even small files.
+            plan = replace(plan, tuning=replace(plan.tuning, least_claim_bytes=1))
             phase = "running"
             _say("phase running")
             outcome = loader.run(plan, on_notice=_say, on_warning=lambda notice: _say(notice.message))
@@ -87,6 +89,8 @@ def _read_job(request: dict[str, Any]) -> LoadJob:
         on_error=request["on_error"],
         changed=request["on_changed"],
         via=request.get("via", "client"),
+        join=request.get("join", False),
+        indexes=request.get("indexes", "auto"),
     )
     return LoadJob(targets=(target,), sessions=request["sessions"], rules=rules)
 

@@ -34,6 +34,10 @@ _MEANINGS = {
     "grow": "kill -9 of the loader, and a file that has grown before the next run",
     "beside": "--mode replace of the table by another load",
     "clock": "stop of the server and a new start with a clock that is hours behind",
+    "member": "kill -9 of one of several loaders of a load, and a new one",
+    "leader": "kill -9 of the one that leads",
+    "stop": "SIGSTOP of one until others have its objects, then SIGCONT",
+    "all": "kill -9 of all, and two new ones at the same instant",
     "interrupt": "Ctrl-C",
     "interrupt twice": "Ctrl-C twice",
 }

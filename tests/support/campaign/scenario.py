@@ -15,6 +15,7 @@ from psycopg.conninfo import make_conninfo
 from support.campaign.check import BEFORE, MERGES, check_load
 from support.campaign.faults import Hit, strike
 from support.campaign.files import COLUMNS, FileSet, draw_files, write_rival
+from support.campaign.hosts import check_hosts, finish_hosts, start_hosts, strike_hosts
 from support.campaign.ledger import LedgerView, Observer
 from support.campaign.loader import BROKEN
 from support.clock import HAS_FAKETIME
@@ -43,6 +44,8 @@ _THEMES: dict[str, tuple[str, ...]] = {
     "grow": ("grow", "grow", "grow", "kill"),
     "beside": ("beside", "beside", "beside", "kill"),
     "clock": ("clock", "clock", "kill"),
+    # By several processes with --join.
+    "hosts": ("member", "member", "leader", "leader", "stop", "stop", "terminate", "all", "crash"),
     # By --via server.
     "import": ("kill", "kill", "commit", "terminate", "crash", "s3", "interrupt", "interrupt twice"),
 }
@@ -52,7 +55,7 @@ _ADDITIONS = ("kill", "terminate", "interrupt", "interrupt twice")
 # Seeds take the themes in turn, so that a short campaign meets them all.
 _TURNS = (
     *("crash", "commit", "loader", "promote", "network", "grow", "store", "disk", "beside", "clock"),
-    *("crash", "commit", "loader", "promote", "network", "grow", "store", "import", "beside", "clock"),
+    *("crash", "commit", "loader", "promote", "network", "hosts", "store", "import", "beside", "clock"),
 )
 
 # Most loads append.
@@ -127,14 +130,14 @@ class Played:
     ended_early: tuple[str, ...]
 
 
-def draw_scenario(seed: int, *, majors: tuple[int, ...], can_mount: bool) -> Scenario:
-    """Return the scenario of a seed."""
+def draw_scenario(seed: int, *, majors: tuple[int, ...], can_mount: bool, theme: str | None = None) -> Scenario:
+    """Return the scenario of a seed, of a theme if one is given."""
     rng = random.Random(seed)
-    theme = _TURNS[seed % len(_TURNS)]
+    theme = theme or _TURNS[seed % len(_TURNS)]
     if (theme == "disk" and not can_mount) or (theme == "clock" and not HAS_FAKETIME):
         theme = "crash"
     kinds = _THEMES[theme]
-    if theme not in ("loader", "commit") and rng.random() < 0.5:
+    if theme not in ("loader", "commit", "hosts") and rng.random() < 0.5:
         kinds = (*kinds, *kinds, rng.choice(_ADDITIONS))
     mode = rng.choice(_MODES)
     if (theme in ("commit", "disk", "beside") and mode != "truncate") or theme in ("clock", "import"):
@@ -149,7 +152,7 @@ def draw_scenario(seed: int, *, majors: tuple[int, ...], can_mount: bool) -> Sce
         mode=mode,
         bad=rng.randrange(3, 30) if _may_reject(theme, mode) and rng.random() < 0.2 else 0,
         rows=rng.randrange(5_000, 14_000),
-        objects=rng.randrange(12, 30) if theme in ("store", "import") else rng.choice((1, 1, 2, 3, 8)),
+        objects=rng.randrange(12, 30) if theme in ("store", "import", "hosts") else rng.choice((1, 1, 2, 3, 8)),
         sessions=rng.choice((2, 3, 4) if theme == "commit" else (1, 2, 2, 3, 4)),
         batch_bytes=rng.randrange(6_000, 20_000),
         piece_bytes=rng.randrange(1_000, 6_000),
@@ -194,6 +197,11 @@ class Run:
     def loader(self) -> LoaderProcess:
         """Return the loader that works now."""
         return self.loaders[-1]
+
+    @property
+    def has_index(self) -> bool:
+        """Whether the table has an index that is dropped while it is loaded."""
+        return self.scenario.theme == "hosts" and self.scenario.mode in ("append", "truncate")
 
     @property
     def table(self) -> str:
@@ -256,6 +264,8 @@ class Run:
             "on_error": "reject" if self.scenario.bad else "stop",
             "on_changed": self.on_changed,
             "retry_for_s": 60.0,
+            "join": self.scenario.theme == "hosts",
+            "indexes": "rebuild" if self.has_index else "auto",
             "via": "server" if self.scenario.theme == "import" else "client",
             "environment": {} if self.store is None else self.store.environment,
         }
@@ -319,13 +329,21 @@ def play(scenario: Scenario, plant: Plant, folder: Path) -> Played:
     """Play a scenario to its end and check what came of it. Raises Broken."""
     run = _set_up(scenario, plant, folder)
     try:
-        run.start()
-        while len(run.hits) < scenario.faults and _strike_once(run):
-            pass
-        _finish(run)
+        if scenario.theme == "hosts":
+            start_hosts(run)
+            while len(run.hits) < scenario.faults and strike_hosts(run):
+                pass
+            finish_hosts(run)
+        else:
+            run.start()
+            while len(run.hits) < scenario.faults and _strike_once(run):
+                pass
+            _finish(run)
         if scenario.ends_with_loss:
             run.place.lose()
         redone = check_load(run)
+        if scenario.theme == "hosts":
+            check_hosts(run)
     except Exception as exc:
         raise Broken(_describe(run, exc)) from exc
     finally:
@@ -394,6 +412,8 @@ def _make_table(run: Run, connection: psycopg.Connection[Any], space: str) -> No
     connection.execute(f"CREATE TABLE {run.table} ({COLUMNS}) {space}".encode())
     if run.scenario.mode in MERGES:
         connection.execute(f"CREATE UNIQUE INDEX ON {run.table} (id)".encode())
+    if run.has_index:
+        connection.execute(f"CREATE INDEX {run.table}_amount ON {run.table} (amount)".encode())
     if run.scenario.mode != "append":
         connection.cursor().executemany(f"INSERT INTO {run.table} VALUES (%s, %s, %s)".encode(), BEFORE)
     connection.execute(
@@ -463,7 +483,7 @@ def _describe(run: Run, exc: BaseException) -> str:
         shutil.copy(run.place.log, run.folder / "server.log")
     lines += ["hits:"]
     lines += [f"  {hit}" for hit in run.hits]
-    for loader in run.loaders[-3:]:
+    for loader in run.loaders[-12 if run.scenario.theme == "hosts" else -3 :]:
         lines += [f"{loader.name}:", *(f"  {line}" for line in loader.read_log().splitlines()[-30:])]
     lines += ["ledger:", *_dump_ledger(run)]
     return "\n".join(lines)

@@ -19,12 +19,13 @@ _MAJORS = (18, 18, 18, 16)
 def main() -> None:
     """Play what is asked for until standard input ends."""
     majors = tuple(major for major in _MAJORS if major in installed())
+    theme = sys.argv[1] if len(sys.argv) > 1 else None
     folder = Path(tempfile.mkdtemp(prefix="penstock-campaign-"))
     with server_pool() as pool:
         plant = Plant(pool)
         try:
             for line in sys.stdin:
-                scenario = draw_scenario(int(line), majors=majors, can_mount=plant.can_mount)
+                scenario = draw_scenario(int(line), majors=majors, can_mount=plant.can_mount, theme=theme)
                 try:
                     result = describe_played(play(scenario, plant, folder))
                 except Broken as broken:

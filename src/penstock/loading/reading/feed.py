@@ -43,8 +43,6 @@ _SMALL_BYTES = MIB
 # Objects are claimed so long before they are needed: an answer of the server and the look that asks for it take less.
 # Sessions that wait for slow readers get another reader after this time, so that hosts that begin together share.
 _CLAIM_AHEAD_S = 0.5
-# At least so many bytes are claimed at once, in small objects.
-_LEAST_CLAIM_BYTES = 8 * MIB
 
 # How long a reader takes at most to notice that the load has failed, unless it hangs.
 _READER_PATIENCE_S = 1.0
@@ -132,7 +130,8 @@ class BlockFeed:
 
     `take` returns None at the end and raises Abandoned after `abandon` was called; `failure` is the first cause.
     If `on_object_failed` is given, it is called with an object that cannot be read further; otherwise the load ends.
-    If `is_open`, more objects may be added until `end` is called: several hosts share the load's objects.
+    If `is_open`, more objects may be added until `end` is called: several hosts share the load's objects. Then
+    `wanted_bytes` says when to add some, of at least `least_claim_bytes`.
     """
 
     def __init__(
@@ -144,6 +143,7 @@ class BlockFeed:
         sessions: int,
         is_in_job_order: bool = False,
         is_open: bool = False,
+        least_claim_bytes: int = 0,
         on_object_failed: Callable[[OpenObject, PenstockError], None] | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -170,6 +170,7 @@ class BlockFeed:
         self.failure: BaseException | None = None
         self._is_stopped = False
         self._is_open, self._is_joint = is_open, is_open
+        self._least_claim_bytes = least_claim_bytes
         self._is_hungry = False
         self._began_s = self._added_s = clock()
 
@@ -185,7 +186,7 @@ class BlockFeed:
             if left > rate * _CLAIM_AHEAD_S and not is_starving:
                 return 0
             self._is_hungry = False
-            return max(_LEAST_CLAIM_BYTES, int(rate))
+            return max(self._least_claim_bytes, int(rate))
 
     @property
     def unread(self) -> int:

@@ -52,6 +52,7 @@ class BlockUnit:
             sessions=sessions,
             is_in_job_order=plan.is_in_job_order,
             is_open=self._member is not None,
+            least_claim_bytes=plan.tuning.least_claim_bytes,
             clock=tools.clock,
         )
 
