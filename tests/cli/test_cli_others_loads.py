@@ -275,9 +275,11 @@ def test_planted_row_drops_no_table(
         "INSERT INTO penstock.targets SELECT '{admins}', 7, '', 1, '', ''",
         "INSERT INTO penstock.objects SELECT '{admins}', 7, '', 1, '', '', ''",
         "INSERT INTO penstock.ranges SELECT '{admins}', 7, 0, '{{}}', true, true, 0, 0, 0, 0, 0",
+        "INSERT INTO penstock.members SELECT '{admins}', 7, '', ''",
+        "INSERT INTO penstock.claims SELECT '{admins}', 0, 7",
         "INSERT INTO penstock.rejects (load, object, start, line, message, raw) SELECT '{admins}', 7, 0, 0, '', ''",
     ],
-    ids=["owner", "login", "targets", "objects", "ranges", "rejects"],
+    ids=["owner", "login", "targets", "objects", "ranges", "members", "claims", "rejects"],
 )
 def test_nobody_writes_in_anothers_name(admin: Loads, roles: tuple[str, str], path: Path, statement: str) -> None:
     """Row security keeps each load, and all that belongs to it, to its role."""
@@ -288,7 +290,8 @@ def test_nobody_writes_in_anothers_name(admin: Loads, roles: tuple[str, str], pa
         plant(connection, "penstock", "rejects", "staging")
         with pytest.raises(psycopg.errors.InsufficientPrivilege, match="row-level security"):
             connection.execute(statement.format(admins=admins).encode())
-        for table in ("objects", "ranges", "targets"):
+        assert connection.execute(b"UPDATE penstock.members SET ended_at = now()").rowcount == 0
+        for table in ("claims", "members", "objects", "ranges", "targets"):
             assert connection.execute(f"DELETE FROM penstock.{table} WHERE load = '{admins}'".encode()).rowcount == 0
         assert connection.execute(f"DELETE FROM penstock.loads WHERE id = '{admins}'".encode()).rowcount == 0
 

@@ -79,10 +79,10 @@ def test_rows_of_child_tables_are_not_the_ledgers(loads: Loads, path: Path) -> N
     """Copies of all of its rows change nothing: what is loaded is skipped, what is removed is loaded again."""
     loads.execute("CREATE TABLE t (a int, b text)")
     ensure(loads.conninfo)
-    for table in ("loads", "objects", "ranges", "targets", "rejects", "changes", "holds"):
+    for table in ("loads", "objects", "ranges", "targets", "rejects", "changes", "holds", "members", "claims"):
         loads.execute(f"CREATE TABLE {table}_child (LIKE penstock.{table}) INHERITS (penstock.{table})")
     loads.run(target(path))
-    for table in ("loads", "objects", "ranges"):
+    for table in ("loads", "objects", "ranges", "members"):
         loads.execute(f"INSERT INTO {table}_child SELECT * FROM ONLY penstock.{table}")
     hold = Hold(holder_id="00000000-0000-0000-0000-000000000001", target_oid=SERVER, lock="1")
     with ConnectionFactory(loads.conninfo).connect() as connection:

@@ -23,6 +23,7 @@ from penstock.server.changes.missing import find_missing
 from penstock.server.facts.facts import read_server_facts
 from penstock.server.ledger import Ledger
 from penstock.server.ledger.listing import forget_load, list_loads, list_objects, no_such_load
+from penstock.server.ledger.members import list_members
 from penstock.server.ledger.rejects import RejectStore, find_latest
 from penstock.server.ledger.rights import read_rights
 from penstock.server.ledger.schema import has_ledger
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from penstock.model.load.job import LoadRules, TargetJob
-    from penstock.model.load.ledger import LeftStaging, LoadRecord, ObjectRecord, PrunedLoads, StayingRows
+    from penstock.model.load.ledger import LeftStaging, LoadRecord, MemberRecord, ObjectRecord, PrunedLoads, StayingRows
     from penstock.model.load.reject import RejectCause
     from penstock.model.load.shape import Missing
     from penstock.model.server.server import ServerFacts
@@ -139,6 +140,11 @@ class LedgerView(Closing):
             if not found:
                 raise no_such_load(load_id)
             return found[0], list_objects(connection, self._schema, load_id)
+
+    def members(self, load_id: str) -> list[MemberRecord]:
+        """Return the processes that have loaded rows of a load."""
+        with self._connect.borrow() as connection:
+            return list_members(connection, self._schema, load_id)
 
     def job(self, load_id: str) -> LoadJob:
         """Return the job that resumes a load.

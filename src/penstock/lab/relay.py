@@ -1,8 +1,8 @@
-"""Forwards connections from one socket to another; can delay, stall or reset them.
+"""Forwards connections from one socket to another; can delay, slow down, stall or reset them.
 
-A lab runs it by its path as the relay of a zone: `relay.py LISTEN TARGET DELAY_S`. LISTEN and TARGET are each the path
-of a Unix socket or a TCP port of 127.0.0.1. It uses threads and imports nothing of penstock, so any interpreter runs
-it.
+A lab runs it by its path as the relay of a zone: `relay.py LISTEN TARGET DELAY_S [BYTES_PER_S]`. LISTEN and TARGET are
+each the path of a Unix socket or a TCP port of 127.0.0.1. It uses threads and imports nothing of penstock, so any
+interpreter runs it.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ _READ_BYTES = 64 * 1024
 # At most 16 MiB are in flight in each direction. That is eight times what 200 MB/s sends in 10 ms.
 _PIECES_IN_FLIGHT = 256
 
+_LEAST_WAIT_S = 0.005
+
 # SO_LINGER with a timeout of 0: close() sends RST and drops unsent data.
 _RESET = struct.pack("ii", 1, 0)
 
@@ -33,11 +35,14 @@ class Relay:
     """Listens on `listen` and forwards every connection to `target`.
 
     `listen` is a TCP port (0: a free one) or the path of a Unix socket. Each piece of data is delayed by `delay_s`, in
-    both directions, which does not limit bandwidth.
+    both directions, which does not limit bandwidth. `bytes_per_s` limits what all connections together carry in both
+    directions, as a host's network does; it may be changed.
     """
 
-    def __init__(self, target: End, *, listen: End = 0, delay_s: float = 0.0) -> None:
+    def __init__(self, target: End, *, listen: End = 0, delay_s: float = 0.0, bytes_per_s: float | None = None) -> None:
         self._target = target
+        self.bytes_per_s = bytes_per_s
+        self._free_s = 0.0
         self._delay_s = delay_s
         self._listener = _listen(listen)
         self._lock = threading.Lock()
@@ -94,6 +99,18 @@ class Relay:
         """Wait until the listener has been closed."""
         self._threads[0].join()
 
+    def _await_turn(self, length_bytes: int) -> None:
+        """Wait until the relay may carry so many bytes more."""
+        if (bytes_per_s := self.bytes_per_s) is None:
+            return
+        with self._lock:
+            now_s = time.monotonic()
+            self._free_s = max(self._free_s, now_s) + length_bytes / bytes_per_s
+            wait_s = self._free_s - now_s
+        # Shorter waits take longer than asked for; the next pieces make up for them.
+        if wait_s > _LEAST_WAIT_S:
+            time.sleep(wait_s)
+
     def _is_cut(self) -> bool:
         with self._lock:
             self._carried += 1
@@ -148,6 +165,7 @@ class Relay:
         with contextlib.suppress(OSError):
             while piece := source.recv(_READ_BYTES):
                 self._flowing.wait()
+                self._await_turn(len(piece))
                 if self._is_cut():
                     self._reset([pair])
                     break
@@ -222,8 +240,9 @@ def _parse_end(text: str) -> End:
 
 def main() -> None:
     """Forward connections until this process is ended."""
-    listen, target, delay_s = sys.argv[1:]
-    Relay(_parse_end(target), listen=_parse_end(listen), delay_s=float(delay_s)).wait()
+    listen, target, delay_s, *rate = sys.argv[1:]
+    bytes_per_s = float(rate[0]) if rate else None
+    Relay(_parse_end(target), listen=_parse_end(listen), delay_s=float(delay_s), bytes_per_s=bytes_per_s).wait()
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from penstock.cli.views.loads_view import (
     describe_pruned,
     describe_staging,
     load_object,
+    member_object,
     staging_object,
 )
 from penstock.cli.views.outcome_view import describe_server, server_object
@@ -125,13 +126,14 @@ def _refuse_options(context: typer.Context, command: str) -> None:
 @app.command()
 @takes(LEDGER)
 def show(load_id: LoadId, as_json: Json = False, **options: Any) -> None:
-    """Show one load with its objects, and what is missing of each."""
+    """Show one load with its objects, what is missing of each, and the processes that load them."""
     with open_ledger(options) as view:
         record, objects = view.load(view.find(load_id))
+        members = view.members(record.load_id)
     if as_json:
-        write_result(load_object(record, objects))
+        write_result(load_object(record, objects) | {"members": [member_object(member) for member in members]})
     else:
-        write_result(describe_load(record, objects))
+        write_result(describe_load(record, objects, members))
 
 
 @app.command()

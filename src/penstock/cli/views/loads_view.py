@@ -10,7 +10,7 @@ from penstock.units import MB, format_bytes, format_count, format_duration
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.model.load.ledger import LeftStaging, LoadRecord, ObjectRecord, PrunedLoads
+    from penstock.model.load.ledger import LeftStaging, LoadRecord, MemberRecord, ObjectRecord, PrunedLoads
     from penstock.model.load.shape import Missing
 
 
@@ -41,8 +41,10 @@ def describe_loads(records: Sequence[LoadRecord], on_server: str = "") -> list[s
     return [f"loads{on_server}", *line_up([heads, *rows], align="<<<<>>>>><")]
 
 
-def describe_load(record: LoadRecord, objects: Sequence[ObjectRecord]) -> list[str]:
-    """Return lines that describe one load, and a line for each of its objects."""
+def describe_load(
+    record: LoadRecord, objects: Sequence[ObjectRecord], members: Sequence[MemberRecord] = ()
+) -> list[str]:
+    """Return lines that describe one load, a line for each process if there are several, and for each object."""
     took = format_duration(record.seconds)
     staged = sum(item.rows for item in objects if item.is_staged)
     waiting = f"{format_count(staged)} records staged, " if staged and record.state == "running" else ""
@@ -52,6 +54,8 @@ def describe_load(record: LoadRecord, objects: Sequence[ObjectRecord]) -> list[s
         f"  began {record.began_at:%Y-%m-%d %H:%M:%S %Z} by {record.owner} on {record.client}",
         f"  {waiting}{format_count(record.rows)} rows, {format_bytes(record.bytes_committed)} committed within {took}",
     ]
+    if len({member.client for member in members}) > 1:
+        lines += _describe_members(members)
     heads = ("object", "table", "rows", "skipped", "rejected", "committed", "state")
     rows = [
         (
@@ -71,6 +75,40 @@ def describe_load(record: LoadRecord, objects: Sequence[ObjectRecord]) -> list[s
     if record.state == "running" and not record.is_active and record.job is not None:
         lines.append(f"to resume it: penstock resume {record.load_id}")
     return lines
+
+
+def _describe_members(members: Sequence[MemberRecord]) -> list[str]:
+    heads = ("member", "host", "process", "state", "objects", "claimed", "rows", "rows/s", "last commit")
+    rows = [
+        (
+            str(member.number),
+            member.host,
+            member.client.rpartition(" ")[2],
+            "live" if member.is_live else "ended",
+            format_count(member.objects),
+            format_count(member.claimed),
+            format_count(member.rows),
+            format_count(round(member.rows / member.seconds)) if member.seconds > 0 else "-",
+            f"{member.seen_at:%H:%M:%S}" if member.rows else "-",
+        )
+        for member in members
+    ]
+    return line_up([heads, *rows], align="><><>>>><", indent="  ")
+
+
+def member_object(member: MemberRecord) -> dict[str, object]:
+    """Return what --json prints of one process that has loaded rows of a load."""
+    return {
+        "number": member.number,
+        "client": member.client,
+        "is_live": member.is_live,
+        "objects": member.objects,
+        "claimed": member.claimed,
+        "rows": member.rows,
+        "began_at": member.began_at.isoformat(),
+        "seen_at": member.seen_at.isoformat(),
+        "seconds": member.seconds,
+    }
 
 
 def describe_missing(missing: Sequence[Missing]) -> list[str]:

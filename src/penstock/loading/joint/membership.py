@@ -14,7 +14,7 @@ from penstock.loading.claim.claims import host_name
 from penstock.model.load.ledger import Coverage
 from penstock.server.ledger.committed import read_coverage
 from penstock.server.ledger.ledger import taken_over
-from penstock.server.ledger.locks import try_lock, try_lock_here
+from penstock.server.ledger.locks import find_workers, try_lock, try_lock_here
 from penstock.server.ledger.members import (
     end_dead,
     end_member,
@@ -43,6 +43,9 @@ Turn = Literal["load", "end", "complete", "lead"]
 # How often to look at the other members. A look costs the server about a millisecond.
 _LOOK_S = 1.0
 
+# Sessions of a dead member are reported after this time; the server ends those of a vanished host after 80 s.
+_DYING_S = 3.0
+
 # The most objects to claim at once, so that others get some too.
 _MOST_OBJECTS = 64
 
@@ -70,6 +73,9 @@ class Membership:
         self._mutex = threading.Lock()
         self.taken: list[ObjectWork] = []
         self._unfinished: set[int] = set()
+        # When each dead member that is still committing was first seen, and of which was told.
+        self._dying: dict[int, float] = {}
+        self._told: set[int] = set()
 
     @classmethod
     @contextmanager
@@ -120,10 +126,10 @@ class Membership:
                 return left
         return []
 
-    def may_take(self, unread: int) -> bool:
-        """Return whether to claim more, with so many objects claimed and not read: not if others get less than that."""
+    def may_take(self, unsent: int) -> bool:
+        """Return whether to claim more, with so many objects claimed and not sent: not if others get less than that."""
         seen = self._seen or self.look()
-        return not unread or unread < -(-(seen.free + unread) // (seen.others + 1))
+        return not unsent or unsent < -(-(seen.free + unsent) // (seen.others + 1))
 
     def _find(self, number: int) -> ObjectWork:
         if number not in self._objects:
@@ -159,7 +165,19 @@ class Membership:
         if seen is None or not (seen.is_member or seen.is_complete):
             raise taken_over(self.claim.load_id)
         self._seen = seen
+        self._tell_dying(seen.dying)
         return seen
+
+    def _tell_dying(self, numbers: Sequence[int]) -> None:
+        """Report once the backends of a dead member that have been in a transaction for a while."""
+        now_s = self._tools.clock()
+        self._dying = {number: self._dying.get(number, now_s) for number in numbers}
+        for number, since_s in self._dying.items():
+            if number not in self._told and now_s - since_s > _DYING_S:
+                self._told.add(number)
+                pids = find_workers(self._connection, self.claim.load_id, member=number)
+                calls = " ".join(f"SELECT pg_terminate_backend({pid});" for pid in pids)
+                self._tools.notice(f"waiting for sessions of member {number}, which has died; to end them: {calls}")
 
     def look_at_times(self) -> MembersLook | None:
         """Look, and remove claims that are done, if the last look was long enough ago."""

@@ -44,6 +44,9 @@ _SMALL_BYTES = MIB
 # Sessions that wait for slow readers get another reader after this time, so that hosts that begin together share.
 _CLAIM_AHEAD_S = 0.5
 
+# A rate is measured over this time at least, since the first megabytes only fill the buffers of sockets.
+_LEAST_RATE_S = 0.5
+
 # How long a reader takes at most to notice that the load has failed, unless it hangs.
 _READER_PATIENCE_S = 1.0
 
@@ -79,6 +82,9 @@ class OpenObject:
     is_read: bool = False
     bytes_read: int = 0
     rows: int = 0
+    # Bytes of text that were put into the queue, and that were taken from it.
+    text_read: int = 0
+    text_taken: int = 0
     # Blocks that sessions have taken and not sent yet.
     in_flight: int = 0
     began_s: float | None = None
@@ -180,7 +186,8 @@ class BlockFeed:
             if not self._is_open or self._is_stopped or self.failure is not None:
                 return 0
             now_s = self._clock()
-            rate = self.bytes_read / max(now_s - self._began_s, _CLAIM_AHEAD_S)
+            taken = self._done_bytes + sum(map(_bytes_taken, self._active))
+            rate = taken / max(now_s - self._began_s, _LEAST_RATE_S)
             left = sum(map(_bytes_left, (*self._active, *self._unopened)))
             is_starving = self._is_hungry and now_s - self._added_s > _CLAIM_AHEAD_S
             if left > rate * _CLAIM_AHEAD_S and not is_starving:
@@ -189,10 +196,10 @@ class BlockFeed:
             return max(self._least_claim_bytes, int(rate))
 
     @property
-    def unread(self) -> int:
-        """Return how many objects are not read to their end."""
+    def unsent(self) -> int:
+        """Return how many objects are not sent to their end."""
         with self._changed:
-            return len(self._unopened) + sum(not opened.is_read for opened in self._active)
+            return len(self._unopened) + sum(not opened.is_drained for opened in self._active)
 
     def add(self, work: Iterable[ObjectWork]) -> None:
         """Add objects to an open feed."""
@@ -331,6 +338,7 @@ class BlockFeed:
         if opened.began_s is None:
             opened.began_s = self._clock()
         block = opened.queue.popleft()
+        opened.text_taken += block.size_bytes
         opened.in_flight += 1
         self._changed.notify_all()
         return opened, block
@@ -446,6 +454,7 @@ class BlockFeed:
             if self._is_stopped:
                 raise _Stopped
             opened.queue.append(block)
+            opened.text_read += block.size_bytes
             self._changed.notify_all()
 
 
@@ -454,12 +463,17 @@ def _bytes_read(opened: OpenObject) -> int:
     return opened.bytes_read if stream is None else stream.bytes_read
 
 
-def _bytes_left(opened: OpenObject) -> int:
-    """Return how much of an object is not read; of a size that is not known, it is taken to be much."""
-    if opened.is_read:
-        return 0
+def _bytes_taken(opened: OpenObject) -> float:
+    """Return how many stored bytes of an object sessions have taken: the part of its text times what was read."""
+    return _bytes_read(opened) * opened.text_taken / opened.text_read if opened.text_read else 0.0
+
+
+def _bytes_left(opened: OpenObject) -> float:
+    """Return how many stored bytes of an object are left to take; if its size is not known, it is taken to be much."""
+    if opened.is_drained:
+        return 0.0
     size_bytes = opened.source.size_bytes
-    return 1 << 62 if size_bytes is None else max(0, size_bytes - _bytes_read(opened))
+    return float("inf") if size_bytes is None else max(0.0, size_bytes - _bytes_taken(opened))
 
 
 def _size_rank(opened: OpenObject) -> tuple[bool, int]:

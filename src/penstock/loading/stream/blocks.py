@@ -88,8 +88,8 @@ class BlockUnit:
         """If several hosts load, claim objects before they are needed, and leave others their share of sessions."""
         if (member := self._member) is None:
             return
-        wanted, unread = self.feed.wanted_bytes(), self.feed.unread
-        if wanted > 0 and member.may_take(unread):
+        wanted, unsent = self.feed.wanted_bytes(), self.feed.unsent
+        if wanted > 0 and member.may_take(unsent):
             if found := member.take(length_bytes=wanted):
                 self.feed.add(found)
             elif not member.look().free:

@@ -139,7 +139,8 @@ class MembersLook:
 
     `claimed` is how many objects are not complete, `free` how many of these no member has claimed. `others` is
     how many other members are live. `is_member` is false if another member has ended this one. `session_limit` is how
-    many sessions all members may have together.
+    many sessions all members may have together. `dying` are the members that have died, and whose open transactions the
+    server has not ended yet.
     """
 
     is_complete: bool
@@ -148,6 +149,7 @@ class MembersLook:
     others: int
     is_member: bool
     session_limit: int | None
+    dying: list[int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

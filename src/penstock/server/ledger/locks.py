@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 # The first key of the two-key locks that mark backends: "pens" in ASCII.
 _MARK = 0x70656E73
+# The first key of the two-key locks that mark the backends of one member of a load: "penm".
+_MEMBER = 0x70656E6D
 # The first key of the locks for changing a table's indexes and settings: "pent".
 _SHAPE = 0x70656E74
 # The first key of the locks for adding objects to loads: "peno".
@@ -70,8 +72,8 @@ def find_lock_holder(connection: Connection, identity: str) -> int | None:
     return None if row is None else int(row[0])
 
 
-def find_workers(connection: Connection, load_id: str) -> list[int]:
-    """Return the other backends that have open transactions with rows of a load."""
+def find_workers(connection: Connection, load_id: str, *, member: int | None = None) -> list[int]:
+    """Return the other backends that have open transactions with rows of a load, or only those of one member."""
     query = """
         SELECT l.pid
           FROM pg_catalog.pg_locks AS l
@@ -84,7 +86,8 @@ def find_workers(connection: Connection, load_id: str) -> list[int]:
          ORDER BY l.pid
     """
     with translate_errors("looking for the load's sessions"):
-        rows = connection.execute(query, [_MARK, _mark_key(load_id) & 0xFFFFFFFF]).fetchall()
+        keys = (_MARK, _mark_key(load_id)) if member is None else (_MEMBER, _member_key(load_id, member))
+        rows = connection.execute(query, [keys[0], keys[1] & 0xFFFFFFFF]).fetchall()
     return [int(pid) for (pid,) in rows]
 
 
@@ -92,6 +95,13 @@ def mark(load_id: str) -> sql.Composed:
     """Return the SQL expression that marks the backend as one that runs a load, until its transaction ends."""
     return sql.SQL("pg_catalog.pg_try_advisory_xact_lock_shared({}, {})").format(
         sql.Literal(_MARK), sql.Literal(_mark_key(load_id))
+    )
+
+
+def mark_member(load_id: str, member: int | None) -> sql.Composed:
+    """Return the SQL expression that marks the backend as one of a member, until its transaction ends."""
+    return sql.SQL("pg_catalog.pg_try_advisory_xact_lock_shared({}, {})").format(
+        sql.Literal(_MEMBER), sql.Literal(_member_key(load_id, member or 0))
     )
 
 
@@ -126,6 +136,10 @@ def _lock_key(identity: str) -> int:
 
 def _mark_key(load_id: str) -> int:
     return _signed(int(load_id.replace("-", "")[:8], 16))
+
+
+def _member_key(load_id: str, member: int) -> int:
+    return _signed(int(load_id.replace("-", "")[:8], 16) ^ member)
 
 
 def _signed(key: int) -> int:

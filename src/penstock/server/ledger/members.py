@@ -14,7 +14,7 @@ from psycopg.rows import class_row
 
 from penstock.model.load.ledger import MemberRecord, MembersLook
 from penstock.server.connect.errors import in_transaction, translate_errors
-from penstock.server.ledger.locks import mark
+from penstock.server.ledger.locks import mark, mark_member
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -130,7 +130,12 @@ _LOOK = """
            EXISTS (
                SELECT FROM ONLY {members} AS m WHERE m.load = l.id AND m.number = %(member)s AND m.ended_at IS NULL
            ) AS is_member,
-           l.session_limit
+           l.session_limit,
+           ARRAY(
+               SELECT m.number
+                 FROM ONLY {members} AS m
+                WHERE m.load = l.id AND m.ended_at IS NULL AND m.number <> %(member)s AND NOT {is_locked}
+           ) AS dying
       FROM ONLY {loads} AS l
       CROSS JOIN LATERAL (
                SELECT pg_catalog.count(*) AS claimed, pg_catalog.count(*) FILTER (WHERE {is_free}) AS free
@@ -175,10 +180,11 @@ def compose_fence(schema: str, claim: Claim) -> sql.Composed:
     The load's row is locked first, as the foreign keys of the ledger lock it, so that whoever removes the load waits.
     """
     return sql.SQL(
-        "SELECT {} FROM ONLY {} AS l JOIN ONLY {} AS m ON m.load = l.id WHERE l.id = {} AND m.number = {}"
+        "SELECT {}, {} FROM ONLY {} AS l JOIN ONLY {} AS m ON m.load = l.id WHERE l.id = {} AND m.number = {}"
         " AND m.ended_at IS NULL FOR KEY SHARE OF l FOR SHARE OF m"
     ).format(
         mark(claim.load_id),
+        mark_member(claim.load_id, claim.member),
         sql.Identifier(schema, "loads"),
         sql.Identifier(schema, "members"),
         sql.Literal(claim.load_id),

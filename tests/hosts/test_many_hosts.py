@@ -1,0 +1,189 @@
+"""Several hosts load one load, by --join: each row once, whoever dies."""
+
+from __future__ import annotations
+
+import json
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cli.conftest import run_process
+from hosts.conftest import OBJECTS, ROWS_PER_OBJECT
+
+if TYPE_CHECKING:
+    from hosts.conftest import Hosts
+
+_ALL = OBJECTS * ROWS_PER_OBJECT
+
+
+def test_three_hosts_load_each_row_once(hosts: Hosts) -> None:
+    """Each exits with 0, and prints its share and the whole."""
+    started = [hosts.start(name) for name in ("host-a", "host-b", "host-c")]
+    hosts.await_claims("host-a", "host-b", "host-c")
+    assert hosts.wait(*started) == [0, 0, 0], "\n".join(host.out for host in started)
+    hosts.check()
+    assert all(f"loaded {_ALL:,} rows into" in host.out for host in started)
+    rows, objects = zip(*(host.share for host in started), strict=True)
+    assert (sum(rows), sum(objects)) == (_ALL, OBJECTS)
+    assert min(rows) > 0
+
+
+def test_objects_of_a_killed_member_are_loaded_by_the_others(hosts: Hosts) -> None:
+    """Loads show has who loads, and that one has ended."""
+    leader = hosts.start("host-a")
+    hosts.await_claims("host-a")
+    member = hosts.start("host-b")
+    hosts.await_claims("host-a", "host-b")
+    member.kill()
+    assert hosts.wait(leader) == [0], leader.out
+    hosts.check()
+    assert "member host-b" in leader.out
+    ((load_id,),) = hosts.loads.execute("SELECT id::text FROM penstock.loads")
+    shown = run_process("loads", "show", load_id, "--to", hosts.loads.conninfo, "--json")
+    members = json.loads(shown.out)["members"]
+    assert [member["client"].split()[0] for member in members] == ["host-a", "host-b"]
+    assert sum(member["rows"] for member in members) == _ALL
+    assert "host-b" in run_process("loads", "show", load_id, "--to", hosts.loads.conninfo).out
+
+
+def test_another_member_leads_if_the_leader_is_killed(hosts: Hosts) -> None:
+    """The index that it has dropped is rebuilt, and the table is not truncated again."""
+    hosts.loads.execute("INSERT INTO t VALUES (-1, 'before')")
+    options = ("--mode", "truncate", "--indexes", "rebuild")
+    leader = hosts.start("host-a", *options)
+    hosts.await_claims("host-a")
+    members = [hosts.start("host-b", *options), hosts.start("host-c", *options)]
+    hosts.await_claims("host-a", "host-b", "host-c")
+    leader.kill()
+    assert hosts.wait(*members) == [0, 0], "\n".join(host.out for host in members)
+    hosts.check()
+    assert hosts.loads.execute("SELECT epoch FROM penstock.loads") == [(2,)]
+
+
+def test_stopped_member_whose_objects_were_taken_writes_nothing_more(hosts: Hosts) -> None:
+    """Its open transactions are ended as the leader says; it joins again."""
+    leader = hosts.start("host-a")
+    hosts.await_claims("host-a")
+    stopped = hosts.start("host-b", "--sessions", "2")
+    hosts.await_claims("host-a", "host-b")
+    stopped.send(signal.SIGSTOP)
+    # As the server does with a host that does not answer.
+    hosts.loads.execute(
+        "SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity AS a, penstock.members AS m"
+        " JOIN pg_locks AS k ON k.objsubid = 1 AND k.classid = ('x' || substr(m.lock_key, 1, 8))::bit(32)::int8::oid"
+        " WHERE k.pid = a.pid AND m.client LIKE 'host-b%'"
+    )
+    hosts.await_ended("host-b", told_by=leader)
+    stopped.send(signal.SIGCONT)
+    assert hosts.wait(leader, stopped) == [0, 0], leader.out + stopped.out
+    hosts.check()
+
+
+def test_another_file_under_the_same_path_is_refused_by_name_of_host(hosts: Hosts) -> None:
+    """Before a byte of it is read; the others load everything."""
+    leader = hosts.start("host-a")
+    hosts.await_claims("host-a")
+    other = hosts.files.with_name("other")
+    other.mkdir()
+    for path in hosts.files.iterdir():
+        (other / path.name).write_text(path.read_text())
+    member = hosts.start("host-b", before=f"mount --bind {other} {hosts.files}")
+    assert member.wait() == 6, member.out
+    assert "Host host-b reads another version of it." in member.out
+    assert hosts.wait(leader) == [0], leader.out
+    hosts.check()
+
+
+def test_member_that_fails_leaves_its_objects_to_the_others(hosts: Hosts) -> None:
+    """A file that vanishes on its host is an error of that host alone."""
+    leader = hosts.start("host-a")
+    hosts.await_claims("host-a")
+    member = hosts.start(
+        "host-b",
+        before=f"mount -t tmpfs none /mnt && cp -a {hosts.files} /mnt/ && mount --bind /mnt/files {hosts.files}",
+    )
+    assert member.wait() == 6, member.out
+    assert hosts.wait(leader) == [0], leader.out
+    hosts.check()
+
+
+def test_process_without_join_waits_and_finds_everything_loaded(hosts: Hosts) -> None:
+    """As beside any other process of the load."""
+    leader = hosts.start("host-a")
+    hosts.await_claims("host-a")
+    alone = hosts.start("host-b", join=False)
+    alone.await_text("waiting for another process")
+    assert hosts.wait(leader, alone) == [0, 0], alone.out
+    assert "already loaded" in alone.out
+    hosts.check()
+
+
+def test_process_without_join_ends_all_members_when_it_takes_over(hosts: Hosts) -> None:
+    """It loads what is left alone; a member that is shut out joins no load by itself, and finds it complete."""
+    leader = hosts.start("host-a")
+    hosts.await_claims("host-a")
+    member = hosts.start("host-b")
+    hosts.await_claims("host-a", "host-b")
+    member.send(signal.SIGSTOP)
+    leader.kill()
+    alone = hosts.start("host-c", join=False)
+    hosts.await_lead("host-c", told_by=alone)
+    member.send(signal.SIGCONT)
+    assert hosts.wait(alone, member) == [0, 0], alone.out + member.out
+    hosts.check()
+
+
+def test_members_that_wait_do_not_begin_the_load_again(hosts: Hosts) -> None:
+    """Of a mode that loads files whatever was loaded before: it has waited for the load that it saw."""
+    options = ("--mode", "truncate", "--indexes", "rebuild")
+    started = [hosts.start(name, *options) for name in ("host-a", "host-b", "host-c")]
+    assert hosts.wait(*started) == [0, 0, 0], "\n".join(host.out for host in started)
+    assert hosts.loads.execute("SELECT count(*) FROM penstock.loads") == [(1,)]
+    hosts.check()
+
+
+def test_table_is_created_once_by_hosts_that_begin_together(hosts: Hosts) -> None:
+    """By the one that leads; the others plan again."""
+    hosts.loads.execute("DROP TABLE t")
+    started = [hosts.start(name, "--create") for name in ("host-a", "host-b", "host-c")]
+    assert hosts.wait(*started) == [0, 0, 0], "\n".join(host.out for host in started)
+    assert hosts.loads.execute("SELECT count(*), count(DISTINCT id) FROM t") == [(_ALL, _ALL)]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--mode", "upsert", "--key", "id"),
+        ("--mode", "replace"),
+        pytest.param(("--on-error", "reject"), marks=pytest.mark.full),
+    ],
+    ids=["upsert", "replace", "reject"],
+)
+def test_modes_and_rejects_work_with_several_hosts(hosts: Hosts, options: tuple[str, ...]) -> None:
+    """The rows of all hosts go to one staging table, or to one new table."""
+    hosts.loads.execute("DROP INDEX t_id; CREATE UNIQUE INDEX t_id ON t (id); INSERT INTO t VALUES (5, 'old')")
+    if "reject" in options:
+        hosts.loads.execute("DELETE FROM t")
+    started = [hosts.start(name, *options) for name in ("host-a", "host-b")]
+    assert hosts.wait(*started) == [0, 0], "\n".join(host.out for host in started)
+    hosts.check()
+    assert hosts.loads.execute("SELECT note FROM t WHERE id = 5") == [(f"note {5:0200}",)]
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        (("--atomic",), "--atomic"),
+        (("--no-wait",), "--no-wait"),
+        (("--on-error", "reject", "--max-rejects", "3"), "--max-rejects"),
+        (("--add-columns",), "--add-columns"),
+        (("--types", "widen"), "--types widen"),
+    ],
+)
+def test_what_does_not_go_together_is_refused_by_name(hosts: Hosts, options: tuple[str, ...], what: str) -> None:
+    """Before anything is changed."""
+    sources = [f"{hosts.files}/part_0.csv", "--into", "t", "--to", hosts.loads.conninfo]
+    refused = run_process("load", *sources, "--join", *options)
+    assert refused.code == 2
+    assert f"--join cannot be used with {what}" in refused.err
