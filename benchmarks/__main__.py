@@ -18,6 +18,7 @@ from benchmarks import (
     infer,
     latency_tls,
     ledger_overhead,
+    many_hosts,
     memory,
     optimized_reads,
     parquet,
@@ -62,6 +63,7 @@ BENCHMARKS = {
     "volumes": volumes,
     "import_routes": import_routes,
     "infer": infer,
+    "many_hosts": many_hosts,
 }
 
 

@@ -31,15 +31,17 @@ def helper(module: str, *arguments: str) -> Iterator[int]:
             process.stdin.close()
 
 
-def relay(port: int, *, delay_ms: float) -> AbstractContextManager[int]:
-    """Provide the port of a relay to 127.0.0.1:`port` that delays each direction by `delay_ms`."""
-    return helper("benchmarks.relay", str(port), str(delay_ms))
+def relay(port: int, *, delay_ms: float, bytes_per_s: float | None = None) -> AbstractContextManager[int]:
+    """Provide the port of a relay to 127.0.0.1:`port` that delays each direction by `delay_ms`, or limits both."""
+    limit = [] if bytes_per_s is None else [str(bytes_per_s)]
+    return helper("benchmarks.relay", str(port), str(delay_ms), *limit)
 
 
 def main() -> None:
     """Listen until standard input ends."""
     port, delay_ms = int(sys.argv[1]), float(sys.argv[2])
-    print(Relay(port, delay_s=delay_ms / 1000).port, flush=True)
+    bytes_per_s = float(sys.argv[3]) if len(sys.argv) > 3 else None
+    print(Relay(port, delay_s=delay_ms / 1000, bytes_per_s=bytes_per_s).port, flush=True)
     sys.stdin.read()
 
 

@@ -95,17 +95,29 @@ class Hosts:
             rows = "".join(f"{each},note {each:0200}\n" for each in range(first, first + ROWS_PER_OBJECT))
             (self.files / f"part_{number}.csv").write_text("id,note\n" + rows)
 
-    def start(self, name: str, *options: str, join: bool = True, before: str = "") -> Host:
-        """Start the load on a host of that name; `before` is a command that the host runs first."""
+    def start(
+        self,
+        name: str,
+        *options: str,
+        join: bool = True,
+        before: str = "",
+        to: str | None = None,
+        inside: Sequence[str] = (),
+    ) -> Host:
+        """Start the load on a host of that name, through a relay unless `to` says how it connects.
+
+        `before` is a command that the host runs first; `inside` is a command that runs the host.
+        """
         unshare = list(_UNSHARE)
         if before:
             unshare = ["unshare", "--uts", "--mount", "sh", "-c", f'hostname "$0" && {before} && exec "$@"']
         command = [sys.executable, "-m", "penstock", "load", f"{self.files}/*.csv", "--into", "t"]
-        relay = Relay(self._socket, bytes_per_s=_SLOW_BYTES_PER_S)
-        self.relays.append(relay)
-        conninfo = make_conninfo(self.loads.conninfo, host="127.0.0.1", port=relay.port, sslmode="disable")
-        command += ["--to", conninfo, "--sessions", "1", "--no-record", *options]
-        argv = [*unshare, name, *command, *(["--join"] if join else [])]
+        if to is None:
+            self.relays.append(Relay(self._socket, bytes_per_s=_SLOW_BYTES_PER_S))
+            port = self.relays[-1].port
+            to = make_conninfo(self.loads.conninfo, host="127.0.0.1", port=port, sslmode="disable")
+        command += ["--to", to, "--sessions", "1", "--no-record", *options]
+        argv = [*inside, *unshare, name, *command, *(["--join"] if join else [])]
         self.started.append(Host(name, self._folder / f"{name}-{len(self.started)}.log", argv))
         return self.started[-1]
 
