@@ -1,6 +1,6 @@
-"""The lab's relay, which holds every byte back for a time, in a process: `python -m benchmarks.relay PORT DELAY_MS`.
+"""The lab's relay, in a process, which holds every byte back for a time, or limits how many pass.
 
-It prints the port it listens at and runs until its standard input ends. In a process of its own, so that it shares no
+`python -m benchmarks.relay PORT DELAY_MS [BYTES_PER_S]` prints the port it listens at and runs until its standard input ends. In a process of its own, so that it shares no
 interpreter with what is measured.
 """
 

@@ -50,3 +50,59 @@ def test_small_remote_objects_are_waited_for_together(location: str, size_bytes:
     assert len(feed._active) == readers
     released.set()
     feed.close()
+
+
+def _open_feed(*sizes: int, least: int = 10) -> tuple[BlockFeed, list[float]]:
+    """Return an open feed with objects of so many bytes, which nobody reads yet, and its clock."""
+    now_s = [0.0]
+
+    def open_blocks(_: ObjectWork) -> Any:
+        raise Abandoned
+
+    feed = BlockFeed(
+        [_work(number, size) for number, size in enumerate(sizes)],
+        open_blocks,
+        reader_limit=2,
+        sessions=1,
+        is_open=True,
+        least_claim_bytes=least,
+        clock=lambda: now_s[0],
+    )
+    return feed, now_s
+
+
+def _work(number: int, size_bytes: int) -> ObjectWork:
+    source = SourceObject(uri=str(number), location=f"/data/{number}", size_bytes=size_bytes, version="v")
+    return ObjectWork(target=cast("TargetPlan", None), source=source, number=number)
+
+
+def test_open_feed_wants_objects_only_if_little_is_left() -> None:
+    """Of several hosts each would otherwise claim all that there is."""
+    empty, _ = _open_feed()
+    full, _ = _open_feed(10**9)
+    assert (empty.wanted_bytes(), full.wanted_bytes()) == (10, 0)
+    assert (empty.unsent, full.unsent) == (0, 1)
+    empty.add([_work(7, 100)])
+    assert (empty.wanted_bytes(), empty.unsent) == (0, 1)
+
+
+def test_open_feed_ends_when_it_is_told_so() -> None:
+    """Until then, sessions wait for what may be added; one that another host needs ends at once."""
+    feed, _ = _open_feed()
+    with pytest.raises(NothingReady):
+        feed.take(session=0, prefer=None, patience_s=0)
+    assert feed.take(session=1, prefer=None, patience_s=0) is None
+    feed.end()
+    assert feed.wanted_bytes() == 0
+    assert feed.take(session=0, prefer=None, patience_s=0) is None
+
+
+def test_open_feed_whose_sessions_starve_wants_another_object_after_a_while() -> None:
+    """One object that is slow to decompress keeps no sessions busy; hosts that begin together share nevertheless."""
+    feed, now_s = _open_feed(10**9)
+    feed._next_object()
+    with pytest.raises(NothingReady):
+        feed.take(session=0, prefer=None, patience_s=0)
+    assert feed.wanted_bytes() == 0
+    now_s[0] = 1.0
+    assert feed.wanted_bytes() == 10

@@ -112,7 +112,7 @@ class Membership:
         Raises SourceError if this host does not have one of them.
         """
         while numbers := take_objects(
-            self._connection, self._schema, self.claim, count=_MOST_OBJECTS, length_bytes=length_bytes
+            self._connection, self._schema, self.claim, count=self._most(), length_bytes=length_bytes
         ):
             coverage = read_coverage(self._connection, self._schema, self.claim.load_id, numbers=numbers)
             works = [replace(self._find(number), coverage=coverage.get(number, Coverage())) for number in numbers]
@@ -125,6 +125,14 @@ class Membership:
                 self._unfinished.update(work.number for work in left)
                 return left
         return []
+
+    def _most(self) -> int:
+        """Return how many objects to claim at once: a part of what was free, so that members end together.
+
+        If this member is alone, another one may be about to join.
+        """
+        seen = self._seen or self.look()
+        return max(1, min(_MOST_OBJECTS, seen.free // (2 * max(2, seen.others + 1))))
 
     def may_take(self, unsent: int) -> bool:
         """Return whether to claim more, with so many objects claimed and not sent: not if others get less than that."""

@@ -181,7 +181,7 @@ class BlockFeed:
         self._began_s = self._added_s = clock()
 
     def wanted_bytes(self) -> int:
-        """Return how many bytes of objects to add now: about a second's worth if what is left to read ends soon."""
+        """Return how many bytes of objects to add now: as much again as is claimed ahead, if less than that is left."""
         with self._changed:
             if not self._is_open or self._is_stopped or self.failure is not None:
                 return 0
@@ -193,7 +193,7 @@ class BlockFeed:
             if left > rate * _CLAIM_AHEAD_S and not is_starving:
                 return 0
             self._is_hungry = False
-            return max(self._least_claim_bytes, int(rate))
+            return max(self._least_claim_bytes, int(rate * _CLAIM_AHEAD_S))
 
     @property
     def unsent(self) -> int:
