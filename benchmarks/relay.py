@@ -1,7 +1,7 @@
 """The lab's relay, in a process, which holds every byte back for a time, or limits how many pass.
 
-`python -m benchmarks.relay PORT DELAY_MS [BYTES_PER_S]` prints the port it listens at and runs until its standard input ends. In a process of its own, so that it shares no
-interpreter with what is measured.
+`python -m benchmarks.relay PORT DELAY_MS [BYTES_PER_S]` prints the port it listens at and runs until its standard input
+ends. In a process of its own, so that it shares no interpreter with what is measured.
 """
 
 from __future__ import annotations

@@ -166,7 +166,6 @@ class Membership:
 
     def look(self) -> MembersLook:
         """Look at the load, and end members that have died."""
-        self._looked_s = self._tools.clock()
         for client in end_dead(self._connection, self._schema, self.claim):
             self._tools.notice(f"member {client} has ended without finishing: its objects are free")
         seen = look_at_members(self._connection, self._schema, self.claim)
@@ -191,6 +190,7 @@ class Membership:
         """Look, and remove claims that are done, if the last look was long enough ago."""
         if self._tools.clock() - self._looked_s < _LOOK_S:
             return None
+        self._looked_s = self._tools.clock()
         self.finish_complete()
         return self.look()
 

@@ -102,7 +102,7 @@ _STATEMENTS = (
         checksum bigint NOT NULL,
         form jsonb,
         member integer,
-        committed_at timestamptz NOT NULL DEFAULT pg_catalog.now(),
+        committed_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
         PRIMARY KEY (load, object, start),
         CHECK (records = rows + suppressed + rejected)
     )
