@@ -18,9 +18,9 @@ from penstock.errors import TableExistsError
 from penstock.files import SourceReader
 from penstock.files.listing import recorded_name
 from penstock.host import cpu_count
+from penstock.loading.claim.refuse_joint import refuse_joint
 from penstock.loading.context import LoadTools
 from penstock.loading.imports.route import refuse_check
-from penstock.loading.joint.refuse import refuse_joint
 from penstock.loading.listener import Listener
 from penstock.loading.plan.changes import refuse_altered
 from penstock.loading.plan.gather import gather_inputs

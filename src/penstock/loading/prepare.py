@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from penstock.loading.claim.decide import ClaimFacts, LoadDecision
+    from penstock.loading.claim.membership import Membership
     from penstock.loading.claim.prepared import TargetLanding
     from penstock.loading.context import LoadTools
-    from penstock.loading.joint.membership import Membership
     from penstock.model.load.plan import LoadPlan, TargetPlan
     from penstock.model.server.table import TableFacts
     from penstock.server.connect.connection import Connection
@@ -67,8 +67,8 @@ def prepare_load(
     tools.connect.refuse_unwritable("load")
     reader = FactsReader(plan, tools, connection, resumes=resumes)
     if plan.job.rules.join:
-        from penstock.loading.joint.joining import find_role, join_load  # noqa: PLC0415 (for loads by several hosts)
-        from penstock.loading.joint.membership import Membership  # noqa: PLC0415 (as the last)
+        from penstock.loading.claim.joining import find_role, join_load  # noqa: PLC0415 (for loads by several hosts)
+        from penstock.loading.claim.membership import Membership  # noqa: PLC0415 (as the last)
 
         role = find_role(reader.lock, tools, connection)
         with Membership.opening(tools, load_lock=reader.lock) as member:

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import Interrupted, PenstockError, TakenOverError
 from penstock.loading.attempt import LoadAttempt
+from penstock.loading.claim.membership import read_share
 from penstock.loading.claim.prepared import NothingToDo
 from penstock.loading.claiming import Claimed, Retrying, claim_again, claim_load
 from penstock.loading.giving_up import give_up, undo
-from penstock.loading.joint.share import read_share
 from penstock.loading.reading.format_check import FormatCheck
 from penstock.loading.steps.order import make_steps
 from penstock.loading.steps.step import RunningLoad
@@ -31,10 +31,10 @@ from penstock.server.ledger.ending import confirm, finish
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from penstock.loading.claim.membership import Membership
     from penstock.loading.context import LoadTools
-    from penstock.loading.joint.membership import Membership
     from penstock.loading.steps.step import Step, When
-    from penstock.model.load.outcome import LoadOutcome
+    from penstock.model.load.outcome import LoadOutcome, LoadShare
     from penstock.model.load.plan import LoadPlan
     from penstock.server.connect.connection import Connection
 
@@ -86,7 +86,7 @@ class _LoadRun:
                     with self._timing(step.name):
                         outcome = step.conclude(load, outcome)
             if load.prepared.member is not None:
-                outcome = replace(outcome, share=read_share(load))
+                outcome = replace(outcome, share=self._read_share())
             outcome = load.tally.account(outcome, now_s=self._tools.clock())
         except PenstockError as error:
             raise give_up(load, self._steps, error) from error
@@ -153,7 +153,7 @@ class _LoadRun:
         """Load what other hosts leave, in rounds, until nothing is left; who leads then ends the load."""
         prepared = self._load.prepared
         if prepared.leads:
-            member.open(prepared, limit=self._plan.sessions.connections)
+            member.open([work.number for work in prepared.work], limit=self._plan.sessions.connections)
         while (turn := member.await_turn(leads=prepared.leads)) == "load":
             member.begin_round()
             attempt = self._load_rows(connection)
@@ -166,6 +166,15 @@ class _LoadRun:
             return None
         self._walk_back("sent", connection)
         return self._finish(connection)
+
+    def _read_share(self) -> LoadShare | None:
+        """Return what this process has done of the load, or None, with a notice, if the ledger cannot be read."""
+        load, schema = self._load, self._tools.ledger.schema
+        try:
+            return load.at_end(lambda connection: read_share(connection, schema, load.load_id))
+        except PenstockError as error:
+            self._tools.notice(f"this host's share of the load was not counted: {error.message}")
+            return None
 
     def _load_rows(self, connection: Connection) -> LoadAttempt:
         """Run one attempt, and return it. Raises PenstockError."""

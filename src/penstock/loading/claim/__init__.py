@@ -1,1 +1,1 @@
-"""Claims a load for this process, and decides from the ledger what is left of it."""
+"""Claims a load for this process, alone or with other hosts, and decides from the ledger what is left of it."""

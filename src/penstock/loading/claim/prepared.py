@@ -10,7 +10,7 @@ from penstock.model.server.table import TableName
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from penstock.loading.joint.membership import Membership
+    from penstock.loading.claim.membership import Membership
     from penstock.loading.plan.work import ObjectWork
     from penstock.model.load.ledger import Claim, LandingRecord
     from penstock.model.load.plan import TargetPlan

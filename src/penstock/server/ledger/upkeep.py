@@ -74,6 +74,7 @@ _JOIN_RANGES = """
            rejected = s.rejected,
            checksum = 0,
            form = NULL,
+           member = NULL,
            committed_at = s.committed_at
       FROM (
                SELECT a.load,
@@ -114,6 +115,16 @@ _DROP_JOINED = """
                       AND b.start < r.start
                )
         RETURNING pg_catalog.pg_column_size(r.*) AS size_bytes
+    )
+    SELECT coalesce(sum(g.size_bytes), 0)::bigint FROM gone AS g
+"""
+
+# What each process has loaded is not known any more.
+_DROP_MEMBERS = """
+    WITH gone AS (
+        DELETE FROM ONLY {members} AS m
+         WHERE m.load = ANY (%s)
+        RETURNING pg_catalog.pg_column_size(m.*) AS size_bytes
     )
     SELECT coalesce(sum(g.size_bytes), 0)::bigint FROM gone AS g
 """
@@ -184,7 +195,7 @@ def prune_loads(connection: Connection, schema: str, *, age_s: float) -> PrunedL
         connection.execute(_compose(_JOIN_RANGES, schema), [old])
         size_bytes = sum(
             int(connection.execute(_compose(query, schema), [old]).fetchall()[0][0])
-            for query in (_DROP_JOINED, _DROP_JOB)
+            for query in (_DROP_JOINED, _DROP_MEMBERS, _DROP_JOB)
         )
     staging = drop_left_staging(connection, schema, age_s=age_s)
     return PrunedLoads(loads=len(old), size_bytes=size_bytes, staging=tuple(staging))
@@ -217,5 +228,5 @@ def find_left_rejects(
 
 
 def _compose(query: str, schema: str, **oids: sql.Composable) -> sql.Composed:
-    names = ("loads", "objects", "ranges", "rejects", "targets")
+    names = ("loads", "members", "objects", "ranges", "rejects", "targets")
     return sql.SQL(query).format(**oids, **{name: sql.Identifier(schema, name) for name in names})

@@ -17,8 +17,8 @@ from penstock.server.ledger.targets import read_landings
 
 if TYPE_CHECKING:
     from penstock.loading.claim.facts import FactsReader
+    from penstock.loading.claim.membership import Membership
     from penstock.loading.context import LoadTools
-    from penstock.loading.joint.membership import Membership
     from penstock.loading.plan.work import ObjectWork
     from penstock.model.load.plan import LoadPlan
     from penstock.server.connect.connection import Connection

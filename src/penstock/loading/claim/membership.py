@@ -10,8 +10,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from penstock.errors import PenstockError, SourceError
-from penstock.loading.claim.claims import host_name
+from penstock.loading.claim.claims import client_name, host_name
 from penstock.model.load.ledger import Coverage
+from penstock.model.load.outcome import LoadShare
 from penstock.server.ledger.committed import read_coverage
 from penstock.server.ledger.ledger import taken_over
 from penstock.server.ledger.locks import find_workers, try_lock, try_lock_here
@@ -19,6 +20,7 @@ from penstock.server.ledger.members import (
     end_dead,
     end_member,
     finish_objects,
+    list_members,
     look_at_members,
     open_claims,
     take_objects,
@@ -27,7 +29,6 @@ from penstock.server.ledger.members import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from penstock.loading.claim.prepared import PreparedLoad
     from penstock.loading.context import LoadTools
     from penstock.loading.plan.work import ObjectWork
     from penstock.model.load.ledger import Claim, MembersLook
@@ -98,11 +99,9 @@ class Membership:
         """Join a load: `objects` are those that this host has, by their numbers in the ledger."""
         self._claim, self._objects = claim, objects
 
-    def open(self, prepared: PreparedLoad, *, limit: int) -> None:
-        """Let members claim what is left of the load, with at most `limit` sessions in all; only for who leads."""
-        open_claims(
-            self._connection, self._schema, self.claim.load_id, [work.number for work in prepared.work], limit=limit
-        )
+    def open(self, numbers: Sequence[int], *, limit: int) -> None:
+        """Let members claim these objects, with at most `limit` sessions in all; only for the one that leads."""
+        open_claims(self._connection, self._schema, self.claim.load_id, numbers, limit=limit)
 
     # ---------------------------------------------------------------- objects
 
@@ -256,3 +255,15 @@ class Membership:
     def close(self) -> None:
         """Close the session, and so release the lock."""
         self._connection.close()
+
+
+def read_share(connection: Connection, schema: str, load_id: str) -> LoadShare:
+    """Return what this process has done of a load by several hosts. Raises ServerError."""
+    members = list_members(connection, schema, load_id)
+    own = [each for each in members if each.client == client_name()]
+    return LoadShare(
+        host=host_name(),
+        rows=sum(each.rows for each in own),
+        objects=sum(each.objects for each in own),
+        members=len({each.client for each in members if each.rows}),
+    )
