@@ -18,7 +18,7 @@ from penstock.lab.relay import Relay
 from support.loads import Loads
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from support.servers import PgServer
 
@@ -36,12 +36,16 @@ _UNSHARE = ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"']
 class Host:
     """One `penstock load --join` with a host name of its own."""
 
-    def __init__(self, name: str, log: Path, argv: Sequence[str]) -> None:
+    def __init__(self, name: str, log: Path, argv: Sequence[str], environment: Mapping[str, str]) -> None:
         self.name = name
         self._log = log
         with log.open("wb") as output:
             self._process = subprocess.Popen(
-                [*argv], stdout=output, stderr=subprocess.STDOUT, start_new_session=True, env={**os.environ}
+                [*argv],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env={**os.environ, **environment},
             )
 
     @property
@@ -103,6 +107,7 @@ class Hosts:
         before: str = "",
         to: str | None = None,
         inside: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
     ) -> Host:
         """Start the load on a host of that name, through a relay unless `to` says how it connects.
 
@@ -118,7 +123,7 @@ class Hosts:
             to = make_conninfo(self.loads.conninfo, host="127.0.0.1", port=port, sslmode="disable")
         command += ["--to", to, "--sessions", "1", "--no-record", *options]
         argv = [*inside, *unshare, name, *command, *(["--join"] if join else [])]
-        self.started.append(Host(name, self._folder / f"{name}-{len(self.started)}.log", argv))
+        self.started.append(Host(name, self._folder / f"{name}-{len(self.started)}.log", argv, environment or {}))
         return self.started[-1]
 
     def await_claims(self, *names: str, timeout_s: float = 30.0) -> None:
@@ -135,10 +140,14 @@ class Hosts:
         for relay in self.relays:
             relay.bytes_per_s = None
 
-    def wait(self, *hosts: Host) -> list[int]:
+    def wait(self, *hosts: Host, timeout_s: float = 60.0) -> list[int]:
         """Wait for the end of hosts whose networks are fast from now on; return their exit codes."""
         self.hurry()
-        return [host.wait() for host in hosts]
+        return [host.wait(timeout_s) for host in hosts]
+
+    def await_count(self, query: str, wanted: int, *, timeout_s: float) -> None:
+        """Wait until a query of the ledger returns a number."""
+        self._await(query, wanted, timeout_s)
 
     def end_as_told(self, host: Host) -> None:
         """Run the statements with which a host says that sessions which hold it up can be ended, if it says so."""

@@ -30,16 +30,22 @@ from penstock.cli.views.outcome_view import (
 from penstock.cli.views.rejects_view import note_reject_files
 from penstock.errors import DataError, FileLocation, SourceError, UsageError
 from penstock.loading.job.request import make_request, make_target
+from penstock.model.options import OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import FrameType
 
     from penstock.api import Loader
     from penstock.model.load.job import Request
+    from penstock.model.load.outcome import LoadProgress
     from penstock.model.load.plan import LoadPlan
     from penstock.model.source.dialect import Notice
     from penstock.server.connect.connection import ConnectionFactory
+
+    Show = Callable[[LoadProgress], None] | None
+    # Adds the progress of members on other nodes to what is shown.
+    Adding = Callable[[Show], Show]
 
 app = typer.Typer(add_completion=False)
 
@@ -61,6 +67,21 @@ CheckOnly = Annotated[
         "Types, NOT NULL and CHECK are checked; keys, foreign keys, partition routing and triggers are not.",
     ),
 ]
+Ray = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        metavar="ADDRESS",
+        help="Load together with the nodes of the Ray cluster at this address (auto: the one that Ray finds), as by "
+        "--join: one process on each node, which Ray starts again if it dies. Needs the extra ray, here and there.",
+    ),
+]
+Members = Annotated[
+    str | None,
+    typer.Option(
+        "--members", metavar="N", help="With --ray, how many processes to start (default: one for each node)."
+    ),
+]
 
 
 @app.command("load", cls=TextCommand)
@@ -69,6 +90,8 @@ def load(
     sources: Sources,
     plan: PlanOnly = False,
     check: CheckOnly = False,
+    ray: Ray = None,
+    members: Members = None,
     quiet: QuietLoad = False,
     as_json: Json = False,
     **options: Any,
@@ -83,14 +106,22 @@ def load(
         raise UsageError("--plan and --check cannot be used together", hint="Each looks at the load in its own way.")
     if check and options.get("settings", "none") != "none":
         raise UsageError("--settings and --check cannot be used together", hint="A check writes nothing.")
+    if ray is not None and (plan or check):
+        raise UsageError("--ray cannot be used with --plan and --check", hint="Use --join to plan such a load.")
+    if members is not None and ray is None:
+        raise UsageError("--members needs --ray", hint="Without Ray, run the command with --join on each host.")
     if not sources:
         raise UsageError("no source to load", hint="Name files or URLs, or - for standard input.")
-    request = _read_request(sources, options)
+    request = _read_request(sources, options | ({"join": True} if ray is not None else {}))
     if check:
         house = replace(request.housekeeping, settings="none", shared_group=False)
         request = replace(request, housekeeping=house)
     warn_of_secrets(options.get("to"), sources=sources)
-    command = LoadCommand(messages=Messages(is_quiet=quiet), is_quiet=quiet, as_json=as_json)
+    if members is not None and not (members.isdecimal() and int(members)):
+        raise OptionError("members", members, "a number of 1 or more")
+    count = None if members is None else int(members)
+    messages = Messages(is_quiet=quiet)
+    command = LoadCommand(messages=messages, is_quiet=quiet, as_json=as_json, ray=ray, members=count)
     with interrupting_signals():
         command.run(request, action="plan" if plan else "check" if check else "load")
 
@@ -154,6 +185,8 @@ class LoadCommand:
     messages: Messages
     is_quiet: bool
     as_json: bool
+    ray: str | None = None
+    members: int | None = None
 
     def run(self, request: Request, *, action: Literal["plan", "check", "load"], resumes: str | None = None) -> None:
         """Plan, check or run the load. Raises PenstockError, typer.Exit."""
@@ -174,7 +207,29 @@ class LoadCommand:
             if action == "check":
                 self._check(loader, plan)
             else:
-                self._load(loader, plan)
+                with self._on_ray(request, connect) as adding:
+                    self._load(loader, plan, adding)
+
+    @contextmanager
+    def _on_ray(self, request: Request, connect: ConnectionFactory) -> Iterator[Adding | None]:
+        """With --ray, start members; provide the function that adds their progress. They end with the block."""
+        if self.ray is None:
+            yield None
+            return
+        if connect.is_embedded:
+            raise UsageError("--ray needs a server that all nodes reach", hint="Name it with --to.")
+        from penstock.api.ray_members import RayMembers, make_order
+
+        members = RayMembers(make_order(request), address=self.ray, count=self.members, notice=self.messages.note)
+        is_complete = False
+        try:
+            yield members.adding
+            is_complete = True
+        except typer.Exit:
+            is_complete = True
+            raise
+        finally:
+            members.close(is_complete=is_complete)
 
     def _plan(self, loader: Loader, plan: LoadPlan, connect: ConnectionFactory) -> None:
         from penstock.cli.views.plan_view import describe_plan, plan_object
@@ -205,8 +260,9 @@ class LoadCommand:
         for notice in plan.notices:
             show_warning(notice)
 
-    def _load(self, loader: Loader, plan: LoadPlan) -> None:
-        with showing_progress(self.messages, is_quiet=self.is_quiet) as on_progress:
+    def _load(self, loader: Loader, plan: LoadPlan, adding: Adding | None) -> None:
+        with showing_progress(self.messages, is_quiet=self.is_quiet) as shown:
+            on_progress = shown if adding is None else adding(shown)
             outcome = loader.run(plan, on_progress=on_progress, on_notice=self.messages.note, on_warning=show_warning)
         as_text = describe_outcome(outcome)
         done = f"The load itself succeeded: {as_text[0]}."
