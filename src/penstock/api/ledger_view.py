@@ -226,7 +226,7 @@ class LedgerView(Closing):
         """
         from penstock.api.loader import Loader  # noqa: PLC0415 (50 ms, for who merges)
 
-        rules = replace(rules, again=True, on_error="reject", max_rejects=None, wait=True)
+        rules = replace(rules, again=True, on_error="reject", max_rejects=None, wait=True, join=False)
         with (
             TemporaryDirectory(prefix="penstock-retry-") as folder,
             Loader(self._connect, Housekeeping(ledger_schema=self._schema), retries=load_id) as loader,

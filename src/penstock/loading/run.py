@@ -159,7 +159,9 @@ class _LoadRun:
             attempt = self._load_rows(connection)
             if attempt.is_stopped:
                 raise Interrupted("load interrupted")
-            member.finish_complete()
+            if not member.finish_complete():
+                # The server has lost commits that it had acknowledged: join again, so that the objects are free.
+                return None
         if turn == "complete":
             return confirm(self._tools.ledger, connection, prepared.claim)
         if turn == "lead":

@@ -151,15 +151,16 @@ class Membership:
         with self._mutex:
             self.taken = []
 
-    def finish_complete(self) -> None:
-        """Remove the claims of objects that the ledger has completely: they are not left for anybody."""
+    def finish_complete(self) -> bool:
+        """Remove the claims of objects that the ledger has completely; return whether it has all that were claimed."""
         if not self._unfinished:
-            return
+            return True
         numbers = sorted(self._unfinished)
         coverage = read_coverage(self._connection, self._schema, self.claim.load_id, numbers=numbers)
         if done := [number for number in numbers if number in coverage and coverage[number].is_complete]:
             finish_objects(self._connection, self._schema, self.claim, done)
             self._unfinished.difference_update(done)
+        return not self._unfinished
 
     # ---------------------------------------------------------------- other members
 
