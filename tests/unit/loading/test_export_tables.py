@@ -135,6 +135,13 @@ def test_copy_that_lacks_files_is_refused(missing: str, message: str, detail: st
     assert detail is None or caught.value.detail == detail
 
 
+def test_export_of_another_engine_is_refused() -> None:
+    """Whose tables have no schema: MySQL and MariaDB."""
+    files = make_export({"shop.t": _ROWS}, entries=[{"target": "shop.t", "status": "COMPLETE"}])
+    with pytest.raises(SourceError, match="is not of PostgreSQL"):
+        find_tables(_read(files))
+
+
 def test_older_exports_without_folders_of_batches_are_read() -> None:
     """Their files and mark lie in the table's folder."""
     files = {name.replace("/1/", "/"): data for name, data in make_export({"public.t": _ROWS}).items()}

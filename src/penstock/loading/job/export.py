@@ -84,7 +84,8 @@ def find_tables(export: Export, *, within: str = "") -> tuple[tuple[ExportedTabl
         )
     entries = {str(entry["target"]): entry for entry in export.entries if _is_within(_folder_of(entry), within)}
     listed = {target: _folder_of(entry) for target, entry in entries.items() if "." in target}
-    _refuse_unlisted(export, listed.values(), within)
+    files = _group_by_folder(export.names)
+    _refuse_misread(export, listed, [folder for folder in files if _is_within(folder, within)])
     notices = [_notice_problem(entry, export) for entry in entries.values() if _find_problem(entry) is not None]
     complete = [target for target in listed if entries[target].get("status") == _COMPLETE]
     if not complete:
@@ -95,13 +96,21 @@ def find_tables(export: Export, *, within: str = "") -> tuple[tuple[ExportedTabl
         folder = listed[target]
         schema, _, name = target.partition(".")[2].partition(".")
         table = TableName(schema=schema, name=name)
-        _refuse_shared(folder, listed, export)
-        if _has_rows(export, folder, table):
+        if _has_rows(export, folder, files.get(folder, ()), table):
             found.append(ExportedTable(table=table, folder=folder))
         else:
             notices.append(_notice_empty(table, export))
     _refuse_databases(found, export)
     return tuple(found), tuple(notices)
+
+
+def _group_by_folder(names: Iterable[str]) -> dict[str, list[str]]:
+    """Return the files that lie in folders database/schema.table, by these."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        if name.count("/") > 1:
+            found.setdefault("/".join(name.split("/", 2)[:2]), []).append(name)
+    return found
 
 
 def _folder_of(entry: dict[str, Any]) -> str:
@@ -135,9 +144,9 @@ def _notice_empty(table: TableName, export: Export) -> Notice:
     return Notice(code="export", message=message, uri=export.root, hint="TRUNCATE the table if it has rows.")
 
 
-def _has_rows(export: Export, folder: str, table: TableName) -> bool:
+def _has_rows(export: Export, folder: str, names: Iterable[str], table: TableName) -> bool:
     """Return whether a table has files. Raises SourceError if the mark of a complete folder is missing."""
-    own = [name.rpartition("/") for name in export.names if name.startswith(f"{folder}/")]
+    own = [name.rpartition("/") for name in names]
     marked = {parent for parent, _, name in own if name == _MARK}
     filled = {parent for parent, _, name in own if name.endswith(".parquet")}
     unmarked = sorted(filled - marked) if marked else [folder]
@@ -150,17 +159,16 @@ def _has_rows(export: Export, folder: str, table: TableName) -> bool:
     return bool(filled)
 
 
-def _refuse_shared(folder: str, listed: Mapping[str, str], export: Export) -> None:
-    sharing = [target for target, each in listed.items() if each == folder]
-    if len(sharing) > 1:
-        names = " and ".join(f'"{target}"' for target in sharing)
-        raise SourceError(f"tables {names} have the same folder in the export", detail=f"{export.root}/{folder}")
-
-
-def _refuse_unlisted(export: Export, listed: Iterable[str], within: str) -> None:
-    """Raise SourceError if files lie in folders of no table, as if another part of the list were missing."""
-    folders = {"/".join(name.split("/")[:2]) for name in export.names if name.endswith(".parquet")}
-    unlisted = sorted(folder for folder in folders.difference(listed) if _is_within(folder, within))
+def _refuse_misread(export: Export, listed: Mapping[str, str], folders: Sequence[str]) -> None:
+    """Raise SourceError unless each folder with files is that of exactly one table that is listed."""
+    tables: dict[str, str] = {}
+    for target, folder in listed.items():
+        if target.count(".") == 1:
+            raise SourceError(f'export "{export.root}" is not of PostgreSQL', detail=f'Table "{target}" has no schema.')
+        if (other := tables.setdefault(folder, target)) != target:
+            names = f'"{other}" and "{target}"'
+            raise SourceError(f"tables {names} have the same folder in the export", detail=f"{export.root}/{folder}.")
+    unlisted = [folder for folder in folders if folder not in tables]
     if unlisted:
         raise SourceError(
             f'export "{export.root}" does not list the table of folder "{unlisted[0]}"',
