@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from penstock.model.recording import LOCAL_STORAGE
-from penstock.model.server.device import LOCAL_METRICS, DeviceCounters, rates
+from penstock.model.server.device import LOCAL_METRICS, DeviceCounters, is_reset, rates
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -35,6 +35,7 @@ _NUMBERS = (*_COUNTERS, "free_bytes", "size_bytes")
 class DeviceUse:
     """The use of a device between the first and the last reading. `tablespaces` are the tablespaces on the device.
 
+    If the host was restarted in between, the readings after that count.
     `free_bytes` and `size_bytes` are from the last reading. `least_free_bytes` is the least of all readings, because a
     statement that fails on a full disk frees the space that it used.
     `full_in_s` is the time until the disk is full at the measured rate, None if it does not fill.
@@ -106,7 +107,7 @@ def are_counters(row: CounterRow) -> bool:
 
 
 class _Seen:
-    """The readings of one device."""
+    """The readings of one device since the host was started."""
 
     def __init__(self, first: CounterRow) -> None:
         self.first = self.last = first
@@ -116,6 +117,9 @@ class _Seen:
 
     def add(self, row: CounterRow) -> None:
         now: Any = row
+        if is_reset(read_device(self.last), read_device(row)):
+            self.first = row
+            self.at_s, self.free = array("d"), array("d")
         self.last = row
         self.tablespaces[str(row.get("tablespace"))] = None
         if not self.at_s or now["at_s"] > self.at_s[-1]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.diagnose.devices import DATA, are_counters, read_device
 from penstock.model.recording import RDS_METRICS
-from penstock.model.server.device import count_bytes, count_ios, rates
+from penstock.model.server.device import count_bytes, count_ios, is_reset, rates
 from penstock.storage.demand import Use
 from penstock.storage.volume import IO_BYTES
 
@@ -47,6 +47,9 @@ class UseReader:
             self._restart(row)
             return
         before, now = read_device(self._last), read_device(row)
+        if is_reset(before, now):
+            self._restart(row)
+            return
         if now.at_s - before.at_s < _LEAST_INTERVAL_S:
             return
         seen = rates(before, now)

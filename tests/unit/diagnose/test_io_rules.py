@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.diagnose import diagnose
+from penstock.diagnose.devices import measure_devices
 from penstock.diagnose.examination import Examination
+from penstock.diagnose.uses import UseReader
 from penstock.model.load.accounts import (
     BackendIo,
     LoadAccounts,
@@ -19,6 +21,7 @@ from penstock.model.load.accounts import (
 )
 from penstock.model.server.device import VolumeLimits
 from penstock.report.looks import look_at
+from penstock.report.timeline import Timeline
 from penstock.units import format_duration
 from support.made_samples import HEADER, recording_of, sample, session
 
@@ -217,8 +220,9 @@ def test_readings_of_one_tick_are_one_reading() -> None:
 @pytest.mark.parametrize(("wal_device", "expected"), [("sdb", ["volume-iops", "wal-write"]), ("sdc", ["wal-write"])])
 def test_waits_for_wal_are_the_data_volumes_only_if_wal_is_there(wal_device: str, expected: list[str]) -> None:
     """The data's volume is busy at a steady rate, and sessions wait for WAL alone."""
+    of_wal = 750 if wal_device == "sdb" else 300
     readings = [
-        (device(float(t), iops=750), device(float(t), iops=300) | {"tablespace": "pg_wal", "device": wal_device})
+        (device(float(t), iops=750), device(float(t), iops=of_wal) | {"tablespace": "pg_wal", "device": wal_device})
         for t in range(60)
     ]
     wait = session("IO:WalSync", transaction_s=100.0)
@@ -328,3 +332,29 @@ def test_reads_of_others_do_not_hide_reads_of_indexes() -> None:
     assert codes(samples) == []
     assert codes_of_load(samples, own_io(read_bytes=60_000 * 8192)) == ["index-reads"]
     assert codes_of_load(samples, own_io(read_bytes=600_000 * 8192)) == []
+
+
+@pytest.mark.parametrize("up_s", [1.0, 5000.0])
+def test_restart_of_the_host_begins_the_counters_of_devices_again(up_s: float) -> None:
+    """A history goes on after a reboot. What follows is measured, however long the host was up before."""
+    before = [device(3000.0 + t, iops=40, busy=0.1, queue=0.1) for t in range(20)]
+    after = [device(up_s + t, iops=750) for t in range(60)]
+    if up_s > 3000.0:
+        # The clock alone does not show it, but the counters began at 0.
+        counters = ("reads", "writes", "read_bytes", "write_bytes", "read_s", "write_s", "busy_s", "queue_s")
+        after = [{**row, **{name: row[name] - after[0][name] for name in counters}} for row in after]
+    wait = session("IO:DataFileExtend", transaction_s=60.0)
+    samples = [
+        sample(float(t), wait, wait, counters={"host_devices": (row,)}) for t, row in enumerate([*before, *after])
+    ]
+    assert codes(samples) == ["volume-iops"]
+    (use,) = measure_devices(samples)
+    assert use.rates.write_iops == pytest.approx(750, rel=0.01)
+    reader = UseReader(HEADER)
+    curves = Timeline()
+    for each in samples:
+        reader.see(each)
+        curves.see(each)
+    assert all(each.ios >= 0 for each in reader.uses)
+    assert sum(each.elapsed_s for each in reader.uses) == pytest.approx(19 + 59)
+    assert min(piece.value for piece in curves.devices["sdb"].iops) >= 0

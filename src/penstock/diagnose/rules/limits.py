@@ -8,7 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.diagnose.devices import are_counters, read_device
-from penstock.model.server.device import count_bytes, count_ios, rates
+from penstock.model.server.device import count_bytes, count_ios, is_reset, rates
 from penstock.units import KIB, MB, format_duration
 
 if TYPE_CHECKING:
@@ -76,7 +76,9 @@ class DeviceIntervals:
             device, now = str(row.get("device")), read_device(row)
             self.device_of[str(row.get("tablespace"))] = device
             before = self._last.setdefault(device, now)
-            if now.at_s - before.at_s >= _LEAST_INTERVAL_S:
+            if is_reset(before, now):
+                self._last[device], self._waited_s[device] = now, waited_s
+            elif now.at_s - before.at_s >= _LEAST_INTERVAL_S:
                 waited = waited_s - self._waited_s.get(device, 0.0)
                 self.by_device.setdefault(device, []).append(Interval(rates(before, now), waited))
                 self._last[device], self._waited_s[device] = now, waited_s
