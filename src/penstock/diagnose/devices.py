@@ -8,13 +8,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from penstock.model.recording import LOCAL_STORAGE
-from penstock.model.server.device import LOCAL_METRICS, DeviceCounters, is_reset, rates
+from penstock.model.server.device import LOCAL_METRICS, DeviceCounters, DeviceRates, is_reset, rates
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from penstock.model.recording import CounterRow, Sample
-    from penstock.model.server.device import DeviceRates
 
 # The tablespace in the data directory.
 DATA = "pg_default"
@@ -148,6 +147,30 @@ def read_device(row: CounterRow) -> DeviceCounters:
     """Return the counters in a row that has all of them."""
     values: dict[str, Any] = {name: row[name] for name in _COUNTERS}
     return DeviceCounters(**values)
+
+
+def read_metrics(row: CounterRow) -> DeviceRates | None:
+    """Return what CloudWatch's metrics say of an RDS instance's storage in one period; None if they are incomplete.
+
+    CloudWatch has no share of busy time, so `busy` is 0.
+    """
+    values: dict[str, Any] = {name: value for name, value in row.items() if isinstance(value, int | float)}
+    needed = {"ReadIOPS", "WriteIOPS", "ReadThroughput", "WriteThroughput", "period_s"}
+    if not needed <= values.keys() or values["period_s"] <= 0:
+        return None
+    iops, moved = values["ReadIOPS"] + values["WriteIOPS"], values["ReadThroughput"] + values["WriteThroughput"]
+    return DeviceRates(
+        elapsed_s=float(values["period_s"]),
+        read_iops=values["ReadIOPS"],
+        write_iops=values["WriteIOPS"],
+        read_bytes_per_s=values["ReadThroughput"],
+        write_bytes_per_s=values["WriteThroughput"],
+        read_latency_s=values.get("ReadLatency"),
+        write_latency_s=values.get("WriteLatency"),
+        request_bytes=moved / iops if iops else None,
+        queue=values.get("DiskQueueDepth", 0.0),
+        busy=0.0,
+    )
 
 
 def time_until_full(at_s: Sequence[float], free: Sequence[float]) -> float | None:

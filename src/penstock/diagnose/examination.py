@@ -52,7 +52,7 @@ class Examination:
         self._header = header
         self._rules: list[Rule] = [
             *(StandbysBehind(header), CommitWaits(header), TemporaryWork(), ClientWaits(), Processors()),
-            *(ForcedCheckpoints(), IndexReads(), DataVolume(), WalWrites(), InternalLocks()),
+            *(ForcedCheckpoints(), IndexReads(), DataVolume(header), WalWrites(), InternalLocks()),
         ]
         # These rules also see the sessions of other applications, which may be in the workload's way.
         self._rules_of_all: list[Rule] = [LockWaits(), Autovacuum()]

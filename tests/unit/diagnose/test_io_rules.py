@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -26,7 +27,7 @@ from penstock.units import format_duration
 from support.made_samples import HEADER, recording_of, sample, session
 
 if TYPE_CHECKING:
-    from penstock.model.recording import Sample
+    from penstock.model.recording import Recording, Sample
 
 # The accounts of a minute in which a load's sessions and readers did nothing.
 NOTHING = LoadAccounts(
@@ -358,3 +359,59 @@ def test_restart_of_the_host_begins_the_counters_of_devices_again(up_s: float) -
     assert all(each.ios >= 0 for each in reader.uses)
     assert sum(each.elapsed_s for each in reader.uses) == pytest.approx(19 + 59)
     assert min(piece.value for piece in curves.devices["sdb"].iops) >= 0
+
+
+def rds_metrics(minute: int, *, iops: float, size: int = 16384, **more: Any) -> dict[str, Any]:
+    """Return CloudWatch's metrics of a minute after the start of the recording."""
+    at = datetime.fromisoformat(HEADER.started_at) + timedelta(minutes=minute)
+    return {
+        "instance": "orders",
+        "measured_at": at.isoformat(),
+        "period_s": 60,
+        "ReadIOPS": 0.0,
+        "WriteIOPS": iops,
+        "ReadThroughput": 0.0,
+        "WriteThroughput": iops * size,
+        "DiskQueueDepth": 30.0,
+        **more,
+    }
+
+
+def on_rds(metrics: list[dict[str, Any]], limits: VolumeLimits | None) -> Recording:
+    """Return ten minutes in which two sessions wait for data files; CloudWatch's metrics arrive at the end."""
+    wait = session("IO:DataFileExtend", transaction_s=60.0)
+    samples = [sample(float(t), wait, wait, counters={}) for t in range(600)]
+    samples[-1] = replace(samples[-1], counters={"rds_metrics": tuple(metrics)})
+    return recording_of(samples, volume=limits)
+
+
+GP2_250 = VolumeLimits(iops=750, bytes_per_s=250 * 10**6, burst_iops=3000, burst_ios=5_400_000)
+
+
+@pytest.mark.parametrize(
+    ("rows", "limits", "expected"),
+    [
+        ({"iops": 745}, GP2_250, ["volume-iops"]),
+        ({"iops": 2950, "BurstBalance": 90.0}, GP2_250, ["volume-iops", "volume-balance"]),
+        ({"iops": 120, "size": 2**21}, GP2_250, ["volume-throughput"]),
+        ({"iops": 300}, GP2_250, []),
+        ({"iops": 745}, None, []),
+    ],
+)
+def test_volume_of_an_rds_instance_is_judged_by_cloudwatch(
+    rows: dict[str, Any], limits: VolumeLimits | None, expected: list[str]
+) -> None:
+    """The first article's volume, with its bucket spent and while it lasts; without known limits nothing is claimed."""
+    found = diagnose(on_rds([rds_metrics(minute, **rows) for minute in range(8)], limits))
+    assert [each.code for each in found] == expected
+    if expected:
+        shown = {each.name: each.value for each in found[0].evidence}
+        assert shown["requests in the queue"] == 30.0
+        assert "the instance's storage" in found[0].claim
+
+
+def test_metrics_of_another_time_or_shape_prove_nothing() -> None:
+    """Minutes before the recording, and rows that another program wrote."""
+    odd = [{"measured_at": "yesterday"}, {**rds_metrics(1, iops=745), "measured_at": None}, {}]
+    odd += [{**rds_metrics(1, iops=745), "period_s": 0}, {**rds_metrics(-300, iops=745), "period_s": 10**12}]
+    assert not diagnose(on_rds([*odd, *[rds_metrics(-minute, iops=745) for minute in range(1, 9)]], GP2_250))
