@@ -83,6 +83,8 @@ class Examination:
             io=io if io is not None and io.is_exact else None,
         )
         found = [diagnosis for rule in self._rules + self._rules_of_all for diagnosis in rule.conclude(case)]
+        if any(each.code in _VOLUMES | _CAUSES for each in found):
+            found = [each for each in found if each.code != "data-io"]
         return Findings(diagnoses=rank(found), activity=self._activity.result(), hides_sessions=self._hides_sessions)
 
 

@@ -27,6 +27,9 @@ from penstock.units import format_duration
 from support.made_samples import HEADER, recording_of, sample, session
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from penstock.model.diagnosis import Diagnosis
     from penstock.model.recording import Recording, Sample
 
 # The accounts of a minute in which a load's sessions and readers did nothing.
@@ -79,8 +82,13 @@ def waiting_for(wait: str, rows: dict[str, Any], **counters: Any) -> list[Sample
 
 
 def codes(samples: list[Sample]) -> list[str]:
-    """Return the codes of the diagnoses, the largest share first."""
-    return [each.code for each in diagnose(recording_of(samples))]
+    """Return the codes of the diagnoses that name a limit, the largest share first."""
+    return named(diagnose(recording_of(samples)))
+
+
+def named(found: Iterable[Diagnosis]) -> list[str]:
+    """Return the codes of those diagnoses that name a limit: data-io names none."""
+    return [each.code for each in found if each.code != "data-io"]
 
 
 @pytest.mark.parametrize(
@@ -198,7 +206,7 @@ def test_known_limits_decide_what_a_volume_is_limited_by(
 ) -> None:
     """By I/Os of 256 KiB at most; the lower of two limits; a queue and a steady rate below the limit prove nothing."""
     samples = waiting_for("IO:DataFileExtend", rows)
-    assert [each.code for each in diagnose(recording_of(samples, volume=limits))] == expected
+    assert named(diagnose(recording_of(samples, volume=limits))) == expected
 
 
 @pytest.mark.parametrize(("balance", "when"), [(5_400_000, 2341.0), (2_700_000, 1141.0), (None, 2341.0)])
@@ -251,7 +259,7 @@ def test_only_wal_with_full_page_images_forces_checkpoints(
         pg_stat_checkpointer=lambda t: {"num_requested": t // 5, "num_timed": 0},
         pg_stat_wal=lambda t: {"wal_fpi": images * t, "wal_bytes": wal * t},
     )
-    assert [each.code for each in diagnose(recording_of(samples, settings=settings))] == expected
+    assert named(diagnose(recording_of(samples, settings=settings))) == expected
 
 
 @pytest.mark.parametrize(
@@ -285,7 +293,7 @@ def codes_of_load(samples: list[Sample], io: BackendIo) -> list[str]:
     examination = Examination(HEADER)
     for each in samples:
         examination.see(each)
-    return [each.code for each in examination.conclude(io).diagnoses]
+    return named(examination.conclude(io).diagnoses)
 
 
 def test_full_page_images_of_others_do_not_blame_checkpoints() -> None:
@@ -317,7 +325,7 @@ def test_report_of_a_load_uses_what_its_own_sessions_did() -> None:
         io = own_io(wal_bytes=10**9, wal_images=images)
         recording.load = LoadCounts(accounts=replace(NOTHING, io=io), setting=LoadSetting())
         look = look_at(recording, name="load", letter="A")
-        found[images] = [each.code for each in look.findings.diagnoses]
+        found[images] = named(look.findings.diagnoses)
     assert found == {10: [], 10**5: ["checkpoints-forced"]}
 
 
@@ -394,8 +402,8 @@ GP2_250 = VolumeLimits(iops=750, bytes_per_s=250 * 10**6, burst_iops=3000, burst
         ({"iops": 745}, GP2_250, ["volume-iops"]),
         ({"iops": 2950, "BurstBalance": 90.0}, GP2_250, ["volume-iops", "volume-balance"]),
         ({"iops": 120, "size": 2**21}, GP2_250, ["volume-throughput"]),
-        ({"iops": 300}, GP2_250, []),
-        ({"iops": 745}, None, []),
+        ({"iops": 300}, GP2_250, ["data-io"]),
+        ({"iops": 745}, None, ["data-io"]),
     ],
 )
 def test_volume_of_an_rds_instance_is_judged_by_cloudwatch(
@@ -404,14 +412,32 @@ def test_volume_of_an_rds_instance_is_judged_by_cloudwatch(
     """The first article's volume, with its bucket spent and while it lasts; without known limits nothing is claimed."""
     found = diagnose(on_rds([rds_metrics(minute, **rows) for minute in range(8)], limits))
     assert [each.code for each in found] == expected
-    if expected:
-        shown = {each.name: each.value for each in found[0].evidence}
-        assert shown["requests in the queue"] == 30.0
-        assert "the instance's storage" in found[0].claim
+    shown = {each.name: each.value for each in found[0].evidence}
+    assert shown["requests in the queue"] == 30.0
+    assert ("the instance's storage" in found[0].claim) == (expected != ["data-io"])
 
 
 def test_metrics_of_another_time_or_shape_prove_nothing() -> None:
     """Minutes before the recording, and rows that another program wrote."""
     odd = [{"measured_at": "yesterday"}, {**rds_metrics(1, iops=745), "measured_at": None}, {}]
     odd += [{**rds_metrics(1, iops=745), "period_s": 0}, {**rds_metrics(-300, iops=745), "period_s": 10**12}]
-    assert not diagnose(on_rds([*odd, *[rds_metrics(-minute, iops=745) for minute in range(1, 9)]], GP2_250))
+    (found,) = diagnose(on_rds([*odd, *[rds_metrics(-minute, iops=745) for minute in range(1, 9)]], GP2_250))
+    assert found.code == "data-io"
+
+
+def test_waits_for_a_volume_that_cannot_be_seen_are_reported() -> None:
+    """By wait event, with how they could be explained; fewer waits are not worth a word."""
+    reading, extending = session("IO:DataFileRead", transaction_s=9.0), session("IO:DataFileExtend", transaction_s=9.0)
+    (found,) = diagnose(recording_of([sample(float(t), reading, reading, reading, extending) for t in range(60)]))
+    assert (found.code, found.share) == ("data-io", 1.0)
+    assert "cannot tell if the volume is at its limit" in found.claim
+    assert [each.value for each in found.evidence[:2]] == [75.0, 25.0]
+    busy = [session(transaction_s=9.0)] * 9
+    assert "data-io" not in codes([sample(float(t), reading, *busy) for t in range(60)])
+
+
+def test_waits_for_a_volume_below_its_limit_are_its_latency() -> None:
+    """A device that is half idle is at no limit."""
+    (found,) = diagnose(recording_of(waiting_for("IO:DataFileRead", {"iops": 300, "busy": 0.5, "queue": 0.9})))
+    assert found.code == "data-io"
+    assert "not seen to be at a limit" in found.claim

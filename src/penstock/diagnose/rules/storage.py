@@ -7,7 +7,7 @@ from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING, TypeVar
 
-from penstock.diagnose.activity import Tally
+from penstock.diagnose.activity import Shares, Tally, name_wait
 from penstock.diagnose.devices import DATA, WAL
 from penstock.diagnose.rules.case import number
 from penstock.diagnose.rules.counted import Increase
@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 _LEAST_SHARE = 0.1
 
 _MOST_OF_THE_TIME = 0.5
+
+# From this share on, waits for I/O are reported although no limit of the volume is known to be reached.
+_LEAST_WITHOUT_LIMIT = 0.2
+
+_WAITS_SHOWN = 3
 
 # What a diagnosis calls the volumes of an RDS instance, whose devices have no names outside of it.
 _RDS_STORAGE = "the instance's storage"
@@ -77,6 +82,7 @@ class DataVolume:
 
     def __init__(self, header: RecordingHeader) -> None:
         self._data, self._wal = Tally(), Tally()
+        self._kinds = Shares()
         self._devices = DeviceIntervals()
         self._metrics = MetricIntervals(header.started_at)
 
@@ -85,6 +91,7 @@ class DataVolume:
         for moment in moments:
             if is_data_wait(moment.wait):
                 self._data.add(moment)
+                self._kinds.add(name_wait(moment.session), moment.weight_s)
             elif is_long_wal_wait(moment):
                 self._wal.add(moment)
         waited_s = self._data.seconds + self._wal.seconds
@@ -101,8 +108,10 @@ class DataVolume:
         part.join(self._data)
         if self._devices.device_of.get(WAL, device) == device:
             part.join(self._wal)
-        if device is None or not part.count:
+        if not part.count:
             return []
+        if device is None:
+            return self._report_waits(case, intervals)
         found = []
         ceiling = find_ceiling(intervals, limits)
         # A steady rate proves a limit only if sessions wait for it most of the time.
@@ -114,7 +123,25 @@ class DataVolume:
             evidence = [number("sustained IOPS of the volume", limits.iops or 0.0), *_describe(intervals)]
             iops = f"{limits.iops:,}"
             found.append(case.conclude("volume-balance", part, evidence, device=device, when=left[1], iops=iops))
-        return found
+        return found or self._report_waits(case, intervals)
+
+    def _report_waits(self, case: Case, intervals: Sequence[Interval]) -> list[Diagnosis]:
+        """Return a diagnosis of the waits alone: the volume cannot be seen, or is not at a limit."""
+        if case.share(self._data) < _LEAST_WITHOUT_LIMIT:
+            return []
+        why = "cannot tell if the volume is at its limit"
+        remedy = (
+            "Record where the volume can be seen: on the server's machine, or on RDS for more than five minutes, with "
+            "the right to read CloudWatch's metrics. penstock storage show has them afterwards."
+        )
+        if intervals:
+            why = "the volume is not seen to be at a limit, so the time of each request counts"
+            remedy = "Use a volume with a shorter latency, or more sessions at a time if processors are idle."
+        waits = [
+            number(f"of active time in {part.name}", 100 * case.share(self._data) * part.share, "%")
+            for part in self._kinds.parts(1.0)[:_WAITS_SHOWN]
+        ]
+        return [case.conclude("data-io", self._data, [*waits, *_describe(intervals)], why=why, remedy=remedy)]
 
 
 def _with_balance(limits: VolumeLimits | None, rows: Iterable[CounterRow]) -> VolumeLimits | None:
