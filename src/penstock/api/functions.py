@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol, Unpack
 
 from penstock.api.connect import connect_to
-from penstock.api.exports import read_export
 from penstock.api.loader import Loader
 from penstock.api.logs import log_warning
 from penstock.api.options import ACCESS_KEYWORDS, LOAD_KEYWORDS, takes
+from penstock.api.rds.exports import read_export
 from penstock.errors import ServerError, SourceError
 from penstock.loading.job.request import make_request, make_target
 from penstock.model.load.job import Access
@@ -223,7 +223,7 @@ def temp_usage(
     If the interval is 0, statements are counted since their statistics were reset. Statements need pg_stat_statements;
     statements of other roles, and files on disk, need pg_monitor. Raises ServerError.
     """
-    from penstock.api.temp_usage import temp_usage as read_temp_usage  # noqa: PLC0415 (few callers need it)
+    from penstock.api.temp.usage import temp_usage as read_temp_usage  # noqa: PLC0415 (few callers need it)
     from penstock.api.watching import find_rds_host  # noqa: PLC0415
 
     with closing(connect_to(to, allows_standby=True, **pick(Access, options))) as connect:

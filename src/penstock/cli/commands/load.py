@@ -106,7 +106,7 @@ def _read_request(sources: Sequence[str], options: Mapping[str, Any]) -> Request
     if "into" not in options and is_job_file == [True]:
         return _read_job_file(Path(sources[0]), options)
     if "into" not in options:
-        from penstock.api.exports import read_export
+        from penstock.api.rds.exports import read_export
 
         return make_request(options, read_export(sources, options, on_notice=show_warning))
     if any(is_job_file):
