@@ -9,6 +9,7 @@ import pytest
 
 import penstock
 from penstock.errors import UsageError
+from penstock.files import SourceReader
 from support.exports import make_export
 from support.loads import Loads
 
@@ -61,8 +62,12 @@ def test_warning_of_an_export_is_an_error_for_scripts(loads: Loads) -> None:
     assert loads.count("t") == 0
 
 
-@pytest.mark.parametrize("prefix", ["", "backups/", "backups/other/", "backups/other/missing/"])
-def test_other_prefix_needs_a_table(loads: Loads, prefix: str) -> None:
+@pytest.mark.parametrize(
+    "source",
+    ["s3://landing/", "s3://landing/backups/", "s3://landing/backups/other/missing/", "s3://landing/a", "https://h/a/"],
+)
+def test_other_source_needs_a_table(loads: Loads, source: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is listed: it may have millions of objects."""
+    monkeypatch.setattr(SourceReader, "list_names", lambda *_: pytest.fail("listed"))
     with pytest.raises(UsageError, match="no table to load into"):
-        penstock.load(f"s3://landing/{prefix}", to=loads.conninfo)
+        penstock.load(source, to=loads.conninfo)

@@ -30,12 +30,12 @@ def read_export(
 
     Raises UsageError if the sources are not the folder of an export, SourceError if the export is not whole.
     """
-    source = sources[0]
-    if len(sources) > 1 or not (os.path.isdir(source) or (is_remote(source) and source.endswith("/"))):  # noqa: PTH112
+    if len(sources) != 1 or not _may_be_export(sources[0]):
         raise UsageError(
             "no table to load into",
             hint="Name it with --into TABLE, or give a job file (.toml) or the folder of an RDS snapshot export alone.",
         )
+    (source,) = sources
     folder = (source if is_remote(source) else os.path.abspath(source)).rstrip("/")  # noqa: PTH100 (as in listing.py)
     with SourceReader(credentials=AwsCredentials()) as reader:
         root, within = _find_root(folder, reader)
@@ -48,6 +48,13 @@ def read_export(
     ]
 
 
+def _may_be_export(source: str) -> bool:
+    if is_remote(source):
+        # HTTP has no listing.
+        return source.endswith("/") and not source.lower().startswith("http")
+    return os.path.isdir(source)  # noqa: PTH112 (as in listing.py)
+
+
 def _find_root(folder: str, sources: SourceReader) -> tuple[str, str]:
     """Return the folder of the export that a folder is of, and the rest of its path."""
     parts = folder.split("/")
@@ -58,7 +65,7 @@ def _find_root(folder: str, sources: SourceReader) -> tuple[str, str]:
             return root, "/".join(parts[cut:])
     raise UsageError(
         "no table to load into",
-        detail=f'"{folder}" is not a snapshot export of RDS: neither it nor a folder above has {INFO}*.json.',
+        detail=f'"{folder}" is no snapshot export: {INFO}*.json can be read neither in it nor in a folder above.',
         hint="Name the table with --into TABLE.",
     )
 

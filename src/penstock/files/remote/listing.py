@@ -74,7 +74,7 @@ def list_keys(folder: str, stores: Stores) -> tuple[str, ...]:
     """Return the keys of all objects below a prefix, relative to it. Raises SourceError."""
     scheme, _, rest = folder.partition("://")
     bucket, _, prefix = rest.partition("/")
-    root = f"{scheme}://{bucket}"
+    root = f"{scheme.lower()}://{bucket}"
     store, _ = stores.find(root)
     listed = _list_folder(store, root, f"{prefix}/")
     return tuple(meta["path"].removeprefix(f"{prefix}/") for meta in listed.objects)
