@@ -43,6 +43,12 @@ def field_uses(target: TargetPlan) -> tuple[FieldUse, ...]:
     """Return the column of each field, in the file's order."""
     mapped = target.column_map
     fed = mapped.columns[: len(mapped.columns) - len(mapped.constants)]
+    if mapped.names is not None:
+        named = [(name, None if index is None else fed[index]) for name, index in mapped.names]
+        return tuple(
+            FieldUse(field=name, column=column, type_name=_type_of(column, target))
+            for name, column in named or [("(the whole record)", fed[0])]
+        )
     header = name_fields(target.header, target.edge)
     names = target.job.columns or header or tuple(f"field {number}" for number in range(1, len(fed) + 1))
     keep = range(len(names)) if mapped.keep is None else mapped.keep

@@ -5,10 +5,14 @@ Reads the headers of the objects if columns are to be added, and every value if 
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from penstock.errors import UsageError
 from penstock.files.probe import find_header
+from penstock.files.probe.json_lines import find_names, unite_names
+from penstock.files.probe.json_lines import fold as fold_json
 from penstock.loading.plan.changes import (
     added_changes,
     find_wider,
@@ -18,7 +22,7 @@ from penstock.loading.plan.changes import (
     with_type,
 )
 from penstock.loading.plan.columns import unknown_columns
-from penstock.loading.plan.dialects import refuse_other_dialects
+from penstock.loading.plan.dialects import map_object, refuse_other_dialects
 from penstock.loading.plan.plan import table_after_creation
 from penstock.loading.plan.work import all_objects
 from penstock.loading.types.decide import choose_type, choose_types, unclear_notices, usable_types
@@ -37,7 +41,7 @@ if TYPE_CHECKING:
     from penstock.model.load.plan import LoadPlan, ObjectSample, TargetPlan
     from penstock.model.source.dialect import Notice
     from penstock.model.source.source import SourceObject
-    from penstock.model.source.types import TypedColumn
+    from penstock.model.source.types import ColumnFindings, TypedColumn
 
 _Targets = list["TargetPlan"]
 
@@ -57,9 +61,14 @@ def find_columns(
         group = _add_columns([targets[number] for number in numbers], tools)
         works = [work for work in all_objects(plan.targets) if work.target_index in numbers]
         found = _look(group, works, tools, usable=usable)
+        if found is not None and _are_json(group):
+            group, found = _name_columns(group, found)
         if found is not None:
             group = [_with_types(target, found, find_dependents) for target in group]
             notices |= dict.fromkeys(unclear_notices(str(table), group[0].typed))
+        if _are_json(group):
+            # How a JSON value is sent depends on the type of its column.
+            group = [replace(each, column_map=map_object(each.header, each, uri=works[0].source.uri)) for each in group]
         for number, target in zip(numbers, group, strict=True):
             targets[number] = target
     return replace(plan, targets=tuple(targets), notices=(*plan.notices, *notices))
@@ -83,16 +92,18 @@ def _add_columns(group: _Targets, tools: LoadTools) -> _Targets:
             missing += unknown_columns(_header_of(sample, target), target.job, table_after_creation(first), target.edge)
         known = {column.name for column in table_after_creation(first).columns}
         first = _extend(first, [name for name in dict.fromkeys(missing) if name not in known])
-    return [
-        replace(
-            target,
-            facts=first.facts,
-            changes=first.changes,
-            create_columns=first.create_columns,
-            create_types=first.create_types,
-        )
-        for target in group
-    ]
+    return [_follow(target, first) for target in group]
+
+
+def _follow(target: TargetPlan, first: TargetPlan) -> TargetPlan:
+    """Return a target with the table of another one for the same table."""
+    return replace(
+        target,
+        facts=first.facts,
+        changes=first.changes,
+        create_columns=first.create_columns,
+        create_types=first.create_types,
+    )
 
 
 def _read_again(target: TargetPlan) -> list[SourceObject]:
@@ -103,6 +114,9 @@ def _read_again(target: TargetPlan) -> list[SourceObject]:
 def _header_of(sample: ObjectSample, target: TargetPlan) -> Sequence[str] | None:
     if sample.columnar is not None:
         return sample.columnar.names
+    if target.dialect.format == "jsonl":
+        columns = [column.name for column in table_after_creation(target).columns]
+        return find_names(sample.head, is_whole=sample.is_whole, table_columns=columns)
     if not target.dialect.has_header:
         return None
     return find_header(
@@ -125,6 +139,41 @@ def _extend(target: TargetPlan, names: Sequence[str]) -> TargetPlan:
 
 
 # ---------------------------------------------------------------- types
+
+
+def _are_json(group: _Targets) -> bool:
+    return any(target.dialect.format == "jsonl" for target in group)
+
+
+def _name_columns(group: _Targets, found: Findings) -> tuple[_Targets, Findings]:
+    """Return the targets of one table with all names of its JSON Lines, and the findings by column.
+
+    Raises UsageError if only some of the targets have JSON Lines.
+    """
+    first = group[0]
+    if any(target.dialect.format != "jsonl" for target in group):
+        raise UsageError(
+            f"--types {first.job.types} cannot be used with JSON Lines and other files for one table",
+            hint="Load them one after the other.",
+        )
+    table, last = table_after_creation(first), (sys.maxsize, 0)
+    in_order = sorted(found, key=lambda name: last if (seen := found[name].first) is None else seen[0])
+    known = [column.name for column in table.columns]
+    header = unite_names(first.header or (), in_order, table_columns=known)
+    if first.job.columns is None and (first.facts is None or first.job.add_columns):
+        first = _extend(first, unknown_columns(header, first.job, table, None))
+    group = [replace(_follow(target, first), header=header) for target in group]
+    mapped = map_object(header, group[0], uri=group[0].objects[0].uri)
+    exact = {name: index for name, index in mapped.names or () if index is not None}
+    folded = {fold_json(name): index for name, index in reversed(exact.items())}
+    by_column = dict[str, "ColumnFindings"]()
+    for name in in_order:
+        index = exact.get(name, folded.get(fold_json(name)))
+        if index is not None and (column := mapped.columns[index]) in by_column:
+            by_column[column].add(found[name])
+        elif index is not None:
+            by_column[column] = found[name]
+    return group, by_column
 
 
 def _look(group: _Targets, works: Sequence[ObjectWork], tools: LoadTools, *, usable: int) -> Findings | None:
