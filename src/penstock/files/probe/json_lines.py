@@ -94,7 +94,7 @@ def probe_json_lines(
 def find_names(head: bytes, *, is_whole: bool, table_columns: Collection[str]) -> tuple[str, ...]:
     """Return the names in a sample's records, in the order in which they first appear.
 
-    Of names that differ in case or blanks only, the first is returned, and those that are exactly a column.
+    Of names that differ in case or blanks only, those are returned that are exactly a column, or else the first.
     """
     end = len(head) if is_whole else head.rfind(b"\n") + 1
     found = _native.find_json_types([(head, 0, end)], wanted=0)
@@ -102,16 +102,20 @@ def find_names(head: bytes, *, is_whole: bool, table_columns: Collection[str]) -
 
 
 def unite_names(known: Collection[str], names: Collection[str], *, table_columns: Collection[str]) -> tuple[str, ...]:
-    """Return known names and further ones, without those that differ from an earlier one in case or blanks only.
+    """Return known names and further ones, without those that differ from another one in case or blanks only.
 
-    >>> unite_names(["id"], ["ID", "b", " B"], table_columns=["b", " B"])
-    ('id', 'b', ' B')
+    Names that are exactly a column take precedence over others.
+
+    >>> unite_names(["id"], ["ID", "C", "b", " B", "c"], table_columns=["b", " B", "c"])
+    ('id', 'b', ' B', 'c')
     """
-    united, folded = list(known), {fold(name) for name in known}
+    united = list(known)
     for name in names:
-        if fold(name) not in folded or (name in table_columns and name not in united):
+        alike = [each for each in united if fold(each) == fold(name)]
+        if name in table_columns and name not in alike:
+            united = [*(each for each in united if each not in alike or each in table_columns), name]
+        elif not alike:
             united.append(name)
-            folded.add(fold(name))
     return tuple(united)
 
 

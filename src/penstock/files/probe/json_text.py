@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from itertools import islice
 from typing import Final
 
@@ -34,14 +35,15 @@ def name_json(head: bytes, *, is_whole: bool) -> str | None:
 
 
 def _name_lines(text: bytes, *, is_whole: bool) -> str | None:
-    """Return "JSON Lines" if each of the first lines is a JSON object, else None."""
+    """Return "JSON Lines" if half of the first lines, or more, are JSON objects, else None; the others may be bad."""
     lines = text.splitlines() if is_whole else text.splitlines()[:-1]
     first = list(islice((line for line in lines if line.strip()), _LINES_LOOKED_AT))
-    try:
-        values = [json.loads(line) for line in first]
-    except ValueError:
-        return None
-    return "JSON Lines" if any(values) and all(isinstance(value, dict) for value in values) else None
+    objects = []
+    for line in first:
+        with suppress(ValueError):
+            value = json.loads(line)
+            objects += [value] if isinstance(value, dict) else []
+    return "JSON Lines" if any(objects) and 2 * len(objects) >= len(first) else None
 
 
 def _name_document(text: str, *, is_whole: bool) -> str | None:
