@@ -83,7 +83,7 @@ def draw_files(
         lines = [_RECORDS[form](row) for row in records]
         for _ in range(bad // (len(bounds) - 1)):
             line = _RECORDS[form]((str(rng.randrange(rows)), "much", f"bad {rng.random()}"))
-            refused[line.strip("\n").encode()] += 1
+            refused[line.strip(" \n").encode()] += 1
             lines.insert(rng.randrange(1, len(lines)) if len(lines) > 1 else 0, line)
         text = (_heading(form) + "".join(lines)).encode()
         if rng.random() < 0.3 and may_be_unended:
@@ -146,7 +146,7 @@ def _json_record(row: Row) -> str:
     if amount is not None:
         written = f'{written[:-1]}, "amount": {amount if amount != "much" else json.dumps(amount)}}}'
     # Now and then behind a line of blanks.
-    return f"{'  \n' if identity.endswith('77') else ''}{written}\n"
+    return ("  \n" if identity.endswith("77") else "") + written + "\n"
 
 
 _RECORDS = {"csv": _csv_record, "tsv": _tsv_record, "text": _text_record, "jsonl": _json_record}
