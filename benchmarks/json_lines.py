@@ -1,4 +1,4 @@
-"""JSON Lines: penstock loads records by name, beside psql by way of a jsonb column, and penstock with the same rows as CSV.
+"""JSON Lines: penstock loads records by name, beside psql by way of a jsonb column, and the same rows as CSV.
 
 The other way with psql alone is two steps: COPY of each line into one column of type jsonb, then INSERT ... SELECT.
 """
