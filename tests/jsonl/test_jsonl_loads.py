@@ -315,6 +315,54 @@ def test_what_does_not_fit_is_refused_before_the_first_row(loads: Loads, write: 
         loads.run(make_target(path, into="v"), make_target(other, into="v"))
 
 
+def test_names_that_are_data_are_refused_by_number(loads: Loads, write: Write) -> None:
+    """In the first records, and beyond them; whole records may have any."""
+    many = {f"key {number}": number for number in range(1601)}
+    message = "more than 1600 names"
+    for job in (
+        target(write(_lines(many)), create=True),
+        make_target(write(_lines(*[{"a": "x" * 1000}] * 400, many), "2.jsonl")),
+        make_target(write(_lines(*[{"a": "x" * 1000}] * 400, *({f"k{n}": n} for n in range(5000))), "3.jsonl")),
+    ):
+        assert message in loads.refuse(job).message
+    loads.execute("CREATE TABLE u (id int, name text)")
+    assert message in loads.refuse(target(write(_lines(many)), into="u")).message
+    loads.execute("CREATE TABLE v (id int DEFAULT 1)")
+    assert "no record names a column" in loads.refuse(target(write("{}\n"), into="v", format="jsonl")).message
+    loads.execute("CREATE TABLE w (doc jsonb)")
+    loads.run(target(write(_lines(many)), into="w"))
+    assert loads.execute("SELECT doc ->> 'key 1600' FROM w") == [("1600",)]
+
+
+def test_bytes_that_are_not_utf8(loads: Loads, tmp_path: Path) -> None:
+    """An error with the line, in the first records and beyond them, or a reject."""
+    loads.execute("CREATE TABLE t (a text)")
+    for before in (1, 60_000):
+        path = tmp_path / f"{before}.jsonl"
+        path.write_bytes(b'{"a":1}\n' * before + b'{"a":"\xe9"}\n')
+        error = loads.refuse(target(path))
+        assert error.location is not None
+        assert error.location.line == before + 1
+        outcome = loads.run(target(path), rules=_REJECTING)
+        assert (outcome.rows, outcome.rejected) == (before, 1)
+        loads.execute("TRUNCATE t")
+
+
+def test_rejected_records_of_an_upsert_are_merged_later(loads: Loads, write: Write, tmp_path: Path) -> None:
+    """By a load of their own, which reads them as JSON Lines."""
+    loads.execute("CREATE TABLE t (id int PRIMARY KEY, a varchar(3))")
+    path = write(_lines({"id": 1, "a": "x"}, {"id": 2, "a": "long"}, '{"id":3,"a":'))
+    outcome = loads.run(mode_target(path, mode="upsert", key=["id"]), rules=_REJECTING)
+    assert (outcome.rows, outcome.rejected) == (1, 2)
+    written = tmp_path / "r.jsonl"
+    run, to = [sys.executable, "-m", "penstock"], ["--to", loads.conninfo]
+    subprocess.run([*run, "rejects", "latest", "--reject-file", str(written), *to], check=True, capture_output=True)
+    written.write_text(written.read_text().replace("long", "l").replace('"a":\n', '"a":"y"}\n'))
+    retried = subprocess.run([*run, "retry", "latest", str(written), *to], check=False, capture_output=True, text=True)
+    assert retried.returncode == 0, retried.stderr
+    assert loads.rows() == [(1, "x"), (2, "l"), (3, "y")]
+
+
 # ---------------------------------------------------------------- forms of files
 
 

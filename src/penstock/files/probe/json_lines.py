@@ -107,16 +107,18 @@ def unite_names(known: Collection[str], names: Collection[str], *, table_columns
     Names that are exactly a column take precedence over others.
 
     >>> unite_names(["id"], ["ID", "C", "b", " B", "c"], table_columns=["b", " B", "c"])
-    ('id', 'b', ' B', 'c')
+    ('id', 'c', 'b', ' B')
     """
-    united = list(known)
+    exact, by_fold = set(table_columns), dict[str, list[str]]()
+    for name in known:
+        by_fold.setdefault(fold(name), []).append(name)
     for name in names:
-        alike = [each for each in united if fold(each) == fold(name)]
-        if name in table_columns and name not in alike:
-            united = [*(each for each in united if each not in alike or each in table_columns), name]
+        alike = by_fold.setdefault(fold(name), [])
+        if name in exact and name not in alike:
+            alike[:] = [*(each for each in alike if each in exact), name]
         elif not alike:
-            united.append(name)
-    return tuple(united)
+            alike.append(name)
+    return tuple(name for alike in by_fold.values() for name in alike)
 
 
 def fold(name: str) -> str:

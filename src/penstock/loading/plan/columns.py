@@ -167,6 +167,7 @@ def map_names(header: Sequence[str], *, job: TargetJob, table: TableFacts, uri: 
     if (whole := find_whole_column(job, table)) is not None:
         return ColumnMap(columns=(whole, *constants), constants=values, names=(), takes_json=(0,))
     names = header if job.columns is None else job.columns
+    refuse_many_names(len(names), uri=uri)
     created = name_columns(names)
     kept = [index for index, name in enumerate(names) if not is_skipped(name, created[index], job)]
     found = _find_columns(names, created, kept=kept, table=table)
@@ -177,6 +178,12 @@ def map_names(header: Sequence[str], *, job: TargetJob, table: TableFacts, uri: 
         if column.name not in named.values() and not (job.landing.is_keyed or _is_fed(column, job))
     ]
     columns = (*named.values(), *others)
+    if not columns:
+        raise TargetError(
+            f'no record names a column of table "{table.name}"',
+            detail=f"{uri}.",
+            hint="Name the columns with --columns.",
+        )
     _refuse_unfit(columns, job=job, table=table, uri=uri)
     named |= {name: name for name in others if name not in named}
     skipped = dict.fromkeys((*(name for index, name in enumerate(names) if index not in kept), *job.skip))
@@ -191,6 +198,16 @@ def map_names(header: Sequence[str], *, job: TargetJob, table: TableFacts, uri: 
             columns.index(column.name) for column in table.columns if column.is_json and column.name in columns
         ),
     )
+
+
+def refuse_many_names(count: int, *, uri: str) -> None:
+    """Raise TargetError if records of JSON Lines have more names than a table may have columns."""
+    if count > MOST_COLUMNS:
+        raise TargetError(
+            f"the records have more than {MOST_COLUMNS} names, which is the most that a table has columns",
+            detail=f"{uri}.",
+            hint="Load whole records: into a table whose only column without a default has type jsonb.",
+        )
 
 
 def _is_fed(column: Column, job: TargetJob) -> bool:
@@ -213,12 +230,15 @@ def find_whole_column(job: TargetJob, table: TableFacts) -> str | None:
 
 def refuse_unknown_names(header: Sequence[str], *, job: TargetJob, table: TableFacts, uri: str) -> None:
     """Raise TargetError if records of JSON Lines have a name without a column."""
+    if find_whole_column(job, table) is not None:
+        return
     names = header if job.columns is None else job.columns
+    refuse_many_names(len(names), uri=uri)
     created = name_columns(names)
     kept = [index for index, name in enumerate(names) if not is_skipped(name, created[index], job)]
     found = _find_columns(names, created, kept=kept, table=table)
     unknown = [names[index] for index in kept if found[index] is None]
-    if unknown and find_whole_column(job, table) is None:
+    if unknown:
         listed = ", ".join(f'"{name}"' for name in unknown)
         raise TargetError(
             f'name "{unknown[0]}" of the file belongs to no column of table "{table.name}"',

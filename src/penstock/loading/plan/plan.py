@@ -23,6 +23,7 @@ from penstock.loading.plan.columns import (
     name_created_columns,
     name_created_types,
     naming_notice,
+    refuse_many_names,
     refuse_unknown_names,
     unknown_columns,
 )
@@ -340,6 +341,8 @@ def _created_columns(probe: ProbeResult, job: TargetJob, edge: Edge | None, *, u
             detail=f"{uri}: its first block has no JSON object with a name.",
             hint="Name the columns with --columns.",
         )
+    if probe.dialect.format == "jsonl":
+        refuse_many_names(len(names or ()), uri=uri)
     return name_created_columns([""] * probe.field_count if names is None else names, job, uri=uri)
 
 

@@ -15,6 +15,7 @@ from penstock.errors import Interrupted
 from penstock.files.listing import is_remote
 from penstock.files.parallel import map_at_once
 from penstock.host import cpu_count
+from penstock.loading.plan.columns import refuse_many_names
 from penstock.loading.reading.objects import open_blocks
 from penstock.model.source.types import BITS, ColumnFindings, Witness
 
@@ -72,8 +73,10 @@ def _scan_object(
             # A few blocks at a time: memory does not grow with the file.
             if len(running) > _BLOCKS_AHEAD:
                 _merge(found, running.popleft().result())
+                scan.check(found)
     for each in running:
         _merge(found, each.result())
+    scan.check(found)
     return found
 
 
@@ -83,6 +86,10 @@ class _Scan:
     def __init__(self, work: ObjectWork, form: RecordForm, *, wanted: int) -> None:
         self._uri, self._number, self._wanted = work.source.uri, work.number, wanted
         self._codec = python_codec(form.encoding)
+
+    def check(self, found: Findings) -> None:
+        """Raise TargetError if there are more names than columns: names that are data would fill the memory."""
+        refuse_many_names(len(found), uri=self._uri)
 
     def _note(self, block: Block, types: _native.Types) -> ColumnFindings:
         fits, first, lost = types
