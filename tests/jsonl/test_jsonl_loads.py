@@ -192,8 +192,8 @@ def test_columns_are_added_and_widened(loads: Loads, write: Write) -> None:
     path = write(_lines(*padding, {"a": 3_000_000_000, "New": [1]}))
     assert isinstance(loads.refuse(target(path)), DataError)
     loads.run(make_target(path, create=False, types="widen", add_columns=True))
-    assert types_of(loads) == ["bigint", "text"]
-    assert loads.execute("SELECT * FROM t WHERE new IS NOT NULL") == [(3_000_000_000, "[1]")]
+    assert types_of(loads) == ["bigint", "jsonb"]
+    assert loads.execute("SELECT * FROM t WHERE new IS NOT NULL") == [(3_000_000_000, [1])]
 
 
 def test_columns_of_a_sample_are_added(loads: Loads, write: Write) -> None:
@@ -203,6 +203,18 @@ def test_columns_of_a_sample_are_added(loads: Loads, write: Write) -> None:
     paths = [write(_lines({"a": 2, "c": "x"}), "2.jsonl"), write(_lines({"a": 1, "b": 1}), "1.jsonl")]
     loads.run(make_target(*paths, create=False, types="text", add_columns=True))
     assert sorted(loads.execute("SELECT a, b, c FROM t")) == [(1, "1", None), (2, None, "x")]
+
+
+def test_columns_are_added_for_an_upsert(loads: Loads, write: Write) -> None:
+    """Those of all files get values, whichever is first."""
+    loads.execute("CREATE TABLE t (id int PRIMARY KEY, a text)")
+    options: dict[str, Any] = {"create": False, "add_columns": True, "mode": "upsert", "key": ("id",)}
+    paths = [write(_lines({"id": 1, "b": 1}), "1.jsonl"), write(_lines({"id": 2, "c": 2}), "2.jsonl")]
+    loads.run(make_target(*paths, types="text", **options))
+    assert loads.execute("SELECT id, a, b, c FROM t ORDER BY id") == [(1, None, "1", None), (2, None, None, "2")]
+    late = [{"id": number, "b": "x" * 300} for number in range(3, 2000)]
+    loads.run(make_target(write(_lines(*late, {"id": 2000, "d": [1]}), "3.jsonl"), types="widen", **options))
+    assert loads.execute("SELECT id, d FROM t WHERE d IS NOT NULL") == [(2000, [1])]
 
 
 def test_a_resumed_load_of_a_created_table_reads_records_by_name(loads: Loads, write: Write) -> None:
