@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from penstock.errors import DataError, FileLocation
 from penstock.files.probe import check_is_not_json, find_contradiction, find_header, find_misfit, separator_notice
 from penstock.files.probe.columnar import probe_columnar, refuse_unsupported
+from penstock.files.probe.folders import read_folder_values
 from penstock.files.probe.json_lines import is_json_lines
 from penstock.loading.plan.columns import map_columns, map_names
 from penstock.loading.plan.plan import options_of, table_after_creation
@@ -66,7 +67,14 @@ def map_object(header: Sequence[str] | None, target: TargetPlan, *, uri: str) ->
     table = table_after_creation(target)
     if target.dialect.format == "jsonl":
         return map_names(header or (), job=target.job, table=table, uri=uri)
-    column_map = map_columns(header, job=target.job, table=table, uri=uri, edge=target.edge)
+    column_map = map_columns(
+        header,
+        job=target.job,
+        table=table,
+        uri=uri,
+        edge=target.edge,
+        folder_values={} if target.columnar is None else read_folder_values(uri),
+    )
     if target.is_staged and set(column_map.columns) != set(target.column_map.columns):
         here, first = ", ".join(column_map.columns), ", ".join(target.column_map.columns)
         raise DataError(

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 from penstock.errors import DataError, TargetError, UsageError
 from penstock.files.probe import ProbeResult, probe_dialect, refuse_unclear_escapes, validate_options
 from penstock.files.probe.columnar import probe_columnar, refuse_unsupported
+from penstock.files.probe.folders import read_folder_values
 from penstock.files.probe.json_lines import is_json_lines, probe_json_lines
+from penstock.loading.pace import plan_sessions
 from penstock.loading.plan.changes import added_changes, check_changes, with_columns
 from penstock.loading.plan.columns import (
     edge_notice,
@@ -22,6 +24,7 @@ from penstock.loading.plan.columns import (
     map_names,
     name_created_columns,
     name_created_types,
+    name_folder_columns,
     naming_notice,
     refuse_many_names,
     refuse_unknown_names,
@@ -29,7 +32,6 @@ from penstock.loading.plan.columns import (
 )
 from penstock.loading.plan.modes import check_mode, check_types, choose_landing, describe_notices, refuse_shared_tables
 from penstock.loading.plan.notices import check_switches, estimate_records, server_notices, table_notices
-from penstock.loading.plan.pace import plan_sessions
 from penstock.model.finding import refuse
 from penstock.model.load.plan import Edge, LoadPlan, ObjectSample, TargetPlan, name_fields, stored_size
 from penstock.model.load.tuning import DEFAULT_TUNING, LoadTuning
@@ -205,9 +207,11 @@ def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -
     _refuse_unclear_start(probe, job, is_new=facts is None)
     is_json = probe.dialect.format == "jsonl"
     edge = None if is_json else find_edge(probe, job=job, table=None if job.transform is not None else facts)
-    created = None if facts is not None else _created_columns(probe, job, edge, uri=uri)
-    types = None if created is None or sample.columnar is None else name_created_types(sample.columnar, job, uri=uri)
-    staged = None if job.transform is None else _created_columns(probe, job, edge, uri=uri)
+    named = _created_columns(probe, gathered, edge) if facts is None or job.transform is not None else None
+    created, staged = None if facts is not None else named, None if job.transform is None else named
+    types = None
+    if created is not None and sample.columnar is not None:
+        types = name_created_types(sample.columnar, job, count=len(created), uri=uri)
     table = facts if facts is not None else _created_table(job.into, created or (), types)
     landing = choose_landing(job, facts, is_atomic=rules.atomic)
     added: tuple[str, ...] = ()
@@ -260,9 +264,10 @@ def _map_sample(
     Then the error is raised only if an object is loaded again.
     """
     job, uri = gathered.job, gathered.sample.source.uri
+    stated = {} if gathered.sample.columnar is None else read_folder_values(uri)
     try:
         if probe.dialect.format != "jsonl":
-            return map_columns(probe.header, job=job, table=table, uri=uri, edge=edge), None
+            return map_columns(probe.header, job=job, table=table, uri=uri, edge=edge, folder_values=stated), None
         if not rejects:
             refuse_unknown_names(probe.header or (), job=job, table=table, uri=uri)
         return map_names(probe.header or (), job=job, table=table, uri=uri), None
@@ -333,17 +338,22 @@ def _header_notices(probe: ProbeResult, job: TargetJob, table: TableFacts, *, ur
     )
 
 
-def _created_columns(probe: ProbeResult, job: TargetJob, edge: Edge | None, *, uri: str) -> tuple[str, ...]:
-    names = job.columns if job.columns is not None else name_fields(probe.header, edge)
+def _created_columns(probe: ProbeResult, gathered: TargetInput, edge: Edge | None) -> tuple[str, ...]:
+    job, sample = gathered.job, gathered.sample
+    uri = sample.source.uri
+    names = job.columns if job.columns is not None else name_fields(probe.header, edge) or [""] * probe.field_count
+    if probe.dialect.format == "jsonl":
+        refuse_many_names(len(names), uri=uri)
     if probe.dialect.format == "jsonl" and not names:
         raise DataError(
             "no record names a column",
             detail=f"{uri}: its first block has no JSON object with a name.",
             hint="Name the columns with --columns.",
         )
-    if probe.dialect.format == "jsonl":
-        refuse_many_names(len(names or ()), uri=uri)
-    return name_created_columns([""] * probe.field_count if names is None else names, job, uri=uri)
+    if sample.columnar is not None:
+        stated = (read_folder_values(source.uri) for source in gathered.objects)
+        names = (*names, *name_folder_columns(stated, names, job))
+    return name_created_columns(names, job, uri=uri)
 
 
 def _refuse_unclear_start(probe: ProbeResult, job: TargetJob, *, is_new: bool) -> None:

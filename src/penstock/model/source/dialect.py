@@ -104,6 +104,7 @@ WarningCode = Literal[
     "empty",
     "empty-field",
     "end-of-data",
+    "export",
     "file-skipped",
     "first-line",
     "folder-empty",
