@@ -16,6 +16,7 @@ from benchmarks import (
     import_routes,
     indexed_load,
     infer,
+    json_lines,
     latency_tls,
     ledger_overhead,
     memory,
@@ -62,6 +63,7 @@ BENCHMARKS = {
     "volumes": volumes,
     "import_routes": import_routes,
     "infer": infer,
+    "json_lines": json_lines,
 }
 
 

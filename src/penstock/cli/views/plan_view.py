@@ -43,6 +43,12 @@ def field_uses(target: TargetPlan) -> tuple[FieldUse, ...]:
     """Return the column of each field, in the file's order."""
     mapped = target.column_map
     fed = mapped.columns[: len(mapped.columns) - len(mapped.constants)]
+    if mapped.names is not None:
+        named = [(name, None if index is None else fed[index]) for name, index in mapped.names]
+        return tuple(
+            FieldUse(field=name, column=column, type_name=_type_of(column, target))
+            for name, column in named or [("(the whole record)", fed[0])]
+        )
     header = name_fields(target.header, target.edge)
     names = target.job.columns or header or tuple(f"field {number}" for number in range(1, len(fed) + 1))
     keep = range(len(names)) if mapped.keep is None else mapped.keep
@@ -228,7 +234,7 @@ def _describe_target(target: TargetPlan, *, is_atomic: bool) -> list[str]:
         align="<<",
     )
     lines += line_up([_field_row(use) for use in field_uses(target)], align="<<<<", indent="  ")
-    if target.typed:
+    if target.typed and target.create_columns is not None:
         lines += describe_creation(target)
     others = [(name, "<-", "folder", f"{value} (first file)") for name, value in folder_columns(target).items()]
     others += [(name, "<-", "--set", value) for name, value in target.job.set.items()]

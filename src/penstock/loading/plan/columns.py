@@ -176,6 +176,99 @@ def map_columns(
     )
 
 
+def map_names(header: Sequence[str], *, job: TargetJob, table: TableFacts, uri: str) -> ColumnMap:
+    """Return the column of each name in records of JSON Lines; `header` has the names that are known beforehand.
+
+    Columns without a default get values by their own names too, unless the mode has a key: then the columns that
+    no record names keep their values. A name without a column is missing in the map. Raises TargetError.
+    """
+    _check_constants(job, table)
+    constants = {name: value for name, value in job.set.items() if value != DEFAULT_PLACEHOLDER}
+    values = tuple(_constant(value, uri=uri) for value in constants.values())
+    if (whole := find_whole_column(job, table)) is not None:
+        return ColumnMap(columns=(whole, *constants), constants=values, names=(), takes_json=(0,))
+    names = header if job.columns is None else job.columns
+    refuse_many_names(len(names), uri=uri)
+    created = name_columns(names)
+    kept = [index for index, name in enumerate(names) if not is_skipped(name, created[index], job)]
+    found = _find_columns(names, created, kept=kept, table=table)
+    named = {names[index]: column.name for index, column in found.items() if column is not None}
+    others = [
+        column.name
+        for column in table.columns
+        if column.name not in named.values() and not (job.landing.is_keyed or _is_fed(column, job))
+    ]
+    columns = (*named.values(), *others)
+    if not columns:
+        raise TargetError(
+            f'no record names a column of table "{table.name}"',
+            detail=f"{uri}.",
+            hint="Name the columns with --columns.",
+        )
+    _refuse_unfit(columns, job=job, table=table, uri=uri)
+    named |= {name: name for name in others if name not in named}
+    skipped = dict.fromkeys((*(name for index, name in enumerate(names) if index not in kept), *job.skip))
+    return ColumnMap(
+        columns=(*columns, *constants),
+        constants=values,
+        names=(
+            *((name, columns.index(column)) for name, column in named.items()),
+            *((name, None) for name in skipped if name not in named),
+        ),
+        takes_json=tuple(
+            columns.index(column.name) for column in table.columns if column.is_json and column.name in columns
+        ),
+    )
+
+
+def refuse_many_names(count: int, *, uri: str) -> None:
+    """Raise TargetError if records of JSON Lines have more names than a table may have columns."""
+    if count > MOST_COLUMNS:
+        raise TargetError(
+            f"the records have more than {MOST_COLUMNS} names, which is the most that a table has columns",
+            detail=f"{uri}.",
+            hint="Load whole records: into a table whose only column without a default has type jsonb.",
+        )
+
+
+def _is_fed(column: Column, job: TargetJob) -> bool:
+    """Whether a column that records need not name gets a value otherwise, or is to get none."""
+    has_value = column.is_generated or column.has_default or bool(column.identity)
+    return has_value or column.name in job.set or column.name in job.skip
+
+
+def find_whole_column(job: TargetJob, table: TableFacts) -> str | None:
+    """Return the json or jsonb column that gets whole records of JSON Lines, None if values go to columns by name.
+
+    It is the only column that has no default, and no option asks for columns by name. A table that the load itself has
+    created, before it was cut short, has columns by name.
+    """
+    if table.oid == 0 or job.create or job.columns is not None or job.add_columns:
+        return None
+    unfed = [column for column in table.columns if not _is_fed(column, job)]
+    return unfed[0].name if len(unfed) == 1 and unfed[0].is_json else None
+
+
+def refuse_unknown_names(header: Sequence[str], *, job: TargetJob, table: TableFacts, uri: str) -> None:
+    """Raise TargetError if records of JSON Lines have a name without a column."""
+    if find_whole_column(job, table) is not None:
+        return
+    names = header if job.columns is None else job.columns
+    refuse_many_names(len(names), uri=uri)
+    created = name_columns(names)
+    kept = [index for index, name in enumerate(names) if not is_skipped(name, created[index], job)]
+    found = _find_columns(names, created, kept=kept, table=table)
+    unknown = [names[index] for index in kept if found[index] is None]
+    if unknown:
+        listed = ", ".join(f'"{name}"' for name in unknown)
+        raise TargetError(
+            f'name "{unknown[0]}" of the file belongs to no column of table "{table.name}"',
+            detail=f"{uri}: {len(unknown)} of its names are unknown to the table: {listed}.",
+            hint=_suggest(unknown[0], table)
+            or "Skip it with --skip, add it to the table with --add-columns, or use --on-error reject.",
+        )
+
+
 def unknown_columns(
     header: Sequence[str] | None, job: TargetJob, table: TableFacts, edge: Edge | None
 ) -> tuple[str, ...]:
