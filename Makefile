@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-rest test-all faults lint format bench install clean
+.PHONY: demo test test-rest test-all faults lint format bench wheel try-wheel bundle install clean
 
 install: $(STAMP)
 
@@ -28,6 +28,7 @@ test: $(STAMP)
 
 # What `make test` leaves out. LIMIT_S=600 ends it after so many seconds; the tests not begun by then are skipped.
 test-rest: $(STAMP)
+	cargo test --quiet --manifest-path rust/Cargo.toml --target-dir rust/target --features portable-lanes
 	$(PYTEST) --part=rest $(if $(LIMIT_S),--limit-s=$(LIMIT_S))
 
 test-all: test test-rest
@@ -54,5 +55,23 @@ format: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
 
+# The sdist, and from it the wheel for Linux on x86-64: glibc 2.28 and later, by zig's linker, and Python 3.11 and later.
+TOOLS := build/tools/bin
+$(TOOLS)/.installed: Makefile
+	$(PYTHON) -m venv build/tools
+	$(TOOLS)/python -m pip install --quiet --disable-pip-version-check 'maturin>=1.9,<2' ziglang auditwheel abi3audit
+	@touch $@
+
+wheel: $(TOOLS)/.installed
+	rm -rf dist
+	PATH="$(CURDIR)/$(TOOLS):$$PATH" CARGO_TARGET_DIR="$(CURDIR)/build/target" maturin build --quiet --release --sdist \
+		--zig --compatibility manylinux_2_28 --out dist
+	$(TOOLS)/auditwheel show dist/*.whl | grep 'tag: "manylinux_2_28_x86_64"'
+	$(TOOLS)/abi3audit --strict dist/*.whl
+
+# Installs the wheel where there is no Rust, and uses it there.
+try-wheel: wheel
+	PYTHON=$(PYTHON) .ci/try-wheel dist/*.whl
+
 clean:
-	rm -rf $(VENV) rust/target
+	rm -rf $(VENV) rust/target build dist
