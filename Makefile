@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-rest test-all faults lint format bench wheel try-wheel bundle install clean
+.PHONY: demo test test-rest test-all faults lint format bench wheel try-wheel bundle try-bundle install clean
 
 install: $(STAMP)
 
@@ -72,6 +72,20 @@ wheel: $(TOOLS)/.installed
 # Installs the wheel where there is no Rust, and uses it there.
 try-wheel: wheel
 	PYTHON=$(PYTHON) .ci/try-wheel dist/*.whl
+
+# The wheel with all that it depends on, in one file for hosts without internet, which need the version of Python that
+# PYTHON has here. EXTRAS=[parquet] adds what an extra needs.
+FOR_GLIBC := $(foreach tag,_2_28 _2_27 _2_26 _2_24 _2_17 2014 _2_12 2010 _2_5 1,--platform manylinux$(tag)_x86_64)
+bundle: wheel
+	rm -rf build/bundle
+	$(TOOLS)/pip download --quiet --disable-pip-version-check --only-binary :all: $(FOR_GLIBC) --dest build/bundle/wheels \
+		"$$(echo dist/*.whl)$(EXTRAS)"
+	tar --create --directory build/bundle --owner 0 --group 0 --sort name wheels --file \
+		"$$(echo dist/*.tar.gz | sed 's/.tar.gz//')-x86_64-$$($(TOOLS)/python -c 'import sys; print(sys.implementation.cache_tag)').tar"
+
+# Installs the bundle where there is neither Rust nor a network, and uses it.
+try-bundle: bundle
+	PYTHON=$(PYTHON) unshare --net $$([ $$(id -u) = 0 ] || echo --map-current-user) .ci/try-wheel --no-index dist/*.tar
 
 clean:
 	rm -rf $(VENV) rust/target build dist
