@@ -28,6 +28,7 @@ from penstock.server.ledger.rights import read_rights
 from penstock.server.ledger.schema import has_ledger
 from penstock.server.ledger.sharing import share_ledger
 from penstock.server.ledger.upkeep import find_left_staging, prune_loads
+from penstock.server.table.names import list_tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -62,6 +63,11 @@ class LedgerView(Closing):
         """Return the loads, the newest last: those that began at `since` or later, `into` a table, at most `limit`."""
         with self._connect.borrow() as connection:
             return list_loads(connection, self._schema, since=since, into=into, limit=limit)
+
+    def tables(self, beginning: str) -> list[str]:
+        """Return the names of tables, as SQL spells them, that have this beginning; not the ledger's own."""
+        with self._connect.borrow() as connection:
+            return list_tables(connection, beginning, without=self._schema)
 
     def server(self) -> ServerFacts:
         """Return the facts of the server that has the ledger."""

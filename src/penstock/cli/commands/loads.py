@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 import typer.core
 
+from penstock.cli.options.completion import tables
 from penstock.cli.options.declared import LEDGER, takes
 from penstock.cli.options.shared import Json, LoadId  # noqa: TC001 (typer reads annotations)
 from penstock.cli.options.target import open_ledger
@@ -55,7 +56,9 @@ Since = Annotated[
     str | None,
     typer.Option("--since", metavar="TIME", help="Only loads begun in that time, such as 12h or 7d, or since a date."),
 ]
-Into = Annotated[str | None, typer.Option("--into", metavar="TABLE", help="Only loads into this table.")]
+Into = Annotated[
+    str | None, typer.Option("--into", metavar="TABLE", help="Only loads into this table.", autocompletion=tables)
+]
 Limit = Annotated[
     int, typer.Option("--limit", metavar="N", min=1, show_default=False, help="At most N, the newest (default: 20).")
 ]
