@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-rest test-all faults lint format bench wheel try-wheel bundle try-bundle install clean
+.PHONY: demo test test-rest test-all faults lint format bench docs wheel try-wheel bundle try-bundle install clean
 
 install: $(STAMP)
 
@@ -13,7 +13,7 @@ $(BIN)/python:
 
 # Editable: Python changes need no reinstall, a change of Rust or of the dependencies does.
 $(STAMP): $(BIN)/python pyproject.toml rust/Cargo.toml rust/Cargo.lock $(wildcard rust/src/*.rs)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,docs]'
 	@touch $@
 
 demo: $(STAMP)
@@ -54,6 +54,14 @@ format: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
+
+# The documentation as a site, in build/site; a dead link or a page that is not listed in mkdocs.yml is an error.
+docs: $(STAMP)
+	rm -rf build/pages
+	mkdir -p build/pages/benchmarks
+	ln -s $(addprefix $(CURDIR)/,README.md ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md docs) build/pages/
+	ln -s $(addprefix $(CURDIR)/benchmarks/,README.md results) build/pages/benchmarks/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 # The sdist, and from it the wheel for Linux on x86-64: glibc 2.28 and later, by zig's linker, and Python 3.11 and later.
 TOOLS := build/tools/bin
