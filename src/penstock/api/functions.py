@@ -214,7 +214,7 @@ def temp_usage(
     If the interval is 0, statements are counted since their statistics were reset. Statements need pg_stat_statements;
     statements of other roles, and files on disk, need pg_monitor. Raises ServerError.
     """
-    from penstock.api.temp_usage import temp_usage as read_temp_usage  # noqa: PLC0415 (few callers need it)
+    from penstock.api.temp.usage import temp_usage as read_temp_usage  # noqa: PLC0415 (few callers need it)
     from penstock.api.watching import find_rds_host  # noqa: PLC0415
 
     with closing(connect_to(to, allows_standby=True, **pick(Access, options))) as connect:

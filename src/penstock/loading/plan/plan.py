@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from penstock.errors import DataError, TargetError, UsageError
 from penstock.files.probe import ProbeResult, probe_dialect, refuse_unclear_escapes, validate_options
 from penstock.files.probe.columnar import probe_columnar, refuse_unsupported
+from penstock.loading.pace import plan_sessions
 from penstock.loading.plan.changes import added_changes, check_changes, with_columns
 from penstock.loading.plan.columns import (
     edge_notice,
@@ -24,7 +25,6 @@ from penstock.loading.plan.columns import (
 )
 from penstock.loading.plan.modes import check_mode, check_types, choose_landing, describe_notices, refuse_shared_tables
 from penstock.loading.plan.notices import check_switches, estimate_records, server_notices, table_notices
-from penstock.loading.plan.pace import plan_sessions
 from penstock.model.finding import refuse
 from penstock.model.load.plan import Edge, LoadPlan, ObjectSample, TargetPlan, name_fields, stored_size
 from penstock.model.load.tuning import DEFAULT_TUNING, LoadTuning
