@@ -53,6 +53,13 @@ def field_uses(target: TargetPlan) -> tuple[FieldUse, ...]:
     )
 
 
+def folder_columns(target: TargetPlan) -> dict[str, str]:
+    """Return the columns that names of folders fill, each with the value for the first object."""
+    mapped = target.column_map
+    constants = zip(mapped.columns[len(mapped.columns) - len(mapped.constants) :], mapped.constants, strict=True)
+    return {name: "null" if value is None else value for name, value in constants if name not in target.job.set}
+
+
 def unfed_columns(target: TargetPlan) -> dict[str, str]:
     """Return the table's columns that get no value from the files, each with the value that it gets instead."""
     if target.facts is None:
@@ -181,6 +188,7 @@ def _target_object(target: TargetPlan, actions: Sequence[str]) -> dict[str, obje
         "compression": target.sample_compression,
         "fields": [asdict(use) for use in field_uses(target)],
         "constants": dict(target.job.set),
+        "folder_columns": folder_columns(target),
         "not_in_files": unfed_columns(target),
         "objects": [
             {"uri": source.uri, "size_bytes": source.size_bytes, "action": action}
@@ -222,7 +230,8 @@ def _describe_target(target: TargetPlan, *, is_atomic: bool) -> list[str]:
     lines += line_up([_field_row(use) for use in field_uses(target)], align="<<<<", indent="  ")
     if target.typed:
         lines += describe_creation(target)
-    others = [(name, "<-", "--set", value) for name, value in target.job.set.items()]
+    others = [(name, "<-", "folder", f"{value} (first file)") for name, value in folder_columns(target).items()]
+    others += [(name, "<-", "--set", value) for name, value in target.job.set.items()]
     others += [(name, "<-", what, "") for name, what in unfed_columns(target).items() if name not in target.job.set]
     if others:
         lines.append("columns not in the files")

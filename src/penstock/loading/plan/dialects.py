@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from penstock.errors import DataError, FileLocation
 from penstock.files.probe import check_is_not_json, find_contradiction, find_header, find_misfit, separator_notice
 from penstock.files.probe.columnar import probe_columnar, refuse_unsupported
+from penstock.files.probe.folders import read_folder_values
 from penstock.loading.plan.columns import map_columns
 from penstock.loading.plan.plan import options_of, table_after_creation
 from penstock.server.connect.errors import find_hint
@@ -62,7 +63,14 @@ def map_object(header: Sequence[str] | None, target: TargetPlan, *, uri: str) ->
     Raises TargetError if they do not fit the table, DataError if rows are staged, so that one statement moves the rows
     of all objects, and the first object has other columns.
     """
-    column_map = map_columns(header, job=target.job, table=table_after_creation(target), uri=uri, edge=target.edge)
+    column_map = map_columns(
+        header,
+        job=target.job,
+        table=table_after_creation(target),
+        uri=uri,
+        edge=target.edge,
+        folder_values={} if target.columnar is None else read_folder_values(uri),
+    )
     if target.is_staged and set(column_map.columns) != set(target.column_map.columns):
         here, first = ", ".join(column_map.columns), ", ".join(target.column_map.columns)
         raise DataError(

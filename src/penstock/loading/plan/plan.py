@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from penstock.errors import DataError, TargetError, UsageError
 from penstock.files.probe import ProbeResult, probe_dialect, refuse_unclear_escapes, validate_options
 from penstock.files.probe.columnar import probe_columnar, refuse_unsupported
+from penstock.files.probe.folders import read_folder_values
 from penstock.loading.pace import plan_sessions
 from penstock.loading.plan.changes import added_changes, check_changes, with_columns
 from penstock.loading.plan.columns import (
@@ -20,6 +21,7 @@ from penstock.loading.plan.columns import (
     map_columns,
     name_created_columns,
     name_created_types,
+    name_folder_columns,
     naming_notice,
     unknown_columns,
 )
@@ -199,9 +201,11 @@ def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -
     probe = _probe(gathered, server, rejects=rules.on_error == "reject")
     _refuse_unclear_start(probe, job, is_new=facts is None)
     edge = find_edge(probe, job=job, table=None if job.transform is not None else facts)
-    created = None if facts is not None else _created_columns(probe, job, edge, uri=uri)
-    types = None if created is None or sample.columnar is None else name_created_types(sample.columnar, job, uri=uri)
-    staged = None if job.transform is None else _created_columns(probe, job, edge, uri=uri)
+    named = _created_columns(probe, gathered, edge) if facts is None or job.transform is not None else None
+    created, staged = None if facts is not None else named, None if job.transform is None else named
+    types = None
+    if created is not None and sample.columnar is not None:
+        types = name_created_types(sample.columnar, job, count=len(created), uri=uri)
     table = facts if facts is not None else _created_table(job.into, created or (), types)
     landing = choose_landing(job, facts, is_atomic=rules.atomic)
     added: tuple[str, ...] = ()
@@ -251,8 +255,10 @@ def _map_sample(
 
     Then the error is raised only if an object is loaded again.
     """
+    uri = gathered.sample.source.uri
+    stated = {} if gathered.sample.columnar is None else read_folder_values(uri)
     try:
-        return map_columns(header, job=gathered.job, table=table, uri=gathered.sample.source.uri, edge=edge), None
+        return map_columns(header, job=gathered.job, table=table, uri=uri, edge=edge, folder_values=stated), None
     except (TargetError, UsageError) as error:
         if not gathered.may_be_loaded:
             raise
@@ -310,9 +316,13 @@ def _header_notices(probe: ProbeResult, job: TargetJob, table: TableFacts, *, ur
     )
 
 
-def _created_columns(probe: ProbeResult, job: TargetJob, edge: Edge | None, *, uri: str) -> tuple[str, ...]:
-    names = job.columns if job.columns is not None else name_fields(probe.header, edge)
-    return name_created_columns([""] * probe.field_count if names is None else names, job, uri=uri)
+def _created_columns(probe: ProbeResult, gathered: TargetInput, edge: Edge | None) -> tuple[str, ...]:
+    job, sample = gathered.job, gathered.sample
+    names = job.columns if job.columns is not None else name_fields(probe.header, edge) or [""] * probe.field_count
+    if sample.columnar is not None:
+        stated = (read_folder_values(source.uri) for source in gathered.objects)
+        names = (*names, *name_folder_columns(stated, names, job))
+    return name_created_columns(names, job, uri=sample.source.uri)
 
 
 def _refuse_unclear_start(probe: ProbeResult, job: TargetJob, *, is_new: bool) -> None:

@@ -103,6 +103,7 @@ WarningCode = Literal[
     "empty",
     "empty-field",
     "end-of-data",
+    "export",
     "file-skipped",
     "first-line",
     "folder-empty",
