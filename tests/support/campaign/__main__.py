@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.record import RECORDS, UncleanTree, require_commit
 
 from support.campaign.record import add_up, append, read_record, write_summary
+from support.campaign.scenario import FORMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,9 +28,19 @@ if TYPE_CHECKING:
 class _Campaign:
     """Seeds handed out to workers, results taken in, until there are enough points or one has broken."""
 
-    def __init__(self, record: Path, *, first_seed: int, points: int, ends_s: float, theme: str | None) -> None:
+    def __init__(
+        self,
+        record: Path,
+        *,
+        first_seed: int,
+        points: int,
+        ends_s: float,
+        form: str | None,
+        theme: str | None,
+    ) -> None:
         self._theme = theme
         self._record = record
+        self._form = form
         self._points = points
         self._ends_s = ends_s
         self._lock = threading.Lock()
@@ -40,7 +51,7 @@ class _Campaign:
 
     def work(self) -> None:
         """Have one worker play seed after seed."""
-        argv = [sys.executable, "-m", "support.campaign.worker", *([self._theme] if self._theme else [])]
+        argv = [sys.executable, "-m", "support.campaign.worker", self._form or "", self._theme or ""]
         with subprocess.Popen(
             argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
         ) as worker:
@@ -86,7 +97,12 @@ def main() -> int:
             sys.exit(f"no record: {reason}")
     ends_s = time.monotonic() + 60 * options.minutes
     campaign = _Campaign(
-        options.record, first_seed=options.seed, points=options.points, ends_s=ends_s, theme=options.theme
+        options.record,
+        first_seed=options.seed,
+        points=options.points,
+        ends_s=ends_s,
+        form=options.form,
+        theme=options.theme,
     )
     threads = [threading.Thread(target=campaign.work) for _ in range(options.workers)]
     for thread in threads:
@@ -111,6 +127,7 @@ def _read_options() -> argparse.Namespace:
     parser.add_argument("--workers", type=int, default=2, help="scenarios played at once (default 2)")
     parser.add_argument("--theme", help="play only this theme, such as hosts (default: all in turn)")
     parser.add_argument("--minutes", type=float, default=600.0, help="begin no scenario after so long")
+    parser.add_argument("--form", choices=FORMS, help="the form of all files, such as jsonl (default: any)")
     return parser.parse_args()
 
 

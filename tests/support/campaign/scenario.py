@@ -58,6 +58,9 @@ _TURNS = (
     *("crash", "commit", "loader", "promote", "network", "hosts", "store", "import", "beside", "clock"),
 )
 
+# What the files of a scenario may be.
+FORMS = ("csv", "csv", "tsv", "text", "jsonl")
+
 # Most loads append.
 _MODES: tuple[Mode, ...] = (*("append",) * 12, "truncate", "truncate", "replace", "replace", "upsert", "insert-new")
 
@@ -92,7 +95,7 @@ class Scenario:
     """What a seed stands for.
 
     `has_commits_off`: the loader's sessions have synchronous_commit = off from the user. `ends_with_loss`: the server
-    is lost as soon as the load has said that it is complete.
+    is lost as soon as the load has said that it is complete. `forms`: what its files may be.
     """
 
     seed: int
@@ -110,6 +113,7 @@ class Scenario:
     faults: int
     has_commits_off: bool
     ends_with_loss: bool
+    forms: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,8 +134,15 @@ class Played:
     ended_early: tuple[str, ...]
 
 
-def draw_scenario(seed: int, *, majors: tuple[int, ...], can_mount: bool, theme: str | None = None) -> Scenario:
-    """Return the scenario of a seed, of a theme if one is given."""
+def draw_scenario(
+    seed: int,
+    *,
+    majors: tuple[int, ...],
+    can_mount: bool,
+    forms: tuple[str, ...] = FORMS,
+    theme: str | None = None,
+) -> Scenario:
+    """Return the scenario of a seed, of a theme if one is given; its files have one of the forms."""
     rng = random.Random(seed)
     theme = theme or _TURNS[seed % len(_TURNS)]
     if (theme == "disk" and not can_mount) or (theme == "clock" and not HAS_FAKETIME):
@@ -160,6 +171,8 @@ def draw_scenario(seed: int, *, majors: tuple[int, ...], can_mount: bool, theme:
         faults=rng.randrange(5, 12),
         has_commits_off=rng.random() < 0.3,
         ends_with_loss=theme in ("crash", "promote") and rng.random() < 0.5,
+        # COPY has no tsv and no JSON Lines.
+        forms=("csv", "text") if theme == "import" else forms,
     )
 
 
@@ -241,20 +254,13 @@ class Run:
             conninfo = f"host=127.0.0.1 port={self.relay.port} user=postgres dbname=postgres sslmode=disable"
         if self.scenario.has_commits_off:
             conninfo = make_conninfo(conninfo, options="-c synchronous_commit=off")
-        is_csv = self.files.format == "csv"
         request = {
             "name": f"{name} ",
             "log": str(self.folder / f"{name}.log"),
             "conninfo": conninfo,
             "table": self.table,
             "sources": [self._source()],
-            "dialect": {
-                "format": self.files.format,
-                "delimiter": "," if is_csv else "\t",
-                "null": [""] if is_csv else ["\\N"],
-                "header": True,
-                "encoding": "UTF8",
-            },
+            "dialect": self._dialect(),
             "sessions": self.scenario.sessions,
             "batch_bytes": self.scenario.batch_bytes,
             "piece_bytes": self.scenario.piece_bytes,
@@ -278,6 +284,18 @@ class Run:
             self.is_over = True
         else:
             self.start()
+
+    def _dialect(self) -> dict[str, object]:
+        if self.files.format == "jsonl":
+            return {"format": "jsonl"}
+        is_csv = self.files.format == "csv"
+        return {
+            "format": self.files.format,
+            "delimiter": "," if is_csv else "\t",
+            "null": [""] if is_csv else ["\\N"],
+            "header": True,
+            "encoding": "UTF8",
+        }
 
     def _source(self) -> str:
         if self.store is not None:
@@ -379,8 +397,7 @@ def _set_up(scenario: Scenario, plant: Plant, folder: Path) -> Run:
         is_unique=scenario.mode in MERGES,
         # A record that has grown is another one, and refused if it is committed.
         may_be_unended=scenario.theme != "grow",
-        # COPY has no tsv.
-        **({"forms": ("csv", "text")} if is_import else {}),
+        forms=scenario.forms,
     )
     run = Run(
         scenario=scenario,
