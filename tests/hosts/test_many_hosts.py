@@ -95,6 +95,7 @@ def test_another_file_under_the_same_path_is_refused_by_name_of_host(hosts: Host
     hosts.check()
 
 
+@pytest.mark.full
 def test_member_that_fails_leaves_its_objects_to_the_others(hosts: Hosts) -> None:
     """A file that vanishes on its host is an error of that host alone."""
     leader = hosts.start("host-a")
@@ -108,6 +109,7 @@ def test_member_that_fails_leaves_its_objects_to_the_others(hosts: Hosts) -> Non
     hosts.check()
 
 
+@pytest.mark.full
 def test_process_without_join_waits_and_finds_everything_loaded(hosts: Hosts) -> None:
     """As beside any other process of the load."""
     leader = hosts.start("host-a")
@@ -134,6 +136,7 @@ def test_process_without_join_ends_all_members_when_it_takes_over(hosts: Hosts) 
     hosts.check()
 
 
+@pytest.mark.full
 def test_members_that_wait_do_not_begin_the_load_again(hosts: Hosts) -> None:
     """Of a mode that loads files whatever was loaded before: it has waited for the load that it saw."""
     options = ("--mode", "truncate", "--indexes", "rebuild")
@@ -143,6 +146,7 @@ def test_members_that_wait_do_not_begin_the_load_again(hosts: Hosts) -> None:
     hosts.check()
 
 
+@pytest.mark.full
 def test_table_is_created_once_by_hosts_that_begin_together(hosts: Hosts) -> None:
     """By the one that leads; the others plan again."""
     hosts.loads.execute("DROP TABLE t")
@@ -155,7 +159,7 @@ def test_table_is_created_once_by_hosts_that_begin_together(hosts: Hosts) -> Non
     "options",
     [
         ("--mode", "upsert", "--key", "id"),
-        ("--mode", "replace"),
+        pytest.param(("--mode", "replace"), marks=pytest.mark.full),
         pytest.param(("--on-error", "reject"), marks=pytest.mark.full),
     ],
     ids=["upsert", "replace", "reject"],
@@ -169,21 +173,3 @@ def test_modes_and_rejects_work_with_several_hosts(hosts: Hosts, options: tuple[
     assert hosts.wait(*started) == [0, 0], "\n".join(host.out for host in started)
     hosts.check()
     assert hosts.loads.execute("SELECT note FROM t WHERE id = 5") == [(f"note {5:0200}",)]
-
-
-@pytest.mark.parametrize(
-    ("options", "what"),
-    [
-        (("--atomic",), "--atomic"),
-        (("--no-wait",), "--no-wait"),
-        (("--on-error", "reject", "--max-rejects", "3"), "--max-rejects"),
-        (("--add-columns",), "--add-columns"),
-        (("--types", "widen"), "--types widen"),
-    ],
-)
-def test_what_does_not_go_together_is_refused_by_name(hosts: Hosts, options: tuple[str, ...], what: str) -> None:
-    """Before anything is changed."""
-    sources = [f"{hosts.files}/part_0.csv", "--into", "t", "--to", hosts.loads.conninfo]
-    refused = run_process("load", *sources, "--join", *options)
-    assert refused.code == 2
-    assert f"--join cannot be used with {what}" in refused.err

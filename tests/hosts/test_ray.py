@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cli.conftest import run_process
 from hosts.conftest import OBJECTS, ROWS_PER_OBJECT
 
 if TYPE_CHECKING:
@@ -108,18 +107,6 @@ def test_interrupt_ends_the_members_too(hosts: Hosts, cluster: Cluster) -> None:
     again = hosts.start("host-b")
     assert hosts.wait(again) == [0], again.out
     hosts.check()
-
-
-def test_ray_needs_its_extra_and_a_server(hosts: Hosts, tmp_path: Path) -> None:
-    """What is missing is named before anything is begun."""
-    sources = [f"{hosts.files}/part_0.csv", "--into", "t"]
-    refused = run_process("load", *sources, "--to", hosts.loads.conninfo, "--members", "2")
-    assert (refused.code, "--members needs --ray" in refused.err) == (2, True)
-    refused = run_process("load", *sources, "--to", hosts.loads.conninfo, "--ray", "auto", "--plan")
-    assert (refused.code, "--ray cannot be used with --plan" in refused.err) == (2, True)
-    if not HAS_RAY:
-        refused = run_process("load", *sources, "--to", hosts.loads.conninfo, "--ray", "auto")
-        assert (refused.code, "--ray needs Ray" in refused.err) == (2, True)
 
 
 def test_an_order_shows_nothing_of_itself() -> None:

@@ -28,6 +28,8 @@ def give_up(load: RunningLoad, steps: Sequence[Step], error: PenstockError) -> P
     """
     member = load.prepared.member
     if member is not None and (member.leave() or not load.prepared.leads) and not load.is_ended:
+        for step in reversed(steps):
+            step.lose_lead(load)
         return add_who_goes_on(error, load.load_id)
     rows, is_gone = None, False
     try:

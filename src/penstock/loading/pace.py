@@ -59,6 +59,26 @@ def plan_sessions(
     )
 
 
+def share_sessions(connections: int, *, members: int) -> int:
+    """Return how many sessions one of several hosts may open, if so many connections are free for all of them.
+
+    One connection of each host claims objects.
+
+    >>> share_sessions(30, members=3), share_sessions(2, members=3)
+    (9, 1)
+    """
+    return max(1, connections // members - 1)
+
+
+def limit_sessions(plan: SessionPlan, *, connections: int, members: int) -> SessionPlan:
+    """Return the session plan of one of several hosts that share the free connections."""
+    share = share_sessions(connections, members=members)
+    if plan.maximum <= share:
+        return plan
+    reason = f"{plan.reason}; {members} hosts share {connections} connections"
+    return replace(plan, initial=min(plan.initial, share), maximum=share, reason=reason)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
     """The state of the search for the best session count.

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.loading.pace import Pace, next_pace, plan_sessions
+from penstock.loading.pace import Pace, limit_sessions, next_pace, plan_sessions
 
 
 @pytest.mark.parametrize(
@@ -80,3 +80,12 @@ def test_sessions_never_leave_their_range(rates: list[float], cpus: int, free: i
     for rate in rates:
         pace = next_pace(pace, rate=rate, plan=plan)
         assert min(2, plan.maximum) <= pace.sessions <= plan.maximum
+
+
+@pytest.mark.parametrize(("members", "initial", "maximum"), [(1, 7, 16), (3, 7, 9), (10, 2, 2), (40, 1, 1)])
+def test_hosts_of_one_load_share_the_free_connections(members: int, initial: int, maximum: int) -> None:
+    """One connection of each claims objects, and each has at least one session."""
+    plan = plan_sessions(asked=None, cpu_count=8, free_connections=30)
+    limited = limit_sessions(plan, connections=30, members=members)
+    assert (limited.initial, limited.maximum) == (initial, maximum)
+    assert members * (limited.maximum + 1) <= max(30, 2 * members)

@@ -120,7 +120,7 @@ def load(
         request = replace(request, housekeeping=house)
     warn_of_secrets(options.get("to"), sources=sources)
     if members is not None and not (members.isdecimal() and int(members)):
-        raise OptionError("members", members, "a number of 1 or more")
+        raise OptionError("--members", members, "a number of 1 or more")
     count = None if members is None else int(members)
     messages = Messages(is_quiet=quiet)
     command = LoadCommand(messages=messages, is_quiet=quiet, as_json=as_json, ray=ray, members=count)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from penstock.errors import PenstockError, SourceError
 from penstock.loading.claim.claims import client_name, host_name
+from penstock.loading.pace import limit_sessions, share_sessions
 from penstock.model.load.ledger import Coverage
 from penstock.model.load.outcome import LoadShare
 from penstock.server.ledger.committed import read_coverage
@@ -218,19 +219,18 @@ class Membership:
         return try_lock_here(self._connection, self._load_lock)
 
     def limit(self, sessions: SessionPlan) -> SessionPlan:
-        """Return how many sessions this member may open: its share of what is free, less the session that claims."""
-        seen, share = self._seen or self.look(), self.share()
-        if share is None or sessions.maximum <= share:
+        """Return how many sessions this member may open: its share of what is free."""
+        seen = self._seen or self.look()
+        if seen.session_limit is None:
             return sessions
-        reason = f"{sessions.reason}; {seen.others + 1} members share {seen.session_limit} connections"
-        return replace(sessions, initial=min(sessions.initial, share), maximum=share, reason=reason)
+        return limit_sessions(sessions, connections=seen.session_limit, members=seen.others + 1)
 
     def share(self) -> int | None:
         """Return how many sessions this member may have by the last look, None if the load has no limit."""
         seen = self._seen
         if seen is None or seen.session_limit is None:
             return None
-        return max(1, seen.session_limit // (seen.others + 1) - 1)
+        return share_sessions(seen.session_limit, members=seen.others + 1)
 
     @property
     def work(self) -> Sequence[ObjectWork]:
