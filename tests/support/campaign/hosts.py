@@ -105,6 +105,8 @@ def _strike(run: Run, kind: str, before: LedgerView, members: list[LoaderProcess
     elif kind == "crash":
         assert isinstance(run.place, Single)
         return _crash(run, before)
+    elif kind == "leave":
+        _leave(run.rng.choice(members), twice=run.rng.random() < 0.3)
     elif kind == "terminate":
         _terminate(run, run.rng.choice(members), share=run.rng.choice((0.3, 1.0)))
     elif not _stop(run, before, run.rng.choice(members)):
@@ -122,6 +124,14 @@ def _crash(run: Run, before: LedgerView) -> Hit | None:
     left = frozenset[str]() if after is None else after.ranges
     run.forget_seen(left)
     return Hit(kind="crash", at_s=round(run.elapsed_s(), 3), rows=before.rows, gone=len(before.ranges - left))
+
+
+def _leave(member: LoaderProcess, *, twice: bool) -> None:
+    """Press Ctrl-C, or twice: the member ends, and the others go on."""
+    for _ in range(1 + twice):
+        member.send(signal.SIGINT)
+        time.sleep(_POLL_S)
+    assert member.wait(_TAKE_PATIENCE_S), f"{member.name} goes on {_TAKE_PATIENCE_S:g} s after it was interrupted"
 
 
 def _stop(run: Run, before: LedgerView, stopped: LoaderProcess) -> bool:
@@ -188,7 +198,9 @@ def _hit(run: Run, kind: str, before: LedgerView) -> Hit | None:
 
 
 def _refuse_failures(run: Run) -> None:
-    """Raise AssertionError if a member ended with an error; only those that were killed may."""
+    """Raise AssertionError if a member ended with an error; only those that were killed or interrupted may."""
     for loader in run.loaders:
-        if not loader.is_running() and loader.exit_code not in (0, -signal.SIGKILL):
+        # A process that has planned --mode replace just before the load was complete is told so.
+        is_late = run.scenario.mode == "replace" and "was replaced after the load was planned" in loader.read_log()
+        if not loader.is_running() and loader.exit_code not in (0, 130, -signal.SIGKILL) and not is_late:
             raise AssertionError(f"{loader.name} ended with {loader.exit_code}")

@@ -37,6 +37,7 @@ _MEANINGS = {
     "member": "kill -9 of one of several loaders of a load, and a new one",
     "leader": "kill -9 of the one that leads",
     "stop": "SIGSTOP of one until others have its objects, then SIGCONT",
+    "leave": "Ctrl-C of one, or twice",
     "all": "kill -9 of all, and two new ones at the same instant",
     "interrupt": "Ctrl-C",
     "interrupt twice": "Ctrl-C twice",

@@ -45,7 +45,7 @@ _THEMES: dict[str, tuple[str, ...]] = {
     "beside": ("beside", "beside", "beside", "kill"),
     "clock": ("clock", "clock", "kill"),
     # By several processes with --join.
-    "hosts": ("member", "member", "leader", "leader", "stop", "stop", "terminate", "all", "crash"),
+    "hosts": ("member", "member", "leader", "leader", "stop", "stop", "terminate", "all", "crash", "leave"),
     # By --via server.
     "import": ("kill", "kill", "commit", "terminate", "crash", "s3", "interrupt", "interrupt twice"),
 }

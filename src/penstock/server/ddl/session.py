@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from psycopg import sql
 
-from penstock.errors import TargetError
+from penstock.errors import ServerError, TargetError
 from penstock.server.connect.errors import in_transaction
 
 if TYPE_CHECKING:
@@ -23,6 +23,9 @@ _Result = TypeVar("_Result")
 # How many times look_again reads. A transaction that drops several parts has usually ended by the second attempt.
 _LOOKS = 3
 
+# "cache lookup failed", if a part was dropped meanwhile.
+_INTERNAL_ERROR = "XX000"
+
 
 class Unread(TargetError):
     """A part of a definition could not be read: it is not understood, or was dropped while it was read."""
@@ -32,13 +35,16 @@ def look_again(read: Callable[[], _Result]) -> _Result:
     """Return the result of `read`. If it raises Unread, call it again, at most three times in all.
 
     A part that another transaction drops during a query is visible in the query's snapshot but has no definition any
-    more.
+    more. If it is dropped while the server composes the definition, that is an internal error of the server.
     """
     for _ in range(_LOOKS - 1):
         try:
             return read()
         except Unread:
             continue
+        except ServerError as error:
+            if error.sqlstate != _INTERNAL_ERROR:
+                raise
     return read()
 
 
