@@ -45,6 +45,9 @@ Turn = Literal["load", "end", "complete", "lead"]
 # How often to look at the other members. A look costs the server about a millisecond.
 _LOOK_S = 1.0
 
+# How often a member that waits looks, for each member, so that many do not look more often than few.
+_TURN_S = 0.05
+
 # Sessions of a dead member are reported after this time; the server ends those of a vanished host after 80 s.
 _DYING_S = 3.0
 
@@ -212,7 +215,7 @@ class Membership:
                 what = f"{seen.others} other members" if seen.others != 1 else "another member"
                 self._tools.notice(f"no object is left to claim: waiting for {what}")
                 is_shown = True
-            self._tools.sleep(_LOOK_S / 2)
+            self._tools.sleep(min(_LOOK_S, _TURN_S * (seen.others + 1)))
 
     def _is_leaderless(self) -> bool:
         """Whether no process leads. The lock is taken for the length of this statement only."""

@@ -50,9 +50,9 @@ class LoadTuning:
     # its progress, it is cancelled after the second time.
     import_silence_s: float = 60.0
     import_patience_s: float = 300.0
-    # At least so many bytes are claimed at once from a load by several hosts, in small objects: fewer would keep a host
-    # waiting for the next look, more would keep them from other hosts at the end of the load.
-    least_claim_bytes: int = 4 * MIB
+    # At least so many bytes are claimed at once from a load by several hosts, in small objects, if enough are left for
+    # the other hosts: with fewer, a host would wait for its next look while its first second shows how fast it is.
+    least_claim_bytes: int = 32 * MIB
     # The load's own sessions can take this long to end before it can restore changes.
     lock_patience_s: float = 20.0
     # VACUUM of a smaller table is too short to matter, and ends before anybody could read a message about it.
