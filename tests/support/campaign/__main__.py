@@ -18,23 +18,26 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.record import RECORDS, UncleanTree, require_commit
 
+from support.campaign.files import FORMS, draw_form
 from support.campaign.record import add_up, append, read_record, write_summary
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 
 class _Campaign:
     """Seeds handed out to workers, results taken in, until there are enough points or one has broken."""
 
-    def __init__(self, record: Path, *, first_seed: int, points: int, ends_s: float) -> None:
+    def __init__(self, record: Path, *, first_seed: int, points: int, ends_s: float, forms: Sequence[str]) -> None:
         self._record = record
         self._points = points
         self._ends_s = ends_s
         self._lock = threading.Lock()
         self.lines = read_record(record)
         done = {line["seed"] for line in self.lines}
-        self._seeds: Iterator[int] = (seed for seed in itertools.count(first_seed) if seed not in done)
+        self._seeds: Iterator[int] = (
+            seed for seed in itertools.count(first_seed) if seed not in done and draw_form(seed) in forms
+        )
         self.broken: list[str] = []
 
     def work(self) -> None:
@@ -84,7 +87,9 @@ def main() -> int:
         except UncleanTree as reason:
             sys.exit(f"no record: {reason}")
     ends_s = time.monotonic() + 60 * options.minutes
-    campaign = _Campaign(options.record, first_seed=options.seed, points=options.points, ends_s=ends_s)
+    campaign = _Campaign(
+        options.record, first_seed=options.seed, points=options.points, ends_s=ends_s, forms=options.forms.split(",")
+    )
     threads = [threading.Thread(target=campaign.work) for _ in range(options.workers)]
     for thread in threads:
         thread.start()
@@ -104,6 +109,7 @@ def _read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m support.campaign", description="Seeded fault campaign.")
     parser.add_argument("--points", type=int, default=2000, help="end when the record has so many (default 2000)")
     parser.add_argument("--seed", type=int, default=1, help="the first seed; those in the record are left out")
+    parser.add_argument("--forms", default=",".join(dict.fromkeys(FORMS)), help="only seeds of these (default all)")
     parser.add_argument("--record", type=Path, required=True, help="a file of JSON lines; its summary is beside it")
     parser.add_argument("--workers", type=int, default=2, help="scenarios played at once (default 2)")
     parser.add_argument("--minutes", type=float, default=600.0, help="begin no scenario after so long")

@@ -14,7 +14,7 @@ from psycopg.conninfo import make_conninfo
 
 from support.campaign.check import BEFORE, MERGES, check_load
 from support.campaign.faults import Hit, strike
-from support.campaign.files import COLUMNS, FileSet, draw_files, write_rival
+from support.campaign.files import COLUMNS, FileSet, draw_files, draw_form, write_rival
 from support.campaign.ledger import LedgerView, Observer
 from support.campaign.loader import BROKEN
 from support.clock import HAS_FAKETIME
@@ -97,6 +97,7 @@ class Scenario:
     kinds: tuple[str, ...]
     major: int
     mode: Mode
+    form: str
     bad: int
     rows: int
     objects: int
@@ -147,6 +148,8 @@ def draw_scenario(seed: int, *, majors: tuple[int, ...], can_mount: bool) -> Sce
         kinds=kinds,
         major=18 if theme in ("promote", "import") else rng.choice(majors),
         mode=mode,
+        # COPY has neither tsv nor columns.
+        form=random.Random(seed).choice(("csv", "text")) if theme == "import" else draw_form(seed),
         bad=rng.randrange(3, 30) if _may_reject(theme, mode) and rng.random() < 0.2 else 0,
         rows=rng.randrange(5_000, 14_000),
         objects=rng.randrange(12, 30) if theme in ("store", "import") else rng.choice((1, 1, 2, 3, 8)),
@@ -213,7 +216,7 @@ class Run:
     def start_rival(self) -> tuple[LoaderProcess, Counter[Row]]:
         """Start a loader that replaces the table; return what it then has too."""
         path = self.folder / "rival" / "file"
-        rows = write_rival(path, self.files.format)
+        rows = write_rival(path, self.files.format, self.rng)
         changes = {"sources": [str(path)], "mode": "replace", "key": [], "on_error": "stop", "retry_for_s": 1.0}
         return self._launch(f"rival {self.scenario.seed}.{self.strikes}", changes), rows
 
@@ -233,20 +236,13 @@ class Run:
             conninfo = f"host=127.0.0.1 port={self.relay.port} user=postgres dbname=postgres sslmode=disable"
         if self.scenario.has_commits_off:
             conninfo = make_conninfo(conninfo, options="-c synchronous_commit=off")
-        is_csv = self.files.format == "csv"
         request = {
             "name": f"{name} ",
             "log": str(self.folder / f"{name}.log"),
             "conninfo": conninfo,
             "table": self.table,
             "sources": [self._source()],
-            "dialect": {
-                "format": self.files.format,
-                "delimiter": "," if is_csv else "\t",
-                "null": [""] if is_csv else ["\\N"],
-                "header": True,
-                "encoding": "UTF8",
-            },
+            "dialect": _choose_dialect(self.files),
             "sessions": self.scenario.sessions,
             "batch_bytes": self.scenario.batch_bytes,
             "piece_bytes": self.scenario.piece_bytes,
@@ -315,6 +311,19 @@ class Run:
         self.ended_early.append(log.partition("failed while")[2][:160].replace("\n", " "))
 
 
+def _choose_dialect(files: FileSet) -> dict[str, object]:
+    if files.is_columnar:
+        return {"format": files.format}
+    is_csv = files.format == "csv"
+    return {
+        "format": files.format,
+        "delimiter": "," if is_csv else "\t",
+        "null": [""] if is_csv else ["\\N"],
+        "header": True,
+        "encoding": "UTF8",
+    }
+
+
 def play(scenario: Scenario, plant: Plant, folder: Path) -> Played:
     """Play a scenario to its end and check what came of it. Raises Broken."""
     run = _set_up(scenario, plant, folder)
@@ -361,8 +370,7 @@ def _set_up(scenario: Scenario, plant: Plant, folder: Path) -> Run:
         is_unique=scenario.mode in MERGES,
         # A record that has grown is another one, and refused if it is committed.
         may_be_unended=scenario.theme != "grow",
-        # COPY has no tsv.
-        **({"forms": ("csv", "text")} if is_import else {}),
+        form=scenario.form,
     )
     run = Run(
         scenario=scenario,
