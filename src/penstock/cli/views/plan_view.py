@@ -220,7 +220,7 @@ def _describe_target(target: TargetPlan, *, is_atomic: bool) -> list[str]:
         align="<<",
     )
     lines += line_up([_field_row(use) for use in field_uses(target)], align="<<<<", indent="  ")
-    if target.typed:
+    if target.typed and target.facts is None:
         lines += describe_creation(target)
     others = [(name, "<-", "--set", value) for name, value in target.job.set.items()]
     others += [(name, "<-", what, "") for name, what in unfed_columns(target).items() if name not in target.job.set]

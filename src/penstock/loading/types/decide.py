@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.loading.plan.changes import null_option
 from penstock.model.source.dialect import Notice
-from penstock.model.source.types import ALL_TYPES, TYPES, UNCLEAR_DATE, ColumnFindings, TypedColumn
+from penstock.model.source.types import ALL_TYPES, NULL_WORDS, TYPES, UNCLEAR_DATE, ColumnFindings, TypedColumn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from penstock.model.source.dialect import Dialect
     from penstock.model.source.types import Position, Witness
 
 
@@ -53,4 +55,19 @@ def unclear_notices(table: str, typed: Sequence[TypedColumn]) -> tuple[Notice, .
         )
         for column in typed
         if column.is_unclear_date and column.decided_by is not None
+    )
+
+
+def null_notices(table: str, typed: Sequence[TypedColumn], dialect: Dialect) -> tuple[Notice, ...]:
+    """Return a warning for each column that is text because of a value that other programs write for null."""
+    return tuple(
+        Notice(
+            code="literal-null",
+            message=f'column "{column.name}" of table "{table}" is text because of {column.decided_by.shown}',
+            uri=column.decided_by.uri,
+            line=column.decided_by.line,
+            hint=f"Use {null_option(column.decided_by.value, column.name, dialect)}.",
+        )
+        for column in typed
+        if column.type_name == "text" and column.decided_by is not None and column.decided_by.value in NULL_WORDS
     )
