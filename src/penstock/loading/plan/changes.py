@@ -10,6 +10,7 @@ from penstock import _native
 from penstock.errors import DataError, FileLocation, TargetError, UsageError
 from penstock.model.server.names import quote_table
 from penstock.model.server.table import Column
+from penstock.model.source.columnar import identify_type
 from penstock.model.source.types import NULL_WORDS, TAKEN, TYPE_OIDS, TYPES, UNCLEAR_DATE, WIDER, ColumnChange
 
 if TYPE_CHECKING:
@@ -48,11 +49,11 @@ def refuse_altered(plan: LoadPlan) -> None:
 
 def with_columns(facts: TableFacts, types: Mapping[str, str]) -> TableFacts:
     """Return a table with columns added, of these names and types."""
-    added = (
-        Column(name=name, type_name=type_name, number=facts.attributes + number, type_oid=TYPE_OIDS.get(type_name, 0))
-        for number, (name, type_name) in enumerate(types.items(), 1)
-    )
-    return replace(facts, columns=(*facts.columns, *added), attributes=facts.attributes + len(types))
+    added: list[Column] = []
+    for number, (name, type_name) in enumerate(types.items(), facts.attributes + 1):
+        oid, modifier = identify_type(type_name)
+        added.append(Column(name=name, type_name=type_name, number=number, type_oid=oid, type_modifier=modifier))
+    return replace(facts, columns=(*facts.columns, *added), attributes=facts.attributes + len(added))
 
 
 def added_changes(facts: TableFacts, names: Collection[str]) -> tuple[ColumnChange, ...]:
