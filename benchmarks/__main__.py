@@ -22,6 +22,7 @@ from benchmarks import (
     optimized_reads,
     parquet,
     pollock,
+    real_types,
     rebuild_schedules,
     recording_cost,
     sampler_cost,
@@ -62,6 +63,7 @@ BENCHMARKS = {
     "volumes": volumes,
     "import_routes": import_routes,
     "infer": infer,
+    "real_types": real_types,
 }
 
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from penstock.model.source.dialect import Dialect
     from penstock.model.source.types import Position, Witness
 
+_COLUMNS_SHOWN = 3
+
 
 def usable_types(*, server_encoding: str) -> int:
     """Return the types that may be chosen, as bits: jsonb only if the database can have every escaped character."""
@@ -59,15 +61,25 @@ def unclear_notices(table: str, typed: Sequence[TypedColumn]) -> tuple[Notice, .
 
 
 def null_notices(table: str, typed: Sequence[TypedColumn], dialect: Dialect) -> tuple[Notice, ...]:
-    """Return a warning for each column that is text because of a value that other programs write for null."""
+    """Return a warning for each word that other programs write for null, and which made columns text."""
+    found: dict[str, list[tuple[str, Witness]]] = {}
+    for column in typed:
+        seen = column.decided_by
+        if column.type_name == "text" and seen is not None and seen.value in NULL_WORDS and seen.value:
+            found.setdefault(seen.value, []).append((column.name, seen))
     return tuple(
         Notice(
             code="literal-null",
-            message=f'column "{column.name}" of table "{table}" is text because of {column.decided_by.shown}',
-            uri=column.decided_by.uri,
-            line=column.decided_by.line,
-            hint=f"Use {null_option(column.decided_by.value, column.name, dialect)}.",
+            message=f'{word} is text in this dialect, and so {_list_columns(columns)} of table "{table}"',
+            uri=columns[0][1].uri,
+            line=columns[0][1].line,
+            hint=f"Use {null_option(word, columns[0][0], dialect)}.",
         )
-        for column in typed
-        if column.type_name == "text" and column.decided_by is not None and column.decided_by.value in NULL_WORDS
+        for word, columns in found.items()
     )
+
+
+def _list_columns(columns: Sequence[tuple[str, Witness]]) -> str:
+    names = [f'"{name}"' for name, _ in columns[:_COLUMNS_SHOWN]]
+    more = f" and {len(columns) - len(names)} more" if len(columns) > len(names) else ""
+    return f"is column {names[0]}" if len(columns) == 1 else f"are columns {', '.join(names)}{more}"
