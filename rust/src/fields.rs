@@ -10,11 +10,14 @@ use memchr::{memchr, memchr2, memchr_iter};
 use crate::lanes::{Lanes, Narrow, WORD};
 
 /// What the bytes of a file mean; `Tsv` has neither quotes nor escapes and becomes COPY text.
+///
+/// Of `JsonLines` only the records are found by these rules; `json_lines.rs` reads them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     Csv { quote: u8, escape: u8 },
     Text,
     Tsv,
+    JsonLines,
 }
 
 /// How a file ends its records; what is written always ends in a line feed.
@@ -75,7 +78,7 @@ impl<'a> FieldReader<'a> {
         let specials = match format {
             Format::Csv { quote, .. } => [quote; 3],
             Format::Text => [b'\\'; 3],
-            Format::Tsv => [b'\\', b'\r', b'\n'],
+            Format::Tsv | Format::JsonLines => [b'\\', b'\r', b'\n'],
         };
         let stops = [delimiter, end_byte, specials[0], specials[1], specials[2]];
         let seen = Cell::new((usize::MAX, 0));
@@ -118,7 +121,7 @@ impl<'a> FieldReader<'a> {
         let lanes = Narrow::load(bytes);
         let [delimiter, end, special, ..] = self.stops;
         let mask = lanes.equal(delimiter) | lanes.equal(end) | lanes.equal(special);
-        if self.format == Format::Tsv {
+        if matches!(self.format, Format::Tsv | Format::JsonLines) {
             mask | lanes.equal(self.stops[3]) | lanes.equal(self.stops[4])
         } else {
             mask
@@ -214,7 +217,7 @@ impl<'a> FieldReader<'a> {
             is_special = true;
             match self.format {
                 Format::Csv { quote, escape } => at = behind_quote(block, at + 1, quote, escape)?,
-                Format::Tsv => at += 1,
+                Format::Tsv | Format::JsonLines => at += 1,
                 // The file's last byte: the server drops such a backslash, and it must not escape our line end.
                 Format::Text if at + 1 == block.len() => return Some((Field { start, end: at, is_special }, at + 1)),
                 Format::Text => at = behind_escape(block, at),

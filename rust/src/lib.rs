@@ -8,6 +8,8 @@ pub mod doubts;
 pub mod error;
 pub mod escape;
 pub mod fields;
+pub mod json;
+pub mod json_lines;
 pub mod lanes;
 mod python;
 pub mod records;

@@ -112,7 +112,9 @@ def _check_object(run: Run, load_id: str, name: str, text: bytes) -> None:
         [load_id, f"/{name}", f"/{name}"],
     )
     is_columnar = run.files.is_columnar
-    reach, whole = (0, len(run.files.records[name])) if is_columnar else (text.index(b"\n") + 1, len(text))
+    reach = 0 if is_columnar or run.files.format == "jsonl" else text.index(b"\n") + 1
+    whole = len(run.files.records[name]) if is_columnar else len(text)
+    header = zlib.crc32(text[:reach])
     sums: dict[int, int] = {}
     sizes = Counter[int]()
     for start, end, first, _ in rows:
@@ -126,5 +128,4 @@ def _check_object(run: Run, load_id: str, name: str, text: bytes) -> None:
     largest = max(sizes.values())
     limit = run.scenario.batch_bytes + 2 * run.scenario.piece_bytes
     assert largest <= limit, f"{name}: a batch of {largest} bytes, where {limit} are a batch and a block"
-    header = zlib.crc32(text[: text.index(b"\n") + 1])
     assert sums == {first: checksum ^ header for _, _, first, checksum in rows}, f"{name}: checksums differ"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-import random
+import json
 from collections import Counter
 from dataclasses import dataclass
 from itertools import pairwise
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from support.campaign.columnar import COLUMNAR, write_columnar
 
 if TYPE_CHECKING:
+    import random
     from pathlib import Path
 
 # id, amount, note; the text of each as PostgreSQL shows it, None for null.
@@ -20,8 +21,6 @@ Row = tuple[str, str | None, str | None]
 COLUMNS = "id integer, amount numeric(12, 2), note text"
 
 _WORDS = ("plain", "with, comma", 'say "hello"', "back\\slash", "été", "two\nlines", "crlf\r\ninside", "", "tab\tin it")
-# What an object may be written as: of three loads one is of columnar files.
-FORMS = ("csv", "csv", "tsv", "text", *COLUMNAR)
 _TSV_WORDS = ("plain", "with, comma", 'say "hello"', "back\\slash", "été", "", "日本語")
 
 
@@ -80,11 +79,6 @@ def write_rival(path: Path, form: str, rng: random.Random) -> Counter[Row]:
     return Counter([row])
 
 
-def draw_form(seed: int) -> str:
-    """Return the form of the objects of a seed."""
-    return random.Random(f"form {seed}").choice(FORMS)
-
-
 def draw_files(
     rng: random.Random,
     *,
@@ -93,9 +87,10 @@ def draw_files(
     bad: int,
     is_unique: bool,
     may_be_unended: bool,
-    form: str,
+    forms: tuple[str, ...],
 ) -> FileSet:
     """Return a set of objects that have so many rows in all, and `bad` records; a few rows come twice."""
+    form = rng.choice(forms)
     is_columnar = form in COLUMNAR
     is_compressed = rng.random() < 0.4 and not is_columnar
     multiset, refused = Counter[Row](), Counter[bytes]()
@@ -110,7 +105,7 @@ def draw_files(
         multiset.update(records)
         for _ in range(bad // (len(bounds) - 1)):
             row = _draw_bad(rng, form, rows)
-            refused[_RECORDS[form](row).rstrip("\n").encode()] += 1
+            refused[_RECORDS[form](row).strip(" \n").encode()] += 1
             records.insert(rng.randrange(1, len(records)) if len(records) > 1 else 0, row)
         text = (_heading(form) + "".join(map(_RECORDS[form], records))).encode()
         if rng.random() < 0.3 and may_be_unended and not is_columnar:
@@ -145,7 +140,7 @@ def _draw_row(rng: random.Random, form: str, identity: int) -> Row:
 
 
 def _heading(form: str) -> str:
-    if form in COLUMNAR:
+    if form in ("jsonl", *COLUMNAR):
         return ""
     return "id,amount,note\n" if form == "csv" else "id\tamount\tnote\n"
 
@@ -176,9 +171,20 @@ def _escape(value: str) -> str:
     return value
 
 
+def _json_record(row: Row) -> str:
+    identity, amount, note = row
+    fields: dict[str, object] = {"note": note, "id": int(identity)} if note is not None else {"id": int(identity)}
+    written = json.dumps(fields, ensure_ascii=len(identity) % 2 == 0)
+    if amount is not None:
+        written = f'{written[:-1]}, "amount": {amount if amount != "much" else json.dumps(amount)}}}'
+    # Now and then behind a line of blanks.
+    return ("  \n" if identity.endswith("77") else "") + written + "\n"
+
+
 _RECORDS = {
     "csv": _csv_record,
     "tsv": _tsv_record,
     "text": _text_record,
+    "jsonl": _json_record,
     **dict.fromkeys(COLUMNAR, _text_record),
 }

@@ -69,7 +69,7 @@ def describe_played(played: Played) -> dict[str, Any]:
         "theme": scenario.theme,
         "major": scenario.major,
         "mode": scenario.mode,
-        "form": scenario.form,
+        "form": played.form,
         "bad": scenario.bad,
         "ends_with_loss": scenario.ends_with_loss,
         "hits": [[hit.kind, hit.at_s, hit.rows, hit.gone, hit.is_takeover] for hit in played.hits],

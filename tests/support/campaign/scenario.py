@@ -13,8 +13,9 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 
 from support.campaign.check import BEFORE, MERGES, check_load
+from support.campaign.columnar import COLUMNAR
 from support.campaign.faults import Hit, strike
-from support.campaign.files import COLUMNS, FileSet, draw_files, draw_form, write_rival
+from support.campaign.files import COLUMNS, FileSet, draw_files, write_rival
 from support.campaign.ledger import LedgerView, Observer
 from support.campaign.loader import BROKEN
 from support.clock import HAS_FAKETIME
@@ -55,6 +56,9 @@ _TURNS = (
     *("crash", "commit", "loader", "promote", "network", "grow", "store", "import", "beside", "clock"),
 )
 
+# What the files of a scenario may be.
+FORMS = ("csv", "csv", "tsv", "text", "jsonl", *COLUMNAR)
+
 # Most loads append.
 _MODES: tuple[Mode, ...] = (*("append",) * 12, "truncate", "truncate", "replace", "replace", "upsert", "insert-new")
 
@@ -89,7 +93,7 @@ class Scenario:
     """What a seed stands for.
 
     `has_commits_off`: the loader's sessions have synchronous_commit = off from the user. `ends_with_loss`: the server
-    is lost as soon as the load has said that it is complete.
+    is lost as soon as the load has said that it is complete. `forms`: what its files may be.
     """
 
     seed: int
@@ -97,7 +101,6 @@ class Scenario:
     kinds: tuple[str, ...]
     major: int
     mode: Mode
-    form: str
     bad: int
     rows: int
     objects: int
@@ -108,6 +111,7 @@ class Scenario:
     faults: int
     has_commits_off: bool
     ends_with_loss: bool
+    forms: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +122,7 @@ class Played:
     """
 
     scenario: Scenario
+    form: str
     hits: tuple[Hit, ...]
     rows: int
     lost: int
@@ -128,8 +133,8 @@ class Played:
     ended_early: tuple[str, ...]
 
 
-def draw_scenario(seed: int, *, majors: tuple[int, ...], can_mount: bool) -> Scenario:
-    """Return the scenario of a seed."""
+def draw_scenario(seed: int, *, majors: tuple[int, ...], can_mount: bool, forms: tuple[str, ...] = FORMS) -> Scenario:
+    """Return the scenario of a seed; its files have one of the forms."""
     rng = random.Random(seed)
     theme = _TURNS[seed % len(_TURNS)]
     if (theme == "disk" and not can_mount) or (theme == "clock" and not HAS_FAKETIME):
@@ -148,8 +153,6 @@ def draw_scenario(seed: int, *, majors: tuple[int, ...], can_mount: bool) -> Sce
         kinds=kinds,
         major=18 if theme in ("promote", "import") else rng.choice(majors),
         mode=mode,
-        # COPY has neither tsv nor columns.
-        form=random.Random(seed).choice(("csv", "text")) if theme == "import" else draw_form(seed),
         bad=rng.randrange(3, 30) if _may_reject(theme, mode) and rng.random() < 0.2 else 0,
         rows=rng.randrange(5_000, 14_000),
         objects=rng.randrange(12, 30) if theme in ("store", "import") else rng.choice((1, 1, 2, 3, 8)),
@@ -160,6 +163,8 @@ def draw_scenario(seed: int, *, majors: tuple[int, ...], can_mount: bool) -> Sce
         faults=rng.randrange(5, 12),
         has_commits_off=rng.random() < 0.3,
         ends_with_loss=theme in ("crash", "promote") and rng.random() < 0.5,
+        # COPY has no tsv and no JSON Lines.
+        forms=("csv", "text") if theme == "import" else forms,
     )
 
 
@@ -242,7 +247,7 @@ class Run:
             "conninfo": conninfo,
             "table": self.table,
             "sources": [self._source()],
-            "dialect": _choose_dialect(self.files),
+            "dialect": self._dialect(),
             "sessions": self.scenario.sessions,
             "batch_bytes": self.scenario.batch_bytes,
             "piece_bytes": self.scenario.piece_bytes,
@@ -264,6 +269,18 @@ class Run:
             self.is_over = True
         else:
             self.start()
+
+    def _dialect(self) -> dict[str, object]:
+        if self.files.is_columnar or self.files.format == "jsonl":
+            return {"format": self.files.format}
+        is_csv = self.files.format == "csv"
+        return {
+            "format": self.files.format,
+            "delimiter": "," if is_csv else "\t",
+            "null": [""] if is_csv else ["\\N"],
+            "header": True,
+            "encoding": "UTF8",
+        }
 
     def _source(self) -> str:
         if self.store is not None:
@@ -311,19 +328,6 @@ class Run:
         self.ended_early.append(log.partition("failed while")[2][:160].replace("\n", " "))
 
 
-def _choose_dialect(files: FileSet) -> dict[str, object]:
-    if files.is_columnar:
-        return {"format": files.format}
-    is_csv = files.format == "csv"
-    return {
-        "format": files.format,
-        "delimiter": "," if is_csv else "\t",
-        "null": [""] if is_csv else ["\\N"],
-        "header": True,
-        "encoding": "UTF8",
-    }
-
-
 def play(scenario: Scenario, plant: Plant, folder: Path) -> Played:
     """Play a scenario to its end and check what came of it. Raises Broken."""
     run = _set_up(scenario, plant, folder)
@@ -344,6 +348,7 @@ def play(scenario: Scenario, plant: Plant, folder: Path) -> Played:
     _tear_down(run)
     return Played(
         scenario=scenario,
+        form=run.files.format,
         hits=tuple(run.hits),
         rows=run.files.rows.total(),
         lost=0,
@@ -370,7 +375,7 @@ def _set_up(scenario: Scenario, plant: Plant, folder: Path) -> Run:
         is_unique=scenario.mode in MERGES,
         # A record that has grown is another one, and refused if it is committed.
         may_be_unended=scenario.theme != "grow",
-        form=scenario.form,
+        forms=scenario.forms,
     )
     run = Run(
         scenario=scenario,

@@ -145,7 +145,8 @@ def refuse_widening(facts: TableFacts, change: ColumnChange, dependents: Sequenc
     why = f"Not altered, because it is used by: {'; '.join(dependents)}." if dependents else None
     if not facts.is_owner:
         why = "The role is not the owner of the table."
-    if why is None and change.type_name == "text" and seen.value in NULL_WORDS:
+    is_null_word = dialect.format != "jsonl" and seen.value in NULL_WORDS
+    if why is None and change.type_name == "text" and is_null_word:
         why = "Not altered, because other programs write that for null."
         hint = f"Use {null_option(seen.value, change.column, dialect)}. If it is text, {alter}"
     if why is not None:

@@ -61,7 +61,12 @@ def unclear_notices(table: str, typed: Sequence[TypedColumn]) -> tuple[Notice, .
 
 
 def null_notices(table: str, typed: Sequence[TypedColumn], dialect: Dialect) -> tuple[Notice, ...]:
-    """Return a warning for each word that other programs write for null, and which made columns text."""
+    """Return a warning for each word that other programs write for null, and which made columns text.
+
+    JSON Lines have a null of their own.
+    """
+    if dialect.format == "jsonl":
+        return ()
     found: dict[str, list[tuple[str, Witness]]] = {}
     for column in typed:
         seen = column.decided_by
