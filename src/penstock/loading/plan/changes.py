@@ -142,6 +142,8 @@ def refuse_widening(facts: TableFacts, change: ColumnChange, dependents: Sequenc
     assert seen is not None
     alter = f"run: {compose_alter(facts.name, [change])};"
     hint = f"To load it, {alter}"
+    if dependents:
+        hint += " PostgreSQL refuses that until views, generated columns, triggers and the like are dropped."
     why = f"Not altered, because it is used by: {'; '.join(dependents)}." if dependents else None
     if not facts.is_owner:
         why = "The role is not the owner of the table."

@@ -91,8 +91,10 @@ def _add_columns(group: _Targets, tools: LoadTools) -> _Targets:
         missing = {change.column: change.type_name for change in target.changes}
         for sample in tools.sources.sample_all(_read_again(target), target.job.dialect):
             header, table = _header_of(sample, target), table_after_creation(first)
-            for name, type_name in unknown_columns(header, target.job, table, target.edge, sample.columnar).items():
-                missing.setdefault(name, type_name)
+            unknown = unknown_columns(
+                header, target.job, table, target.edge, columnar=sample.columnar, uri=sample.source.uri
+            )
+            missing |= {name: type_name for name, type_name in unknown.items() if name not in missing}
             if _are_json([target]):
                 headers[number] = unite_names(headers[number] or (), header or (), table_columns=_names(first))
         known = {column.name for column in table_after_creation(first).columns}
@@ -176,7 +178,7 @@ def _name_columns(group: _Targets, found: Findings) -> tuple[_Targets, Findings]
     in_order = sorted(found, key=lambda name: last if (seen := found[name].first) is None else seen[0])
     header = unite_names(first.header or (), in_order, table_columns=_names(first))
     if first.job.columns is None and (first.facts is None or first.job.add_columns):
-        first = _extend(first, unknown_columns(header, first.job, table, None, None))
+        first = _extend(first, unknown_columns(header, first.job, table, None))
     group = [replace(_follow(target, first), header=header) for target in group]
     mapped = _map_names(group[0])
     exact = {name: index for name, index in mapped.names or () if index is not None}
