@@ -260,6 +260,15 @@ def test_lists_of_scalars_fill_jsonb_columns_as_json(loads: Loads, write_parquet
     assert loads.execute("SELECT a, b FROM t") == [([1, None], ["x"])]
 
 
+@pytest.mark.parametrize("name", ["vector", "halfvec"])
+def test_lists_fill_columns_of_vectors(loads: Loads, write_parquet: Callable[..., Path], name: str) -> None:
+    """As pgvector reads them, whose types are played by domains here."""
+    loads.execute(f"CREATE DOMAIN {name} AS text; CREATE TABLE t (a {name}, b text[])")
+    vectors = pa.array([[0.5, -1.0, 1e-7], None], pa.list_(pa.float32(), 3))
+    loads.run(target(write_parquet({"a": vectors, "b": [["x"], None]})))
+    assert loads.execute("SELECT a, b FROM t") == [("[0.5,-1,1e-7]", ["x"]), (None, None)]
+
+
 def test_dates_beyond_four_digits_and_before_christ(loads: Loads, write_arrow: Callable[..., Path]) -> None:
     """PostgreSQL's limits; what pyarrow writes of these it would not read."""
     days = [-719_163, 2_932_897, -2_440_588, 2**31 - 1 - 1_000_000 - 4_713 * 366, 11_248_738]

@@ -8,6 +8,7 @@ for dates before the year 1 or after 9999, Python looks at single values.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -32,7 +33,8 @@ _JSON_ESCAPES: Final = (
 )
 
 _INTEGERS: Final = ("smallint", "integer", "bigint")
-_JSON_TYPES: Final = ("json", "jsonb")
+# Types that read a list as JSON writes it, pgvector's too.
+_LISTS: Final = re.compile(r"(^|\.)(json|jsonb|vector|halfvec)(\(|$)")
 _UUID_BYTES: Final = 16
 
 _DAY: Final = 86_400
@@ -107,7 +109,7 @@ def _write(array: Any, type_name: str, faults: list[Fault]) -> _Text:
     array = plain_array(array)
     kind = array.type
     if is_nested(kind):
-        is_array = is_list(kind) and not is_nested(plain_type(kind.value_type)) and type_name not in _JSON_TYPES
+        is_array = is_list(kind) and not is_nested(plain_type(kind.value_type)) and not _LISTS.search(type_name)
         if is_array:
             return _Text(_write_list(array, type_name.removesuffix("[]"), faults), is_free=True)
         return _Text(_write_json(array, faults), is_free=True)
