@@ -15,7 +15,7 @@ import pyarrow.ipc
 import pyarrow.parquet as pq
 
 from penstock.errors import DataError, FileLocation, SourceError
-from penstock.files.columnar.types import name_sql_type
+from penstock.files.columnar.types import is_list, name_sql_type
 from penstock.model.source.columnar import FORMAT_NAMES, ColumnarField, ColumnarSample
 from penstock.units import MIB
 
@@ -194,25 +194,27 @@ class ColumnarFile:
         return self._check_int96(decoded, exact, part, rows) if exact else decoded
 
     def _find_longest(self, part: _Part, names: Sequence[str], rows: int) -> int:
-        """Return a length that no string has of those that dictionaries of a row group stand for."""
+        """Return a length that no row's strings have together, of those that dictionaries of a row group stand for."""
         group = self._opened.metadata.row_group(part.number)
         columns = [group.column(number) for number in range(group.num_columns)]
         suspects = [
-            column.path_in_schema
+            column
             for column in columns
             if column.physical_type == "BYTE_ARRAY"
             and column.has_dictionary_page
-            and column.path_in_schema in names
+            and (column.path_in_schema in names or column.path_in_schema.split(".")[0] in names)
             and _STRINGS_BYTES // rows < column.total_uncompressed_size
             and column.total_uncompressed_size < _DICTIONARY_BYTES + _NUMBER_BYTES * column.num_values
         ]
         if not suspects:
             return 1
+        paths = [column.path_in_schema for column in suspects]
         with self._explaining():
-            opened = self._open_as(self._opened.metadata, read_dictionary=suspects, buffer_size=_LEAST_BUFFER_BYTES)
-            first = next(opened.iter_batches(1, row_groups=[part.number], columns=suspects), None)
-        found = [column.dictionary for column in first or () if pa.types.is_dictionary(column.type)]
-        return max((_longest(texts, limit_bytes=_STRINGS_BYTES // rows) for texts in found), default=1)
+            opened = self._open_as(self._opened.metadata, read_dictionary=paths, buffer_size=_LEAST_BUFFER_BYTES)
+            first = next(opened.iter_batches(1, row_groups=[part.number], columns=paths), None)
+        found = [texts for column in first or () for texts in _list_dictionaries(column)]
+        values = max(-(-column.num_values // max(part.rows, 1)) for column in suspects)
+        return int(values) * max((_longest(texts, limit_bytes=_STRINGS_BYTES // rows) for texts in found), default=1)
 
     def _check_int96(self, decoded: Iterator[Any], names: Sequence[str], part: _Part, rows: int) -> Iterator[Any]:
         """Yield batches whose INT96 columns are in microseconds. Raises DataError if that is not exact.
@@ -271,6 +273,17 @@ def _subtract_microseconds(nanoseconds: Any, microseconds: Any) -> int | None:
     rest = pc.subtract(nanoseconds.view(pa.int64()), pc.multiply(microseconds.view(pa.int64()), 1000))
     row = pc.index(pc.equal(rest, 0), pa.scalar(value=False)).as_py()
     return None if row < 0 else int(row)
+
+
+def _list_dictionaries(array: Any) -> list[Any]:
+    """Return the dictionaries of an array, and of the lists, structs and maps in it."""
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        return [array.dictionary]
+    if is_list(kind) or pa.types.is_map(kind):
+        return _list_dictionaries(array.values)
+    parts = [array.field(number) for number in range(kind.num_fields)] if pa.types.is_struct(kind) else []
+    return [found for part in parts for found in _list_dictionaries(part)]
 
 
 def _longest(texts: Any, *, limit_bytes: int) -> int:
