@@ -61,7 +61,7 @@ docs: $(STAMP)
 	mkdir -p build/pages/benchmarks
 	ln -s $(addprefix $(CURDIR)/,README.md ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md docs) build/pages/
 	ln -s $(addprefix $(CURDIR)/benchmarks/,README.md results) build/pages/benchmarks/
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 # The sdist, and from it the wheel for Linux on x86-64: glibc 2.28 and later, by zig's linker, and Python 3.11 and later.
 TOOLS := build/tools/bin
