@@ -334,3 +334,37 @@ fn unescape(field: &[u8]) -> Vec<u8> {
 fn number(digits: &[u8], base: u8) -> u8 {
     digits.iter().fold(0, |sum: u8, digit| sum.wrapping_mul(base).wrapping_add((digit & 0xf) + 9 * (digit >> 6)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stops_are_those_that_a_look_at_each_byte_finds() {
+        let mut noise: u32 = 1;
+        for length in (0..200).chain([WORD * 4, WORD * 4 + 1]) {
+            let block: Vec<u8> = (0..length)
+                .map(|_| {
+                    noise = noise.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                    if noise >> 27 == 0 {
+                        b",\n\"\\\r\t"[(noise >> 8) as usize % 6]
+                    } else {
+                        b'x'
+                    }
+                })
+                .collect();
+            for (format, stops) in [
+                (Format::Csv { quote: b'"', escape: b'"' }, &b",\n\""[..]),
+                (Format::Text, b",\n\\"),
+                (Format::Tsv, b",\n\\\r"),
+            ] {
+                let reader = FieldReader::new(format, b',', &block, LineEnd::Lf);
+                for at in (0..=length).chain((0..=length).rev()) {
+                    let expected =
+                        block[at..].iter().position(|byte| stops.contains(byte)).map_or(length, |far| at + far);
+                    assert_eq!(reader.next_stop(at), expected, "{format:?} {at} of {length}");
+                }
+            }
+        }
+    }
+}
