@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from aws.s3_import.conftest import Place
 
 # Calls in the first part of the tests, of about 30; all in the second.
-_FEW = 4
+_FEW = 2
 
 
 @pytest.mark.slow

@@ -45,7 +45,7 @@ class FactsReader:
         self._resumes = resumes
         self._sources = [[lasting_name(source) for source in target.job.sources] for target in plan.targets]
         is_unnamed = any(target.table.schema is None for target in plan.targets)
-        self._schema = find_creation_schema(connection) if is_unnamed else None
+        self._new_schema = find_creation_schema(connection) if is_unnamed else None
         # The lock is on names, since a table that is not created yet has no oid.
         self.lock = digest(self._meaning([0] * len(plan.targets)))
 
@@ -81,7 +81,9 @@ class FactsReader:
 
     def _meaning(self, oids: list[int]) -> str:
         settings = self._tools.connect.input_settings
-        return describe_meaning(self._plan, oids=oids, sources=self._sources, settings=settings, schema=self._schema)
+        return describe_meaning(
+            self._plan, oids=oids, sources=self._sources, settings=settings, new_schema=self._new_schema
+        )
 
     def _items(self, works: Sequence[ObjectWork], created: Sequence[CreatedTable]) -> list[LedgerObject]:
         oids, schemas = target_oids(self._plan, created), {made.oid: made.name.schema for made in created}
