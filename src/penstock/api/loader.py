@@ -19,6 +19,7 @@ from penstock.files import SourceReader
 from penstock.files.listing import recorded_name
 from penstock.host import cpu_count
 from penstock.loading.context import LoadTools
+from penstock.loading.formats import choose_formats
 from penstock.loading.imports.route import refuse_check
 from penstock.loading.listener import Listener
 from penstock.loading.plan.changes import refuse_altered
@@ -143,7 +144,7 @@ class Loader(Closing):
 
     def _look(self, job: LoadJob) -> LoadPlan:
         with self._hearing() as heard:
-            plan = self._find_types(self._plan_load(job, heard))
+            plan = choose_formats(self._find_types(self._plan_load(job, heard)), self._samples, self.server)
         return replace(plan, notices=(*plan.notices, *heard.notices))
 
     def _plan_load(self, job: LoadJob, heard: WarningLog) -> LoadPlan:
