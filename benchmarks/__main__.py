@@ -9,6 +9,7 @@ from benchmarks import (
     bad_rows,
     bulk_load,
     commits,
+    copy_format,
     default_settings,
     dialects,
     disk_space,
@@ -62,6 +63,7 @@ BENCHMARKS = {
     "volumes": volumes,
     "import_routes": import_routes,
     "infer": infer,
+    "copy_format": copy_format,
 }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ from support.loads import IMPATIENT, Loads, target
 from support.modes import mode_target
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Callable
     from pathlib import Path
 
@@ -87,12 +87,12 @@ def test_rows_are_those_of_a_load_as_text(loads: Loads, tmp_path: Path, sessions
 def test_blocks_with_values_in_other_forms_go_as_text(loads: Loads, tmp_path: Path, hostile: str, each: int) -> None:
     """Some blocks or, where they are many, the rest of the file; the rows are the same."""
     loads.execute("ALTER DATABASE current SET DateStyle = 'ISO, DMY'".replace("current", _database(loads)))
-    path = write(tmp_path / "f.csv", {n: hostile for n in range(5, ROWS, each)})
+    path = write(tmp_path / "f.csv", dict.fromkeys(range(5, ROWS, each), hostile))
     expected: list[object] = []
     for copy_format in ("text", "binary"):
         try:
-            loads.run(job(path, copy_format), rules=replace(IMPATIENT, again=True))
-            result: object = loads.rows()
+            loads.run(job(path, copy_format), sessions=1, rules=replace(IMPATIENT, again=True))
+            result: object = loads.execute("SELECT n, d::text, x, w FROM t ORDER BY n, w")
         except PenstockError as error:
             # Before PostgreSQL 16 0x1 is no integer.
             result = (error.message, error.location)
@@ -105,29 +105,27 @@ def _database(loads: Loads) -> str:
     return str(loads.execute("SELECT quote_ident(current_database())")[0][0])
 
 
+_TRIGGER = """
+    CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN IF NEW.n = 99999 THEN RAISE EXCEPTION 'no' USING HINT = 'h'; END IF; RETURN NEW; END$$;
+    CREATE TRIGGER g BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION f()
+"""
+_DEFERRED = """
+    CREATE TABLE u (n int PRIMARY KEY);
+    ALTER TABLE t ADD FOREIGN KEY (n) REFERENCES u (n) DEFERRABLE INITIALLY DEFERRED
+"""
 _REFUSED = {
-    "null": ("", "1200,,,", ",2026-01-01,1,w"),
-    "check": ("ALTER TABLE t ADD CHECK (x < 1200)", "", "1300,2026-01-01,1300,w"),
-    "unique": ("CREATE UNIQUE INDEX ON t (n)", "", "3,2026-01-01,1,w"),
-    "length": ("", "", f"1,2026-01-01,1,{'w' * 21}"),
-    "precision": ("", "", "1,2026-01-01,12345678.9,w"),
-    "type": ("", "", "x,2026-01-01,1,w"),
-    "encoding": ("", "", "1,2026-01-01,1,\udce9"),
-    "extra field": ("", "", "1,2026-01-01,1,w,v"),
-    "missing field": ("", "", "1,2026-01-01,1"),
-    "trigger": (
-        "CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS "
-        "$$BEGIN IF NEW.n = 99999 THEN RAISE EXCEPTION 'no' USING HINT = 'h'; END IF; RETURN NEW; END$$; "
-        "CREATE TRIGGER g BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION f()",
-        "",
-        "99999,,,",
-    ),
-    "deferred": (
-        "CREATE TABLE u (n int PRIMARY KEY); "
-        "ALTER TABLE t ADD FOREIGN KEY (x) REFERENCES u (n) DEFERRABLE INITIALLY DEFERRED".replace("(x)", "(n)"),
-        "",
-        "77777,,,",
-    ),
+    "null": ("", ",2026-01-01,1,w"),
+    "check": ("ALTER TABLE t ADD CHECK (x < 1200)", "1300,2026-01-01,1300,w"),
+    "unique": ("CREATE UNIQUE INDEX ON t (n)", "3,2026-01-01,1,w"),
+    "length": ("", f"1,2026-01-01,1,{'w' * 21}"),
+    "precision": ("", "1,2026-01-01,12345678.9,w"),
+    "type": ("", "x,2026-01-01,1,w"),
+    "encoding": ("", "1,2026-01-01,1,\udce9"),
+    "extra field": ("", "1,2026-01-01,1,w,v"),
+    "missing field": ("", "1,2026-01-01,1"),
+    "trigger": (_TRIGGER, "99999,,,"),
+    "deferred": (_DEFERRED, "77777,,,"),
 }
 
 
@@ -135,7 +133,7 @@ _REFUSED = {
 @pytest.mark.parametrize("batch_bytes", [None, 20_000], ids=["one batch", "batches"])
 def test_errors_are_those_of_a_load_as_text(loads: Loads, tmp_path: Path, case: str, batch_bytes: int | None) -> None:
     """Message, detail, hint, SQLSTATE, file, line, column; and as many rows stay."""
-    setup, _, record = _REFUSED[case]
+    setup, record = _REFUSED[case]
     if setup:
         loads.execute(setup)
     if case == "deferred":
@@ -152,15 +150,16 @@ def test_errors_are_those_of_a_load_as_text(loads: Loads, tmp_path: Path, case: 
         error, load_id = caught.value, str(caught.value.load_id)
         texts = [str(text).replace(load_id, "ID") for text in (error.message, error.detail, error.hint)]
         errors.append([type(error), *texts, error.sqlstate, error.location, loads.count()])
-        loads.execute("TRUNCATE t; DROP SCHEMA penstock CASCADE")
+        loads.execute("TRUNCATE t; DROP SCHEMA IF EXISTS penstock CASCADE")
     assert errors[0] == errors[1]
-    assert (errors[0][-1] == 0) == (batch_bytes is None)
+    # Bytes that are not UTF-8 are found in the sample.
+    assert (errors[0][-1] == 0) == (batch_bytes is None or case == "encoding")
 
 
 @pytest.mark.parametrize("first", ["text", "binary"])
 def test_a_load_resumes_in_the_other_format(loads: Loads, tmp_path: Path, first: CopyFormat) -> None:
     """Committed ranges are bytes of the file, whatever was sent for them."""
-    path = write(tmp_path / "f.csv", {1500: "x,2026-01-01,1,w"})
+    path = write(tmp_path / "f.csv", {1500: "xxxx,2026-01-01,1,w"})
     with pytest.raises(PenstockError):
         loads.run(job(path, first), batch_bytes=10_000)
     before = loads.count()
@@ -229,15 +228,25 @@ def test_a_replacement_is_loaded_in_the_binary_format(loads: Loads, tmp_path: Pa
     """Although its columns have other numbers than those of the old table."""
     loads.execute("ALTER TABLE t ADD gone int; ALTER TABLE t DROP gone; ALTER TABLE t ADD more int")
     path = write(tmp_path / "f.csv")
-    outcome = loads.run(replace(mode_target(path, "replace", missing="default"), copy_format="binary"))
+    outcome = loads.run(replace(mode_target(path, "replace"), copy_format="binary", missing="default"))
     assert sent_as(outcome, path) == "binary"
     assert loads.count() == ROWS
 
 
 _UNSUITED = {
     "json": ("ALTER TABLE t ALTER w TYPE json USING NULL", {}, {}, 'column "w", type json'),
-    "domain": ("CREATE DOMAIN o AS int CHECK (VALUE > 0); ALTER TABLE t ALTER n TYPE o", {}, {}, 'column "n", type o'),
-    "enum": ("CREATE TYPE e AS ENUM ('a'); ALTER TABLE t ALTER w TYPE e USING NULL", {}, {}, 'column "w", type e'),
+    "domain": (
+        "CREATE DOMAIN o AS int CHECK (VALUE > 0); ALTER TABLE t ALTER n TYPE o",
+        {},
+        {},
+        'column "n", type public.o',
+    ),
+    "enum": (
+        "CREATE TYPE e AS ENUM ('a'); ALTER TABLE t ALTER w TYPE e USING NULL",
+        {},
+        {},
+        'column "w", type public.e',
+    ),
     "array": ("ALTER TABLE t ALTER n TYPE int[] USING NULL", {}, {}, 'column "n", type integer[]'),
     "time": ("ALTER TABLE t ALTER w TYPE time USING NULL", {}, {}, 'column "w", type time'),
     "skip": ("", {"skip": ("w",)}, {}, "skipped"),
@@ -252,17 +261,18 @@ _UNSUITED = {
 
 @pytest.mark.parametrize("case", _UNSUITED)
 def test_what_the_binary_format_cannot_carry_is_planned_as_text(loads: Loads, tmp_path: Path, case: str) -> None:
-    """auto says why, and binary is an error that names the column or the option."""
+    """Choice auto says why, and binary is an error that names the column or the option."""
     setup, options, rules, words = _UNSUITED[case]
     if setup:
         loads.execute(setup)
     path, rule = write(tmp_path / "f.csv"), replace(IMPATIENT, **rules)  # type: ignore[arg-type]
-    choice = plan_choice(loads, job(path, "auto", **options), rule)
+    planned = {name: replace(job(path, name, **options), missing="default") for name in ("auto", "binary")}
+    choice = plan_choice(loads, planned["auto"], rule)
     assert choice.format == "text"
     assert words in choice.reason
     with pytest.raises((TargetError, UsageError), match="--copy-format binary") as caught:
-        plan_choice(loads, job(path, "binary", **options), rule)
-    assert words in str(caught.value.detail)
+        plan_choice(loads, planned["binary"], rule)
+    assert words.lower() in str(caught.value.detail).lower()
 
 
 def test_staged_records_are_planned_as_text(loads: Loads, tmp_path: Path) -> None:

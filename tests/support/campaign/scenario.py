@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.lab.relay import Relay
-    from penstock.model.load.job import Mode
+    from penstock.model.load.job import CopyFormat, Mode
     from support.campaign.files import Row
     from support.campaign.plant import Pair, Plant, Single
     from support.campaign.processes import LoaderProcess
@@ -89,7 +89,8 @@ class Scenario:
     """What a seed stands for.
 
     `has_commits_off`: the loader's sessions have synchronous_commit = off from the user. `ends_with_loss`: the server
-    is lost as soon as the load has said that it is complete.
+    is lost as soon as the load has said that it is complete. `has_binary`: about half of the loaders send rows in the
+    binary format.
     """
 
     seed: int
@@ -107,6 +108,7 @@ class Scenario:
     faults: int
     has_commits_off: bool
     ends_with_loss: bool
+    has_binary: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +159,7 @@ def draw_scenario(seed: int, *, majors: tuple[int, ...], can_mount: bool) -> Sce
         faults=rng.randrange(5, 12),
         has_commits_off=rng.random() < 0.3,
         ends_with_loss=theme in ("crash", "promote") and rng.random() < 0.5,
+        has_binary=theme != "import" and mode not in MERGES,
     )
 
 
@@ -254,12 +257,20 @@ class Run:
             "mode": self.scenario.mode,
             "key": ["id"] if self.scenario.mode in MERGES else [],
             "on_error": "reject" if self.scenario.bad else "stop",
+            "copy_format": self._draw_format(),
             "on_changed": self.on_changed,
             "retry_for_s": 60.0,
             "via": "server" if self.scenario.theme == "import" else "client",
             "environment": {} if self.store is None else self.store.environment,
         }
         return self.plant.zygote.start(request | dict(changes))
+
+    def _draw_format(self) -> CopyFormat:
+        """Return the format in which the next loader sends rows: it may resume what another began in the other one."""
+        may_be = self.scenario.has_binary and not self.scenario.bad
+        return (
+            "binary" if may_be and random.Random(f"{self.scenario.seed} {len(self.loaders)}").random() < 0.5 else "auto"
+        )
 
     def go_on(self) -> None:
         """Start another loader, unless the last one had loaded everything before it ended."""

@@ -40,6 +40,9 @@ _log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
+# A receive function found another number of bytes than its type has: the column's type has changed.
+_PROTOCOL_VIOLATION = "08P01"
+
 
 @dataclass(slots=True)
 class _Command:
@@ -298,7 +301,8 @@ class LoadSession:
             return act()
         except CopyFailed as failure:
             error = self._explain(failure)
-            if self._binary and not error.is_transient and not failure.is_disconnect:
+            is_lasting = not error.is_transient or error.sqlstate == _PROTOCOL_VIOLATION
+            if self._binary and is_lasting and not failure.is_disconnect:
                 raise RefusedInBinaryError(error, self._binary) from failure
             raise error from failure
         except OtherTypes as exc:
