@@ -58,11 +58,11 @@ _GOOD, _ODD = block(b"1\n"), block(b"+1\n")
         ("ooo", False),
         ("ogogo", False),
         ("o" + "g" * 9 + "o" + "g" * 9 + "o" + "g" * 9, False),
-        ("o" + "g" * 11 + "o" + "g" * 11 + "o" + "g" * 11, True),
+        ("o" + "g" * 16 + "o" + "g" * 16 + "o" + "g" * 16, True),
         ("g" * 40 + "ogog" + "o", True),
     ],
 )
-def test_the_rest_goes_as_text_after_three_blocks_in_a_row_or_a_tenth(blocks: str, is_active: bool) -> None:  # noqa: FBT001
+def test_the_rest_goes_as_text_after_three_blocks_in_a_row_or_a_tenth(blocks: str, is_active: bool) -> None:
     """Blocks that are encoded (g) and that decline (o)."""
     encoder = make_encoder()
     for each in blocks:
