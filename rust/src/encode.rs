@@ -12,9 +12,11 @@ use crate::fieldmask::{find_ends, Rule, Shape};
 use crate::fields::{Format, LineEnd};
 
 /// Longer blocks (one record is longer than the reader's buffers) go as text: their buffers would stay.
-const MOST_BYTES: usize = 16 << 20;
+const MOST_BYTES: usize = 4 << 20;
 /// What is behind the input and the output, so that fixed numbers of bytes can be read and written anywhere.
 const SLACK: usize = 64;
+/// Texts up to this length are copied as if they had it.
+const SHORT: usize = 32;
 /// A value takes at most its own bytes and so many more: its length, and the head of a numeric.
 const ROOM: usize = 24;
 
@@ -125,14 +127,13 @@ impl Encoder {
         if output.len() < room {
             output.resize(room, 0);
         }
-        let mut rows = Rows { encoder: self, input, length, output, at: 0, nulls: 0 };
-        let count = rows.write_all(ends, line_end == LineEnd::CrLf)?;
+        let rows = Rows { encoder: self, input, length };
+        let written = rows.write_all(ends, line_end == LineEnd::CrLf, output)?;
         let in_null = memchr_iter(b'\\', &self.null).count();
-        if self.shape.format == Format::Text && backslashes != rows.nulls * in_null {
+        if self.shape.format == Format::Text && backslashes != written.nulls * in_null {
             return Err(Rule::Escape.into());
         }
-        let written = rows.at;
-        Ok((&output[..written], count))
+        Ok((&output[..written.end], written.records))
     }
 }
 
@@ -155,216 +156,198 @@ pub fn measure(mut rows: &[u8], columns: usize) -> Vec<(u64, u64)> {
     widths
 }
 
+/// What was written: where it ends in the output, and how many records and nulls it has.
+#[derive(Default)]
+struct Written {
+    end: usize,
+    records: usize,
+    nulls: usize,
+}
+
+/// Methods that write a field return where the next one goes, None if the value is not canonical. That place is passed
+/// and not kept here: in memory, each field would wait for the one before it.
 struct Rows<'a> {
     encoder: &'a Encoder,
     /// The block, and `SLACK` bytes that are NUL.
     input: &'a [u8],
     length: usize,
-    output: &'a mut [u8],
-    at: usize,
-    nulls: usize,
 }
 
 impl Rows<'_> {
-    fn write_all(&mut self, ends: &[u32], has_returns: bool) -> Result<usize, Declined> {
-        let encoder = self.encoder;
-        let quote = match encoder.shape.format {
+    fn write_all(&self, ends: &[u32], has_returns: bool, out: &mut [u8]) -> Result<Written, Declined> {
+        let Encoder { shape, null, kinds } = self.encoder;
+        let quote = match shape.format {
             Format::Csv { quote, .. } => Some(quote),
             _ => None,
         };
-        let last = encoder.kinds.len() - 1;
+        let last = kinds.len() - 1;
         #[allow(clippy::cast_possible_truncation)] // a table has at most 1,600 columns
-        let head = (encoder.kinds.len() as u16).to_be_bytes();
-        let (mut start, mut count) = (0, 0);
+        let head = (kinds.len() as u16).to_be_bytes();
+        let (mut start, mut written) = (0, Written::default());
         let mut ends = ends.iter();
         while start < self.length {
-            self.put_raw(head);
-            for (column, &kind) in encoder.kinds.iter().enumerate() {
-                let declined = |rule| Declined { record: count, column: Some(column), rule };
+            let mut at = put(out, written.end, head);
+            for (column, &kind) in kinds.iter().enumerate() {
+                let declined = |rule| Declined { record: written.records, column: Some(column), rule };
                 let Some(&end) = ends.next() else { return Err(declined(Rule::FieldCount)) };
                 let end = end as usize;
                 // Behind the block is NUL, which ends a last record without a line end.
-                if (self.input[end] == encoder.shape.delimiter) == (column == last) {
+                if (self.input[end] == shape.delimiter) == (column == last) {
                     return Err(declined(Rule::FieldCount));
                 }
                 let stop = if column == last && has_returns && end < self.length { end - 1 } else { end };
-                if !self.write_field(kind, start, stop, quote) {
-                    return Err(declined(Rule::Value));
-                }
+                let next = if quote == Some(self.input[start]) && stop > start {
+                    self.write_quoted(kind, start + 1, stop - 1, out, at)
+                } else if stop - start == null.len() && (null.is_empty() || self.input[start..stop] == null[..]) {
+                    written.nulls += 1;
+                    Some(put(out, at, (-1_i32).to_be_bytes()))
+                } else {
+                    self.write_value(kind, start, stop, out, at)
+                };
+                at = next.ok_or_else(|| declined(Rule::Value))?;
                 start = end + 1;
             }
-            count += 1;
+            written.end = at;
+            written.records += 1;
         }
         if ends.next().is_some() {
-            return Err(Declined { record: count, column: None, rule: Rule::FieldCount });
+            return Err(Declined { record: written.records, column: None, rule: Rule::FieldCount });
         }
-        Ok(count)
+        Ok(written)
     }
 
-    /// Writes a field; false if the value is not canonical.
-    #[inline(always)]
-    fn write_field(&mut self, kind: Kind, start: usize, end: usize, quote: Option<u8>) -> bool {
-        let null = &self.encoder.null;
-        if quote.is_some() && end > start && Some(self.input[start]) == quote {
-            return self.write_quoted(kind, start + 1, end - 1, quote.unwrap_or_default());
-        }
-        if end - start == null.len() && (null.is_empty() || self.input[start..end] == null[..]) {
-            self.put_raw((-1_i32).to_be_bytes());
-            self.nulls += 1;
-            return true;
-        }
-        self.write_value(kind, start, end)
-    }
-
-    fn write_quoted(&mut self, kind: Kind, start: usize, end: usize, quote: u8) -> bool {
+    /// Writes what quotes enclose, a text with every second of its doubled quotes left out.
+    fn write_quoted(&self, kind: Kind, start: usize, end: usize, out: &mut [u8], at: usize) -> Option<usize> {
+        let Format::Csv { quote, .. } = self.encoder.shape.format else { return None };
         if kind != Kind::Text || memchr(quote, &self.input[start..end]).is_none() {
-            return self.write_value(kind, start, end);
+            return self.write_value(kind, start, end, out, at);
         }
-        // Doubled quotes, of which every second is left out.
-        let head = self.at;
-        self.at += 4;
-        let mut from = start;
+        let (mut from, mut to) = (start, at + 4);
         while let Some(offset) = memchr(quote, &self.input[from..end]) {
-            self.copy(from, from + offset + 1);
+            to = self.copy(from, from + offset + 1, out, to);
             from += offset + 2;
         }
-        self.copy(from, end);
+        to = self.copy(from, end, out, to);
         #[allow(clippy::cast_possible_truncation)] // a block is at most MOST_BYTES long
-        let length = (self.at - head - 4) as u32;
-        self.output[head..head + 4].copy_from_slice(&length.to_be_bytes());
-        true
+        put(out, at, ((to - at - 4) as u32).to_be_bytes());
+        Some(to)
     }
 
     #[inline(always)]
-    fn write_value(&mut self, kind: Kind, start: usize, end: usize) -> bool {
-        match kind {
+    fn write_value(&self, kind: Kind, start: usize, end: usize, out: &mut [u8], at: usize) -> Option<usize> {
+        let input = Input(self.input);
+        Some(match kind {
             Kind::Text => {
                 #[allow(clippy::cast_possible_truncation)] // a block is at most MOST_BYTES long
-                self.put_raw(((end - start) as u32).to_be_bytes());
-                self.copy(start, end);
-                true
+                let at = put(out, at, ((end - start) as u32).to_be_bytes());
+                self.copy(start, end, out, at)
             }
-            Kind::Int4 => self.put_if(
-                Input(self.input).integer(start, end).and_then(|value| i32::try_from(value).ok()).map(i32::to_be_bytes),
-            ),
-            Kind::Int8 => self.put_if(Input(self.input).integer(start, end).map(i64::to_be_bytes)),
-            Kind::Int2 => self.put_if(
-                Input(self.input).integer(start, end).and_then(|value| i16::try_from(value).ok()).map(i16::to_be_bytes),
-            ),
-            Kind::Numeric => self.write_numeric(start, end),
-            Kind::Date => self.put_if(Input(self.input).date(start, end).map(i32::to_be_bytes)),
-            Kind::Timestamp => self.put_if(Input(self.input).timestamp(start, end).map(i64::to_be_bytes)),
+            Kind::Int2 => put_value(out, at, i16::try_from(input.integer(start, end)?).ok()?.to_be_bytes()),
+            Kind::Int4 => put_value(out, at, i32::try_from(input.integer(start, end)?).ok()?.to_be_bytes()),
+            Kind::Int8 => put_value(out, at, input.integer(start, end)?.to_be_bytes()),
+            Kind::Float4 => put_value(out, at, input.float4(start, end)?.to_be_bytes()),
+            Kind::Float8 => put_value(out, at, input.float8(start, end)?.to_be_bytes()),
+            Kind::Numeric => match input.decimal(start, end) {
+                Some(decimal) => put_numeric(decimal, out, at),
+                None => put_long_numeric(&self.input[start..end], out, at)?,
+            },
+            Kind::Bool => match &self.input[start..end] {
+                b"t" => put_value(out, at, [1]),
+                b"f" => put_value(out, at, [0]),
+                _ => return None,
+            },
+            Kind::Date => put_value(out, at, input.date(start, end)?.to_be_bytes()),
+            Kind::Timestamp => put_value(out, at, input.timestamp(start, end)?.to_be_bytes()),
             Kind::Timestamptz => {
-                let is_utc = end - start > 3 && self.input[end - 3..end] == *b"+00";
-                let value = if is_utc { Input(self.input).timestamp(start, end - 3) } else { None };
-                self.put_if(value.map(i64::to_be_bytes))
+                let stop = end.checked_sub(3).filter(|&stop| stop > start && self.input[stop..end] == *b"+00")?;
+                put_value(out, at, input.timestamp(start, stop)?.to_be_bytes())
             }
-            Kind::Float8 => self.put_if(Input(self.input).float8(start, end).map(f64::to_be_bytes)),
-            Kind::Float4 => self.put_if(Input(self.input).float4(start, end).map(f32::to_be_bytes)),
-            Kind::Bool => self.put_if(match &self.input[start..end] {
-                b"t" => Some([1]),
-                b"f" => Some([0]),
-                _ => None,
-            }),
-            Kind::Uuid => self.put_if(Input(self.input).uuid(start, end)),
-        }
-    }
-
-    // ------------------------------------------------------------ what is written
-
-    #[inline(always)]
-    fn put_raw<const N: usize>(&mut self, bytes: [u8; N]) {
-        self.output[self.at..self.at + N].copy_from_slice(&bytes);
-        self.at += N;
-    }
-
-    /// Writes a value with its length.
-    #[inline(always)]
-    fn put_if<const N: usize>(&mut self, value: Option<[u8; N]>) -> bool {
-        let Some(bytes) = value else { return false };
-        let place = &mut self.output[self.at..self.at + 4 + N];
-        #[allow(clippy::cast_possible_truncation)] // 16 at most
-        place[..4].copy_from_slice(&(N as u32).to_be_bytes());
-        place[4..].copy_from_slice(&bytes);
-        self.at += 4 + N;
-        true
+            Kind::Uuid => put_value(out, at, input.uuid(start, end)?),
+        })
     }
 
     #[inline(always)]
-    fn copy(&mut self, start: usize, end: usize) {
+    fn copy(&self, start: usize, end: usize, out: &mut [u8], at: usize) -> usize {
         let length = end - start;
-        if length <= 16 {
-            // A fixed number of bytes is copied by two instructions; those beyond are written over.
-            self.output[self.at..self.at + 16].copy_from_slice(&self.input[start..start + 16]);
+        if length <= SHORT {
+            // A fixed number of bytes is copied by a few instructions; those beyond are written over.
+            out[at..at + SHORT].copy_from_slice(&self.input[start..start + SHORT]);
         } else {
-            self.output[self.at..self.at + length].copy_from_slice(&self.input[start..end]);
+            out[at..at + length].copy_from_slice(&self.input[start..end]);
         }
-        self.at += length;
+        at + length
     }
+}
 
-    /// `numeric_in` (numeric.c). The scale is the number of digits behind the point.
-    #[inline(always)]
-    fn write_numeric(&mut self, start: usize, end: usize) -> bool {
-        let Some(Decimal { is_negative, size, scale }) = Input(self.input).decimal(start, end) else {
-            return self.write_long_numeric(start, end);
-        };
-        // Groups of four digits around the point.
-        let mut left = size * [1, 1_000, 100, 10][scale % 4];
-        if left < 100_000_000 {
-            self.put_short_numeric(left, scale, is_negative);
-            return true;
-        }
-        let mut groups = [0_u16; MOST_GROUPS];
-        let mut count = 0;
-        while left > 0 {
-            #[allow(clippy::cast_possible_truncation)] // below 10,000
-            {
-                groups[count] = (left % 10_000) as u16;
-            }
-            left /= 10_000;
-            count += 1;
-        }
-        self.at += pack_numeric(&groups[..count], scale, is_negative, &mut self.output[self.at..]);
-        true
-    }
+#[inline(always)]
+fn put<const N: usize>(out: &mut [u8], at: usize, bytes: [u8; N]) -> usize {
+    out[at..at + N].copy_from_slice(&bytes);
+    at + N
+}
 
-    /// Writes what `pack_numeric` does of a number of at most two groups, as most are.
-    #[inline(always)]
-    #[allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap)] // groups are below 10,000
-    fn put_short_numeric(&mut self, left: u64, scale: usize, is_negative: bool) {
-        let (high, low) = ((left / 10_000) as u16, (left % 10_000) as u16);
-        let (count, first) = if high > 0 { (2, high) } else { (i16::from(low > 0), low) };
-        let used = u16::from(first > 0) + u16::from(high > 0 && low > 0);
-        let weight = if count > 0 { count - 1 - scale.div_ceil(4) as i16 } else { 0 };
-        let sign = if is_negative && left > 0 { NUMERIC_NEGATIVE } else { 0 };
-        let place = &mut self.output[self.at..self.at + 16];
-        place[..4].copy_from_slice(&(8 + 2 * u32::from(used)).to_be_bytes());
-        place[4..6].copy_from_slice(&used.to_be_bytes());
-        place[6..8].copy_from_slice(&weight.to_be_bytes());
-        place[8..10].copy_from_slice(&sign.to_be_bytes());
-        place[10..12].copy_from_slice(&(scale as u16).to_be_bytes());
-        place[12..14].copy_from_slice(&first.to_be_bytes());
-        place[14..16].copy_from_slice(&low.to_be_bytes());
-        self.at += 12 + 2 * usize::from(used);
-    }
+/// Writes a value with its length.
+#[inline(always)]
+fn put_value<const N: usize>(out: &mut [u8], at: usize, bytes: [u8; N]) -> usize {
+    let place = &mut out[at..at + 4 + N];
+    #[allow(clippy::cast_possible_truncation)] // 16 at most
+    place[..4].copy_from_slice(&(N as u32).to_be_bytes());
+    place[4..].copy_from_slice(&bytes);
+    at + 4 + N
+}
 
-    #[cold]
-    fn write_long_numeric(&mut self, start: usize, end: usize) -> bool {
-        let text = &self.input[start..end];
-        let (is_negative, digits) = text.strip_prefix(b"-").map_or((false, text), |rest| (true, rest));
-        if !is_plain(digits) || digits.len() > LONG_DIGITS {
-            return false;
-        }
-        let scale = memchr(b'.', digits).map_or(0, |point| digits.len() - point - 1);
-        let numbers = digits.iter().filter(|byte| byte.is_ascii_digit());
-        let size = numbers.fold(0_i128, |sum, digit| sum * 10 + i128::from(digit - b'0'));
-        let mut bytes = Vec::new();
-        #[allow(clippy::cast_possible_truncation)] // LONG_DIGITS at most
-        write_numeric(if is_negative { -size } else { size }, scale as u32, &mut bytes);
-        self.output[self.at..self.at + bytes.len()].copy_from_slice(&bytes);
-        self.at += bytes.len();
-        true
+/// `numeric_in` (numeric.c): groups of four digits around the point. The scale is the number of digits behind it.
+#[inline(always)]
+#[allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap)] // groups are below 10,000, and there are few
+fn put_numeric(Decimal { is_negative, size, scale }: Decimal, out: &mut [u8], at: usize) -> usize {
+    let left = size * [1, 1_000, 100, 10][scale % 4];
+    if left >= 100_000_000 {
+        return put_wide_numeric(left, scale, is_negative, out, at);
     }
+    // What `pack_numeric` writes of at most two groups, as most numbers have.
+    let (high, low) = ((left / 10_000) as u16, (left % 10_000) as u16);
+    let (count, first) = if high > 0 { (2, high) } else { (i16::from(low > 0), low) };
+    let used = u16::from(first > 0) + u16::from(high > 0 && low > 0);
+    let weight = if count > 0 { count - 1 - scale.div_ceil(4) as i16 } else { 0 };
+    let sign = if is_negative && left > 0 { NUMERIC_NEGATIVE } else { 0 };
+    let place = &mut out[at..at + 16];
+    place[..4].copy_from_slice(&(8 + 2 * u32::from(used)).to_be_bytes());
+    place[4..6].copy_from_slice(&used.to_be_bytes());
+    place[6..8].copy_from_slice(&weight.to_be_bytes());
+    place[8..10].copy_from_slice(&sign.to_be_bytes());
+    place[10..12].copy_from_slice(&(scale as u16).to_be_bytes());
+    place[12..14].copy_from_slice(&first.to_be_bytes());
+    place[14..16].copy_from_slice(&low.to_be_bytes());
+    at + 12 + 2 * usize::from(used)
+}
+
+fn put_wide_numeric(mut left: u64, scale: usize, is_negative: bool, out: &mut [u8], at: usize) -> usize {
+    let mut groups = [0_u16; MOST_GROUPS];
+    let mut count = 0;
+    while left > 0 {
+        #[allow(clippy::cast_possible_truncation)] // below 10,000
+        {
+            groups[count] = (left % 10_000) as u16;
+        }
+        left /= 10_000;
+        count += 1;
+    }
+    at + pack_numeric(&groups[..count], scale, is_negative, &mut out[at..])
+}
+
+#[cold]
+fn put_long_numeric(text: &[u8], out: &mut [u8], at: usize) -> Option<usize> {
+    let (is_negative, digits) = text.strip_prefix(b"-").map_or((false, text), |rest| (true, rest));
+    if !is_plain(digits) || digits.len() > LONG_DIGITS {
+        return None;
+    }
+    let scale = memchr(b'.', digits).map_or(0, |point| digits.len() - point - 1);
+    let numbers = digits.iter().filter(|byte| byte.is_ascii_digit());
+    let size = numbers.fold(0_i128, |sum, digit| sum * 10 + i128::from(digit - b'0'));
+    let mut bytes = Vec::new();
+    #[allow(clippy::cast_possible_truncation)] // LONG_DIGITS at most
+    write_numeric(if is_negative { -size } else { size }, scale as u32, &mut bytes);
+    out[at..at + bytes.len()].copy_from_slice(&bytes);
+    Some(at + bytes.len())
 }
 
 #[cfg(test)]
