@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from penstock.api import Loader
@@ -79,6 +83,7 @@ def test_rows_are_those_of_a_load_as_text(loads: Loads, tmp_path: Path, sessions
     assert found["text"] == found["binary"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "hostile",
     ["1,31.01.2026,1,w", "1,infinity,1,w", "1,2026-01-01,1e2,w", "+1,2026-01-01,1,w", "0x1,,,w", '1,,,"a\rb"'],
@@ -129,6 +134,7 @@ _REFUSED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", _REFUSED)
 @pytest.mark.parametrize("batch_bytes", [None, 20_000], ids=["one batch", "batches"])
 def test_errors_are_those_of_a_load_as_text(loads: Loads, tmp_path: Path, case: str, batch_bytes: int | None) -> None:
@@ -259,6 +265,7 @@ _UNSUITED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", _UNSUITED)
 def test_what_the_binary_format_cannot_carry_is_planned_as_text(loads: Loads, tmp_path: Path, case: str) -> None:
     """Choice auto says why, and binary is an error that names the column or the option."""
@@ -280,6 +287,45 @@ def test_staged_records_are_planned_as_text(loads: Loads, tmp_path: Path) -> Non
     loads.execute("CREATE UNIQUE INDEX ON t (n)")
     choice = plan_choice(loads, mode_target(write(tmp_path / "f.csv"), "upsert", key=("n",)))
     assert (choice.format, "staged" in choice.reason) == ("text", True)
+
+
+def test_a_pipe_is_planned_as_text(loads: Loads, tmp_path: Path) -> None:
+    """It cannot be read again if the server refuses a batch."""
+    pipe, text = tmp_path / "p", write(tmp_path / "f.csv").read_bytes()
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_bytes(text))
+    writer.start()
+    with Loader(ConnectionFactory(loads.conninfo)) as loader:
+        plan = loader.plan(LoadJob(targets=(job(pipe, "auto"),), rules=IMPATIENT))
+        assert (plan.targets[0].copy.format, "only once" in plan.targets[0].copy.reason) == ("text", True)
+        assert loader.run(plan).rows == ROWS
+    writer.join()
+
+
+def test_columnar_files_have_a_format_of_their_own(loads: Loads, tmp_path: Path) -> None:
+    """The option is refused, and not passed over."""
+    path = tmp_path / "f.parquet"
+    pq.write_table(pa.table({"n": [1]}), path)
+    with pytest.raises(UsageError, match="not for columnar files"):
+        loads.run(replace(job(path), missing="default"))
+
+
+def test_objects_beside_a_refused_one_keep_their_rows(loads: Loads, tmp_path: Path) -> None:
+    """Each row is stored once, by whichever attempt and in whichever format."""
+    loads.execute("ALTER TABLE t ADD CHECK (x < 5)")
+    paths = [tmp_path / f"{number}.csv" for number in range(4)]
+    for number, path in enumerate(paths):
+        lines = {n: f"{n + number * ROWS},2026-01-01,1,w" for n in range(ROWS)}
+        write(path, lines | ({1700: "5700,2026-01-01,9,w"} if number == 2 else {}))
+    every = replace(job(paths[0]), sources=tuple(map(str, paths)))
+    with pytest.raises(PenstockError, match="violates check") as caught:
+        loads.run(every, batch_bytes=10_000)
+    location = caught.value.location
+    assert location is not None
+    assert (location.file, location.line) == (str(paths[2]), 1702)
+    write(paths[2], {n: f"{n + 2 * ROWS},2026-01-01,1,w" for n in range(ROWS)})
+    loads.run(every, rules=replace(IMPATIENT, changed="load"))
+    assert sorted(n for n, *_ in loads.rows()) == list(range(4 * ROWS))
 
 
 def test_auto_weighs_types_and_widths(loads: Loads, tmp_path: Path) -> None:
@@ -322,6 +368,7 @@ def _write_random(path: Path, names: list[str], rng: random.Random, *, file_form
     path.write_bytes("".join(f"{line}\n" for line in lines).encode())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(6))
 def test_random_tables_hold_the_rows_of_a_load_as_text(
     loads: Loads, tmp_path: Path, rng: random.Random, number: int
