@@ -293,23 +293,18 @@ pub(crate) fn is_plain(text: &[u8]) -> bool {
 }
 
 /// The nearest number to a plain one that may have a sign and an exponent; None if it is not so, or vanishes.
+///
+/// What `parse` takes besides is a plus sign, a point without digits on both sides, and words.
 fn read_float<T: std::str::FromStr + PartialEq + From<i8>>(text: &[u8]) -> Option<T> {
     let digits = text.strip_prefix(b"-").unwrap_or(text);
-    let mantissa = match digits.iter().position(|byte| matches!(byte, b'e' | b'E')) {
-        Some(at) => {
-            let exponent = &digits[at + 1..];
-            let exponent = exponent.strip_prefix(b"-").or(exponent.strip_prefix(b"+")).unwrap_or(exponent);
-            if exponent.is_empty() || exponent.len() > 4 || !exponent.iter().all(u8::is_ascii_digit) {
-                return None;
-            }
-            &digits[..at]
-        }
-        None => digits,
-    };
-    if !is_plain(mantissa) {
+    let has_digit = |at: usize| digits.get(at).is_some_and(u8::is_ascii_digit);
+    if !has_digit(0) || memchr(b'.', digits).is_some_and(|point| !has_digit(point + 1)) {
         return None;
     }
     let value: T = std::str::from_utf8(text).ok()?.parse().ok()?;
-    let is_zero = mantissa.iter().all(|byte| matches!(byte, b'0' | b'.'));
-    (is_zero || value != T::from(0)).then_some(value)
+    let is_zero = || {
+        let mantissa = digits.split(|byte| matches!(byte, b'e' | b'E')).next();
+        mantissa.is_some_and(|mantissa| mantissa.iter().all(|byte| matches!(byte, b'0' | b'.')))
+    };
+    (value != T::from(0) || is_zero()).then_some(value)
 }

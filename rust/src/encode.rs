@@ -300,24 +300,25 @@ fn put_value<const N: usize>(out: &mut [u8], at: usize, bytes: [u8; N]) -> usize
 #[allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap)] // groups are below 10,000, and there are few
 fn put_numeric(Decimal { is_negative, size, scale }: Decimal, out: &mut [u8], at: usize) -> usize {
     let left = size * [1, 1_000, 100, 10][scale % 4];
-    if left >= 100_000_000 {
+    if left >= 10_000_000_000_000_000 {
         return put_wide_numeric(left, scale, is_negative, out, at);
     }
-    // What `pack_numeric` writes of at most two groups, as most numbers have.
-    let (high, low) = ((left / 10_000) as u16, (left % 10_000) as u16);
-    let (count, first) = if high > 0 { (2, high) } else { (i16::from(low > 0), low) };
-    let used = u16::from(first > 0) + u16::from(high > 0 && low > 0);
-    let weight = if count > 0 { count - 1 - scale.div_ceil(4) as i16 } else { 0 };
+    // What `pack_numeric` writes, with four groups as one word. Most numbers have two of them.
+    let (high, low) = if left < 100_000_000 { (0, left) } else { (left / 100_000_000, left % 100_000_000) };
+    let mut groups = (low / 10_000) << 16 | (low % 10_000);
+    if high > 0 {
+        groups |= (high / 10_000) << 48 | (high % 10_000) << 32;
+    }
+    let count = 4 - groups.leading_zeros() / 16;
+    let used = count.saturating_sub(groups.trailing_zeros() / 16);
+    let weight = if count > 0 { count as i16 - 1 - scale.div_ceil(4) as i16 } else { 0 };
     let sign = if is_negative && left > 0 { NUMERIC_NEGATIVE } else { 0 };
-    let place = &mut out[at..at + 16];
-    place[..4].copy_from_slice(&(8 + 2 * u32::from(used)).to_be_bytes());
-    place[4..6].copy_from_slice(&used.to_be_bytes());
-    place[6..8].copy_from_slice(&weight.to_be_bytes());
-    place[8..10].copy_from_slice(&sign.to_be_bytes());
-    place[10..12].copy_from_slice(&(scale as u16).to_be_bytes());
-    place[12..14].copy_from_slice(&first.to_be_bytes());
-    place[14..16].copy_from_slice(&low.to_be_bytes());
-    at + 12 + 2 * usize::from(used)
+    let head = u64::from(used) << 48 | u64::from(weight.cast_unsigned()) << 32 | u64::from(sign) << 16 | scale as u64;
+    let place = &mut out[at..at + 20];
+    place[..4].copy_from_slice(&(8 + 2 * used).to_be_bytes());
+    place[4..12].copy_from_slice(&head.to_be_bytes());
+    place[12..].copy_from_slice(&groups.wrapping_shl(64 - 16 * count).to_be_bytes());
+    at + 12 + 2 * used as usize
 }
 
 fn put_wide_numeric(mut left: u64, scale: usize, is_negative: bool, out: &mut [u8], at: usize) -> usize {
