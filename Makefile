@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-rest test-all faults lint format bench install clean
+.PHONY: demo test test-rest test-all faults lint format bench docs wheel try-wheel bundle try-bundle install clean
 
 install: $(STAMP)
 
@@ -13,7 +13,7 @@ $(BIN)/python:
 
 # Editable: Python changes need no reinstall, a change of Rust or of the dependencies does.
 $(STAMP): $(BIN)/python pyproject.toml rust/Cargo.toml rust/Cargo.lock $(wildcard rust/src/*.rs)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,docs]'
 	@touch $@
 
 demo: $(STAMP)
@@ -28,6 +28,7 @@ test: $(STAMP)
 
 # What `make test` leaves out. LIMIT_S=600 ends it after so many seconds; the tests not begun by then are skipped.
 test-rest: $(STAMP)
+	cargo test --quiet --manifest-path rust/Cargo.toml --target-dir rust/target --features portable-lanes
 	$(PYTEST) --part=rest $(if $(LIMIT_S),--limit-s=$(LIMIT_S))
 
 test-all: test test-rest
@@ -54,5 +55,45 @@ format: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
 
+# The documentation as a site, in build/site; a dead link or a page that is not listed in mkdocs.yml is an error.
+docs: $(STAMP)
+	rm -rf build/pages
+	mkdir -p build/pages/benchmarks
+	ln -s $(addprefix $(CURDIR)/,README.md ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md docs) build/pages/
+	ln -s $(addprefix $(CURDIR)/benchmarks/,README.md results) build/pages/benchmarks/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
+# The sdist, and from it the wheel for Linux on x86-64: glibc 2.28 and later, by zig's linker, and Python 3.11 and later.
+TOOLS := build/tools/bin
+$(TOOLS)/.installed: Makefile
+	$(PYTHON) -m venv build/tools
+	$(TOOLS)/python -m pip install --quiet --disable-pip-version-check 'maturin>=1.9,<2' ziglang auditwheel abi3audit
+	@touch $@
+
+wheel: $(TOOLS)/.installed
+	rm -rf dist
+	PATH="$(CURDIR)/$(TOOLS):$$PATH" CARGO_TARGET_DIR="$(CURDIR)/build/target" maturin build --quiet --release --sdist \
+		--zig --compatibility manylinux_2_28 --out dist
+	$(TOOLS)/auditwheel show dist/*.whl | grep 'tag: "manylinux_2_28_x86_64"'
+	$(TOOLS)/abi3audit --strict dist/*.whl
+
+# Installs the wheel where there is no Rust, and uses it there.
+try-wheel: wheel
+	PYTHON=$(PYTHON) .ci/try-wheel dist/*.whl
+
+# The wheel with all that it depends on, in one file for hosts without internet, which need the version of Python that
+# PYTHON has here. EXTRAS=[parquet] adds what an extra needs.
+FOR_GLIBC := $(foreach tag,_2_28 _2_27 _2_26 _2_24 _2_17 2014 _2_12 2010 _2_5 1,--platform manylinux$(tag)_x86_64)
+bundle: wheel
+	rm -rf build/bundle
+	$(TOOLS)/pip download --quiet --disable-pip-version-check --only-binary :all: $(FOR_GLIBC) --dest build/bundle/wheels \
+		"$$(echo dist/*.whl)$(EXTRAS)"
+	tar --create --directory build/bundle --owner 0 --group 0 --sort name wheels --file \
+		"$$(echo dist/*.tar.gz | sed 's/.tar.gz//')-x86_64-$$($(TOOLS)/python -c 'import sys; print(sys.implementation.cache_tag)').tar"
+
+# Installs the bundle where there is neither Rust nor a network, and uses it.
+try-bundle: bundle
+	PYTHON=$(PYTHON) unshare --net $$([ $$(id -u) = 0 ] || echo --map-current-user) .ci/try-wheel --no-index dist/*.tar
+
 clean:
-	rm -rf $(VENV) rust/target
+	rm -rf $(VENV) rust/target build dist

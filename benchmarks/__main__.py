@@ -17,6 +17,7 @@ from benchmarks import (
     import_routes,
     indexed_load,
     infer,
+    json_lines,
     latency_tls,
     ledger_overhead,
     memory,
@@ -64,6 +65,7 @@ BENCHMARKS = {
     "import_routes": import_routes,
     "infer": infer,
     "copy_format": copy_format,
+    "json_lines": json_lines,
 }
 
 

@@ -2,6 +2,8 @@
 
 use thiserror::Error;
 
+use crate::json::JsonFault;
+
 /// A record that COPY would refuse, or that is not what the caller said of the file.
 ///
 /// `record` and `line` count from 0 at the first byte the cutter was fed, or the rewriter's block began with.
@@ -27,6 +29,8 @@ pub enum RecordError {
     /// Mostly a stray quote in its first line, and the next one some lines below.
     #[error("record spans {spanned} lines: expected {expected} columns, found {found}")]
     Torn { record: u64, line: u64, spanned: u64, expected: usize, found: usize },
+    #[error("{fault}{}", name_value(name.as_deref()))]
+    Json { record: u64, line: u64, fault: JsonFault, name: Option<String> },
 }
 
 impl RecordError {
@@ -52,9 +56,15 @@ impl RecordError {
             | Self::RecordTooLong { record, line }
             | Self::MissingColumns { record, line, .. }
             | Self::ExtraColumns { record, line, .. }
-            | Self::Torn { record, line, .. } => (record, line),
+            | Self::Torn { record, line, .. }
+            | Self::Json { record, line, .. } => (record, line),
         }
     }
+}
+
+/// Which value of a JSON object has a fault.
+fn name_value(name: Option<&str>) -> String {
+    name.map_or_else(String::new, |name| format!(", in the value of \"{name}\""))
 }
 
 /// How `PostgreSQL` calls a line end that is neither quoted (csv) nor escaped (text).

@@ -7,11 +7,14 @@ use std::borrow::Cow;
 use memchr::{memchr, memchr2, memchr_iter};
 
 /// What the bytes of a file mean; `Tsv` has neither quotes nor escapes and becomes COPY text.
+///
+/// Of `JsonLines` only the records are found by these rules; `json_lines.rs` reads them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     Csv { quote: u8, escape: u8 },
     Text,
     Tsv,
+    JsonLines,
 }
 
 /// How a file ends its records; what is written always ends in a line feed.
@@ -71,7 +74,7 @@ impl<'a> FieldReader<'a> {
         let specials: &[u8] = match format {
             Format::Csv { quote, .. } => &[quote],
             Format::Text => b"\\",
-            Format::Tsv => b"\\\r\n",
+            Format::Tsv | Format::JsonLines => b"\\\r\n",
         };
         for &byte in specials.iter().chain(&[delimiter, end_byte]) {
             stops[usize::from(byte)] = true;
@@ -168,7 +171,7 @@ impl<'a> FieldReader<'a> {
             is_special = true;
             match self.format {
                 Format::Csv { quote, escape } => at = behind_quote(block, at + 1, quote, escape)?,
-                Format::Tsv => at += 1,
+                Format::Tsv | Format::JsonLines => at += 1,
                 // The file's last byte: the server drops such a backslash, and it must not escape our line end.
                 Format::Text if at + 1 == block.len() => return Some((Field { start, end: at, is_special }, at + 1)),
                 Format::Text => at = behind_escape(block, at),

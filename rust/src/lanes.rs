@@ -35,9 +35,9 @@ pub trait Work {
     fn run<L: Lanes>(self) -> Self::Output;
 }
 
-/// Do the work with the widest lanes that this processor has.
+/// Do the work with the widest lanes that this processor has; with the feature portable-lanes with those of all.
 pub fn with_widest<W: Work>(work: W) -> W::Output {
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(all(target_arch = "x86_64", not(feature = "portable-lanes")))]
     let work = match avx2::with_avx2(work) {
         Ok(output) => return output,
         Err(work) => work,
@@ -66,7 +66,7 @@ impl Lanes for Narrow {
 }
 
 /// The one place with unsafe code: the compiler cannot know what processor it will run on.
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", not(feature = "portable-lanes")))]
 #[allow(unsafe_code)]
 mod avx2 {
     use std::arch::x86_64::{__m256i, _mm256_cmpeq_epi8, _mm256_loadu_si256, _mm256_movemask_epi8, _mm256_set1_epi8};

@@ -11,6 +11,8 @@ pub mod error;
 pub mod escape;
 pub mod fieldmask;
 pub mod fields;
+pub mod json;
+pub mod json_lines;
 pub mod lanes;
 mod python;
 pub mod records;

@@ -1,5 +1,6 @@
 //! The Python face: converts, registers, and lets go of the interpreter while bytes are worked on.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 
 use pyo3::exceptions::PyValueError;
@@ -13,10 +14,11 @@ use crate::error::{RecordError as NativeRecordError, RewriterError};
 use crate::escape;
 use crate::fieldmask::Shape;
 use crate::fields::{Format, LineEnd};
+use crate::json_lines::{self, JsonRewriter as NativeJsonRewriter};
 use crate::records::{Cut as NativeCut, RecordCutter as NativeCutter};
 use crate::rewrite::Rewriter as NativeRewriter;
 use crate::sample::{Form as NativeForm, Record as NativeRecord, Sample};
-use crate::types::{self, Witness};
+use crate::types::{self, ColumnTypes, Witness};
 
 pyo3::create_exception!(penstock._native, RecordError, PyValueError);
 
@@ -185,13 +187,79 @@ impl Rewriter {
             [run] => types::find_types(&self.0, run, line_end, wanted, &forced),
             runs => types::find_types(&self.0, &runs.concat(), line_end, wanted, &forced),
         });
-        let to_seen = |seen: &Witness| (seen.line, PyBytes::new(py, &seen.value));
-        let to_lost = |lost: &[(u32, Witness)]| lost.iter().map(|(bits, seen)| (*bits, to_seen(seen))).collect();
-        Ok(found
-            .iter()
-            .map(|column| (column.fits, column.first.as_ref().map(to_seen), to_lost(&column.lost)))
-            .collect())
+        Ok(found.iter().map(|column| to_types(py, column)).collect())
     }
+}
+
+fn to_types<'py>(py: Python<'py>, column: &ColumnTypes) -> Types<'py> {
+    let to_seen = |seen: &Witness| (seen.line, PyBytes::new(py, &seen.value));
+    let lost = column.lost.iter().map(|(bits, seen)| (*bits, to_seen(seen))).collect();
+    (column.fits, column.first.as_ref().map(to_seen), lost)
+}
+
+/// The rewriter of JSON Lines, with the methods of `Rewriter`; how lines end does not matter to it.
+#[pyclass(frozen, module = "penstock._native")]
+struct JsonRewriter(NativeJsonRewriter);
+
+#[allow(clippy::needless_pass_by_value, unused_variables)] // arguments that come from Python are owned by the call
+#[pymethods]
+impl JsonRewriter {
+    #[new]
+    #[pyo3(signature = (*, names, takes_json, constants=None))]
+    fn new(
+        names: Vec<(Vec<u8>, Option<usize>)>,
+        takes_json: Vec<bool>,
+        constants: Option<Vec<Option<Vec<u8>>>>,
+    ) -> PyResult<Self> {
+        let rewriter = NativeJsonRewriter::new(names, takes_json, constants.unwrap_or_default());
+        rewriter.map(Self).map_err(to_value_error)
+    }
+
+    fn fits_any(
+        &self,
+        py: Python<'_>,
+        segments: Vec<(Bound<'_, PyBytes>, usize, usize)>,
+        line_end: &str,
+    ) -> PyResult<bool> {
+        let runs = to_runs(&segments)?;
+        Ok(py.detach(|| self.0.fits_any(&join(&runs))))
+    }
+
+    /// `segments` are (buffer, start, end) runs that together hold whole records; `extra` are this call's constants.
+    #[pyo3(signature = (segments, line_end, *, extra=None))]
+    fn rewrite<'py>(
+        &self,
+        py: Python<'py>,
+        segments: Vec<(Bound<'py, PyBytes>, usize, usize)>,
+        line_end: &str,
+        extra: Option<Vec<Option<Vec<u8>>>>,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let tail = self.0.tail_with(extra.unwrap_or_default()).map_err(to_value_error)?;
+        let runs = to_runs(&segments)?;
+        let rewritten = py.detach(|| self.0.rewrite(&join(&runs), &tail))?;
+        Ok(PyBytes::new(py, &rewritten))
+    }
+}
+
+fn join<'a>(runs: &[&'a [u8]]) -> Cow<'a, [u8]> {
+    match runs {
+        [run] => Cow::Borrowed(run),
+        runs => Cow::Owned(runs.concat()),
+    }
+}
+
+/// The names in records of JSON Lines, and the types of their values; `segments` are (buffer, start, end) runs.
+#[allow(clippy::needless_pass_by_value)] // arguments that come from Python are owned by the call
+#[pyfunction]
+#[pyo3(signature = (segments, *, wanted))]
+fn find_json_types<'py>(
+    py: Python<'py>,
+    segments: Vec<(Bound<'py, PyBytes>, usize, usize)>,
+    wanted: u32,
+) -> PyResult<Vec<(Bound<'py, PyBytes>, Types<'py>)>> {
+    let runs = to_runs(&segments)?;
+    let found = py.detach(|| json_lines::find_types(&join(&runs), wanted));
+    Ok(found.iter().map(|(name, column)| (PyBytes::new(py, name), to_types(py, column))).collect())
 }
 
 type Seen<'py> = (u64, Bound<'py, PyBytes>);
@@ -200,7 +268,7 @@ type Types<'py> = (u32, Option<Seen<'py>>, Vec<(u32, Seen<'py>)>);
 /// The types of `wanted` that take a value, and those whose canonical form it is.
 #[pyfunction]
 fn recognize(value: &[u8], wanted: u32) -> (u32, u32) {
-    (types::fitting(value, wanted, &mut Vec::new()), types::canonical(value) & wanted)
+    (types::fitting(value, wanted), types::canonical(value) & wanted)
 }
 
 #[pyclass(frozen, get_all, module = "penstock._native")]
@@ -323,6 +391,7 @@ impl Form {
             Format::Csv { .. } => "csv",
             Format::Text => "text",
             Format::Tsv => "tsv",
+            Format::JsonLines => "jsonl",
         }
     }
 
@@ -495,7 +564,8 @@ fn to_format(format: &str, quote: Option<&[u8]>, escape: Option<&[u8]>) -> PyRes
         ("csv", Some(quote), Some(escape)) => Ok(Format::Csv { quote: to_byte(quote)?, escape: to_byte(escape)? }),
         ("text", None, None) => Ok(Format::Text),
         ("tsv", None, None) => Ok(Format::Tsv),
-        _ => Err(PyValueError::new_err("format is csv with quote and escape, or text or tsv without")),
+        ("jsonl", None, None) => Ok(Format::JsonLines),
+        _ => Err(PyValueError::new_err("format is csv with quote and escape, or text, tsv or jsonl without")),
     }
 }
 
@@ -523,11 +593,13 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<RecordCutter>()?;
     module.add_class::<Rewriter>()?;
     module.add_class::<BinaryEncoder>()?;
+    module.add_class::<JsonRewriter>()?;
     module.add_class::<Form>()?;
     module.add_class::<Record>()?;
     module.add_class::<Records>()?;
     module.add_function(wrap_pyfunction!(double_backslashes, module)?)?;
     module.add_function(wrap_pyfunction!(recognize, module)?)?;
+    module.add_function(wrap_pyfunction!(find_json_types, module)?)?;
     module.add_function(wrap_pyfunction!(find_doubts, module)?)?;
     module.add_function(wrap_pyfunction!(encode_rows, module)?)
 }

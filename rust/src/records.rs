@@ -58,6 +58,8 @@ pub struct RecordCutter {
     /// A `\.` stands at the start of this record; only its line end may follow.
     after_marker: bool,
     is_end: bool,
+    /// Of JSON Lines: whether nothing but blanks has been met since the last record, so that no line feed ends one.
+    is_blank: bool,
     /// The last three bytes: a `\N` field is told by looking back from its end.
     history: [u8; 3],
     now: Counts,
@@ -79,6 +81,7 @@ impl RecordCutter {
             after_return: false,
             after_marker: false,
             is_end: false,
+            is_blank: format == Format::JsonLines,
             history: [b'\n'; 3],
             now: Counts::default(),
             at_end: Counts::default(),
@@ -133,7 +136,7 @@ impl RecordCutter {
         if std::mem::take(&mut self.after_marker) && self.format == Format::Text {
             return Err(self.marker_not_alone());
         }
-        if !self.is_end && self.now.bytes > self.at_end.bytes {
+        if !self.is_end && self.now.bytes > self.at_end.bytes && !self.is_blank {
             if self.format == Format::Tsv {
                 self.note_null_field();
             }
@@ -225,6 +228,7 @@ impl RecordCutter {
         }
         let was_escaped = self.after_escape;
         let is_line_end = self.move_state(byte);
+        self.is_blank &= matches!(byte, b' ' | b'\t' | b'\n' | b'\r');
         self.count(byte, is_line_end);
         if is_line_end {
             self.remember(byte);
@@ -247,6 +251,7 @@ impl RecordCutter {
         let is_line_end = byte == b'\n' || byte == b'\r';
         match self.format {
             Format::Tsv => is_line_end,
+            Format::JsonLines => byte == b'\n',
             Format::Text => {
                 let is_escaped = self.after_escape;
                 self.after_escape = byte == b'\\' && !is_escaped;
@@ -313,7 +318,7 @@ impl RecordCutter {
             Format::Text if was_escaped && !starts_record => return Err(self.marker_not_alone()),
             Format::Text => self.after_marker = was_escaped,
             Format::Csv { .. } => self.after_marker = starts_record && !self.in_quote,
-            Format::Tsv => {}
+            Format::Tsv | Format::JsonLines => {}
         }
         Ok(())
     }
@@ -330,6 +335,7 @@ impl RecordCutter {
                     is_csv: matches!(self.format, Format::Csv { .. }),
                 });
             }
+            _ if self.is_blank => {}
             (b'\n', None) => {
                 self.line_end = Some(LineEnd::Lf);
                 self.end_record();
@@ -371,6 +377,7 @@ impl RecordCutter {
         self.now.records += 1;
         self.after_escape = false;
         self.at_end = self.now;
+        self.is_blank = self.format == Format::JsonLines;
     }
 
     fn stray_return(&self) -> RecordError {
@@ -465,6 +472,11 @@ impl RecordCutter {
         self.in_quote = data.in_quote;
         self.after_escape = data.after_escape;
         self.after_return = carriage_returns >> LAST_BIT != 0;
+        if self.format == Format::JsonLines {
+            let blanks = feeds | returns | lanes.equal(b' ') | lanes.equal(b'\t');
+            let behind = if ends == 0 { u64::MAX } else { !(u64::MAX >> ends.leading_zeros()) };
+            self.is_blank = (self.is_blank || ends != 0) && !blanks & behind == 0;
+        }
         self.advance(&Masks { ends, feeds, embedded, backslashes, null_fields });
         self.history = [bytes[WORD - 3], bytes[WORD - 2], bytes[WORD - 1]];
         true
@@ -484,6 +496,12 @@ impl RecordCutter {
     fn data_mask(&self, lanes: &impl Lanes, line_ends: u64) -> Option<DataMask> {
         match self.format {
             Format::Tsv => Some(DataMask { mask: 0, in_quote: false, after_escape: false }),
+            Format::JsonLines if self.may_end_blank(lanes) => None,
+            // A carriage return is a blank of JSON.
+            Format::JsonLines => {
+                let mask = line_ends & !lanes.equal(b'\n');
+                Some(DataMask { mask, in_quote: false, after_escape: false })
+            }
             Format::Text => {
                 let (escaped, after_escape) = escaped_bytes(lanes.equal(b'\\'), self.after_escape);
                 if escaped & lanes.equal(b'.') != 0 {
@@ -500,6 +518,17 @@ impl RecordCutter {
                 Some(DataMask { mask, in_quote: mask >> LAST_BIT != 0, after_escape: false })
             }
         }
+    }
+
+    /// Whether a line feed of JSON Lines in this word may end a line of blanks.
+    #[inline(always)]
+    fn may_end_blank(&self, lanes: &impl Lanes) -> bool {
+        let (feeds, returns) = (lanes.equal(b'\n'), lanes.equal(b'\r'));
+        let blanks = feeds | lanes.equal(b' ') | lanes.equal(b'\t');
+        let is_blank = |byte: u8| u64::from(matches!(byte, b' ' | b'\t' | b'\n' | b'\r'));
+        let before_one = (blanks << 1) | is_blank(self.history[2]);
+        let before_two = ((blanks | returns) << 2) | is_blank(self.history[1]) | is_blank(self.history[2]) << 1;
+        feeds & (before_one | (returns << 1 & before_two)) != 0
     }
 
     /// Whether a csv record in this word begins with a backslash, or the word begins inside such a pair.
@@ -672,7 +701,8 @@ mod tests {
 
     #[test]
     fn words_and_bytes_agree_on_noise() {
-        let alphabets: [&[&[u8]]; 4] = [
+        let alphabets: [&[&[u8]]; 5] = [
+            &[b"a", b"{bcdefghijklmnop}", b"\n", b"\r\n", b"\n\n", b" \n", b"\t", b"     "],
             &[b"a", b"bcdefghijklmnopq", b"\t", b"\n", b"\\N", b"\t\\N\t", b"\n\\N\n", b"\\", b"."],
             &[b"a", b"bcdefghijklmnopq", b"\"", b"\n", b"\"\"", b"\t", b"\n\\", b"\n\\.\n"],
             &[b"a", b"bcdefghijklmnop", b"\r\n", b"\"", b"\t\\N\t", b"\r\n\\N\t"],
@@ -683,7 +713,7 @@ mod tests {
             let alphabet = alphabets[round % alphabets.len()];
             let count = 5 + noise(&mut seed) % 200;
             let data: Vec<u8> = (0..count).flat_map(|_| alphabet[noise(&mut seed) % alphabet.len()].to_vec()).collect();
-            for format in [CSV, ESCAPED_CSV, Format::Text, Format::Tsv] {
+            for format in [CSV, ESCAPED_CSV, Format::Text, Format::Tsv, Format::JsonLines] {
                 for marks in [false, true] {
                     let expected = total(&by_bytes(format, marks, &data));
                     let piece = 60 + noise(&mut seed) % 300;
@@ -721,7 +751,7 @@ mod tests {
         for round in 0..6000 {
             let alphabet = alphabets[round % alphabets.len()];
             let data: Vec<u8> = (0..20).flat_map(|_| alphabet[noise(&mut seed) % alphabet.len()].to_vec()).collect();
-            for format in [CSV, ESCAPED_CSV, Format::Text, Format::Tsv] {
+            for format in [CSV, ESCAPED_CSV, Format::Text, Format::Tsv, Format::JsonLines] {
                 for known in [&b""[..], b"\n", b"\r\n"] {
                     let mut by_bytes = RecordCutter::new(format, b'\t', round % 2 == 0);
                     by_bytes.feed(known).unwrap();
@@ -735,6 +765,19 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn lines_of_blanks_belong_to_the_next_record_of_json_lines() {
+        let ends = |data: &[u8], piece: usize| -> Vec<(usize, u64, u64)> {
+            let (cuts, error) = run(Format::JsonLines, false, data, piece);
+            assert_eq!(error, None);
+            cuts.iter().filter(|cut| cut.records > 0).map(|cut| (cut.end, cut.records, cut.lines)).collect()
+        };
+        assert_eq!(ends(b"{}\n\n \r\n{\r}\r\n1", 64), [(12, 2, 4), (0, 1, 0)]);
+        assert_eq!(ends(b"\n\n{}\n \n\n", 64), [(5, 1, 3)]);
+        let long = format!("{}}}\n", "{".repeat(100)).repeat(3);
+        assert_eq!(ends(format!("{long}\n\n{long}").as_bytes(), 5000), [(614, 6, 8)]);
     }
 
     #[test]

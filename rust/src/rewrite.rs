@@ -33,6 +33,12 @@ pub struct Rewriter {
 #[derive(Debug)]
 pub struct Tail<'a>(Cow<'a, [u8]>);
 
+impl Tail<'_> {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.0.as_ref()
+    }
+}
+
 impl Rewriter {
     /// `keep` are the indexes of the fields to write, all where None; `constants` follow them, None being null.
     ///
@@ -51,13 +57,13 @@ impl Rewriter {
     ) -> Result<Self, RewriterError> {
         let is_taken = match format {
             Format::Csv { quote, .. } => delimiter == quote,
-            Format::Text | Format::Tsv => delimiter == b'\\',
+            Format::Text | Format::Tsv | Format::JsonLines => delimiter == b'\\',
         };
         if is_taken || delimiter == b'\n' || delimiter == b'\r' {
             return Err(RewriterError::UnusableDelimiter);
         }
         let null = match format {
-            Format::Tsv => TSV_NULL.to_vec(),
+            Format::Tsv | Format::JsonLines => TSV_NULL.to_vec(),
             Format::Csv { .. } | Format::Text => nulls.first().ok_or(RewriterError::NoNull)?.clone(),
         };
         let kept_width = keep.iter().flatten().max().map_or(0, |index| index + 1);
@@ -116,7 +122,7 @@ impl Rewriter {
     /// A record with other than the expected number of fields; a quote that `block` leaves open.
     pub fn rewrite(&self, block: &[u8], line_end: LineEnd, tail: &Tail) -> Result<Vec<u8>, RecordError> {
         let reader = self.reader(block, line_end);
-        let tail = tail.0.as_ref();
+        let tail = tail.bytes();
         let mut output = Vec::with_capacity(block.len() + block.len() / 8 + tail.len());
         let mut fields = Vec::new();
         let (mut start, mut record) = (0, 0);
@@ -240,7 +246,7 @@ impl Rewriter {
             match (constant, self.format) {
                 (None, _) => tail.extend_from_slice(&self.null),
                 (Some(value), Format::Csv { quote, escape }) => quote_csv(&value, quote, escape, &mut tail),
-                (Some(value), Format::Text | Format::Tsv) => self.encode_text(&value, &mut tail)?,
+                (Some(value), Format::Text | Format::Tsv | Format::JsonLines) => self.encode_text(&value, &mut tail)?,
             }
             tail.push(self.delimiter);
         }
@@ -281,7 +287,7 @@ fn quote_csv(value: &[u8], quote: u8, escape: u8, output: &mut Vec<u8>) {
     output.push(quote);
 }
 
-fn escape_text(value: &[u8], delimiter: u8, output: &mut Vec<u8>) {
+pub(crate) fn escape_text(value: &[u8], delimiter: u8, output: &mut Vec<u8>) {
     for &byte in value {
         let letter = match byte {
             b'\x08' => b'b',

@@ -4,6 +4,7 @@
 //! and reads as the same value. Of numbers that includes every digit. A code such as 007 is no number here.
 
 use crate::fields::{Field, FieldReader, Format, LineEnd};
+use crate::json::Scanner;
 use crate::rewrite::Rewriter;
 
 /// The bits of a set of types, in the order in which they are preferred.
@@ -89,14 +90,14 @@ pub fn find_types(
     forced: &[bool],
 ) -> Vec<ColumnTypes> {
     let reader = rewriter.reader(block, line_end);
-    let (mut start, mut fields, mut names) = (0, Vec::new(), Vec::new());
+    let (mut start, mut fields) = (0, Vec::new());
     let mut columns: Vec<ColumnTypes> = Vec::new();
     while start < block.len() {
         let Some(next) = reader.read_record(start, &mut fields) else { break };
         if rewriter.check_width(&reader, &mut fields, 0, || 0).is_ok() {
             let count = rewriter.keep.as_ref().map_or(fields.len(), Vec::len);
             if columns.is_empty() {
-                columns.resize_with(count, || ColumnTypes { fits: wanted, first: None, lost: Vec::new() });
+                columns.resize_with(count, || ColumnTypes::new(wanted));
             }
             for (index, column) in columns.iter_mut().enumerate() {
                 if column.fits == 0 {
@@ -106,7 +107,7 @@ pub fn find_types(
                 let is_forced = forced.get(index).copied().unwrap_or(false);
                 let is_forced_null = is_forced && is_quoted_null(rewriter, &reader, field);
                 if !(is_forced_null || rewriter.is_null(block, field)) {
-                    column.take(&reader, field, &mut names);
+                    column.take(&reader, field);
                 }
             }
         }
@@ -122,14 +123,21 @@ fn is_quoted_null(rewriter: &Rewriter, reader: &FieldReader, field: &Field) -> b
 }
 
 impl ColumnTypes {
-    fn take(&mut self, reader: &FieldReader, field: &Field, names: &mut Vec<u64>) {
+    pub(crate) fn new(wanted: u32) -> Self {
+        Self { fits: wanted, first: None, lost: Vec::new() }
+    }
+
+    fn take(&mut self, reader: &FieldReader, field: &Field) {
         let value = reader.value(field);
-        let left = fitting(&value, self.fits, names);
+        self.take_value(&value, fitting(&value, self.fits), || reader.line_at(field.start));
+    }
+
+    /// Take a value that `left` of the types fit.
+    pub(crate) fn take_value(&mut self, value: &[u8], left: u32, line: impl FnOnce() -> u64) {
         if left == self.fits && self.first.is_some() {
             return;
         }
-        let shown =
-            Witness { line: reader.line_at(field.start), value: value[..value.len().min(SHOWN_BYTES)].to_vec() };
+        let shown = Witness { line: line(), value: value[..value.len().min(SHOWN_BYTES)].to_vec() };
         if left != self.fits {
             self.lost.push((self.fits & !left, shown.clone()));
         }
@@ -138,9 +146,9 @@ impl ColumnTypes {
     }
 }
 
-/// The types of `wanted` that take a value; `names` is room for work.
+/// The types of `wanted` that take a value.
 #[must_use]
-pub fn fitting(value: &[u8], wanted: u32, names: &mut Vec<u64>) -> u32 {
+pub fn fitting(value: &[u8], wanted: u32) -> u32 {
     let Some(&first) = value.first() else { return 0 };
     let mut found = 0;
     let mut note = |bit: u32, fit: Fit| found |= if fit == Fit::No { 0 } else { bit };
@@ -168,7 +176,7 @@ pub fn fitting(value: &[u8], wanted: u32, names: &mut Vec<u64>) -> u32 {
         note(UUID, uuid(value));
     }
     if wanted & JSONB != 0 {
-        note(JSONB, jsonb(value, names));
+        note(JSONB, jsonb(value));
     }
     if wanted & UNCLEAR_DATE != 0 && is_unclear_date(value) {
         found |= UNCLEAR_DATE;
@@ -522,179 +530,12 @@ pub fn uuid(value: &[u8]) -> Fit {
 
 /// An object or array without duplicate names (`jsonb_in`, src/common/jsonapi.c), in a database with encoding UTF8.
 #[must_use]
-pub fn jsonb(value: &[u8], names: &mut Vec<u64>) -> Fit {
+pub fn jsonb(value: &[u8]) -> Fit {
     let is_started = matches!(value.trim_ascii_start().first(), Some(b'{' | b'['));
-    if !is_started {
-        return Fit::No;
-    }
-    names.clear();
-    let mut json = Json { bytes: value, at: 0, names };
-    json.skip_blanks();
-    let is_whole = json.value(0).is_some() && {
-        json.skip_blanks();
-        json.at == value.len()
-    };
-    if is_whole {
+    if is_started && Scanner::new(value).limited(JSON_DEPTH, JSON_NUMBER_BYTES).document().is_ok() {
         Fit::Accepted
     } else {
         Fit::No
-    }
-}
-
-/// Reads JSON; methods return None for what jsonb does not take. `names` has the hashes of the open objects' names.
-struct Json<'a> {
-    bytes: &'a [u8],
-    at: usize,
-    names: &'a mut Vec<u64>,
-}
-
-/// FNV-1a. Names with equal hashes count as equal.
-fn hash(sum: u64, byte: u8) -> u64 {
-    (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-}
-
-impl Json<'_> {
-    fn peek(&self) -> Option<u8> {
-        self.bytes.get(self.at).copied()
-    }
-
-    fn next(&mut self) -> Option<u8> {
-        let byte = self.peek()?;
-        self.at += 1;
-        Some(byte)
-    }
-
-    fn expect(&mut self, byte: u8) -> Option<()> {
-        (self.next()? == byte).then_some(())
-    }
-
-    fn skip_blanks(&mut self) {
-        while matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
-            self.at += 1;
-        }
-    }
-
-    fn value(&mut self, depth: usize) -> Option<()> {
-        match self.peek()? {
-            b'{' if depth < JSON_DEPTH => self.object(depth),
-            b'[' if depth < JSON_DEPTH => self.array(depth),
-            b'"' => self.string().map(|_| ()),
-            b't' => self.word(b"true"),
-            b'f' => self.word(b"false"),
-            b'n' => self.word(b"null"),
-            _ => self.number(),
-        }
-    }
-
-    fn object(&mut self, depth: usize) -> Option<()> {
-        self.expect(b'{')?;
-        let first = self.names.len();
-        self.skip_blanks();
-        if self.peek()? == b'}' {
-            self.at += 1;
-            return Some(());
-        }
-        loop {
-            self.skip_blanks();
-            let name = self.string()?;
-            self.names.push(name);
-            self.skip_blanks();
-            self.expect(b':')?;
-            self.skip_blanks();
-            self.value(depth + 1)?;
-            self.skip_blanks();
-            match self.next()? {
-                b',' => {}
-                b'}' => break,
-                _ => return None,
-            }
-        }
-        self.names[first..].sort_unstable();
-        let is_unique = self.names[first..].windows(2).all(|pair| pair[0] != pair[1]);
-        self.names.truncate(first);
-        is_unique.then_some(())
-    }
-
-    fn array(&mut self, depth: usize) -> Option<()> {
-        self.expect(b'[')?;
-        self.skip_blanks();
-        if self.peek()? == b']' {
-            self.at += 1;
-            return Some(());
-        }
-        loop {
-            self.skip_blanks();
-            self.value(depth + 1)?;
-            self.skip_blanks();
-            match self.next()? {
-                b',' => {}
-                b']' => return Some(()),
-                _ => return None,
-            }
-        }
-    }
-
-    fn word(&mut self, word: &[u8]) -> Option<()> {
-        let is_found = self.bytes[self.at..].starts_with(word);
-        self.at += word.len();
-        is_found.then_some(())
-    }
-
-    /// The hash of the text that a string means.
-    fn string(&mut self) -> Option<u64> {
-        self.expect(b'"')?;
-        let mut sum = 0xcbf2_9ce4_8422_2325;
-        loop {
-            match self.next()? {
-                b'"' => return Some(sum),
-                b'\\' => {
-                    let escaped = match self.next()? {
-                        byte @ (b'"' | b'\\' | b'/') => char::from(byte),
-                        b'b' => '\x08',
-                        b'f' => '\x0c',
-                        b'n' => '\n',
-                        b'r' => '\r',
-                        b't' => '\t',
-                        b'u' => self.unicode()?,
-                        _ => return None,
-                    };
-                    let mut room = [0; 4];
-                    sum = escaped.encode_utf8(&mut room).bytes().fold(sum, hash);
-                }
-                0..=0x1f => return None,
-                byte => sum = hash(sum, byte),
-            }
-        }
-    }
-
-    /// The character of \u0041 or of a pair of surrogates; jsonb has no \u0000.
-    fn unicode(&mut self) -> Option<char> {
-        let high = self.hexadecimal()?;
-        let code = if (0xd800..0xdc00).contains(&high) {
-            self.expect(b'\\')?;
-            self.expect(b'u')?;
-            let low = self.hexadecimal()?.checked_sub(0xdc00).filter(|&low| low < 0x400)?;
-            0x1_0000 + ((high - 0xd800) << 10) + low
-        } else {
-            high
-        };
-        char::from_u32(code).filter(|&found| found != '\0')
-    }
-
-    fn hexadecimal(&mut self) -> Option<u32> {
-        let digits = self.bytes.get(self.at..self.at + 4)?;
-        self.at += 4;
-        digits.iter().try_fold(0, |sum, &digit| Some(sum * 16 + char::from(digit).to_digit(16)?))
-    }
-
-    fn number(&mut self) -> Option<()> {
-        let rest = &self.bytes[self.at..];
-        let is_part = |byte: &u8| byte.is_ascii_digit() || matches!(byte, b'-' | b'+' | b'.' | b'e' | b'E');
-        let text = &rest[..rest.iter().take_while(|&byte| is_part(byte)).count()];
-        let number = Number::parse(text).filter(|_| text.len() <= JSON_NUMBER_BYTES)?;
-        let is_moderate = number.exponent.is_none_or(|size| size.unsigned_abs() as usize <= JSON_NUMBER_BYTES);
-        self.at += text.len();
-        (is_moderate && !number.whole.is_empty()).then_some(())
     }
 }
 
@@ -706,7 +547,7 @@ mod tests {
     const ALL: u32 = TAKEN_SMALLINT - 1;
 
     fn types(value: &str) -> u32 {
-        fitting(value.as_bytes(), ALL, &mut Vec::new())
+        fitting(value.as_bytes(), ALL)
     }
 
     #[test]
@@ -786,7 +627,7 @@ mod tests {
             (".", 0),
             ("e5", 0),
         ] {
-            assert_eq!(fitting(value.as_bytes(), TAKEN, &mut Vec::new()), expected, "{value}");
+            assert_eq!(fitting(value.as_bytes(), TAKEN), expected, "{value}");
         }
     }
 

@@ -4,6 +4,9 @@ from collections.abc import Sequence
 from typing import Literal, TypeAlias, final
 
 LineEnd: TypeAlias = Literal["lf", "crlf", "cr"]
+# What the values of a column allow: types as bits, the first value that is not null, and the values at which types
+# were lost.
+Types: TypeAlias = tuple[int, tuple[int, bytes] | None, list[tuple[int, tuple[int, bytes]]]]
 
 class RecordError(ValueError):
     """A record breaks the dialect; args are (message, record, line), both 0-based from the first buffer fed."""
@@ -101,13 +104,48 @@ class Rewriter:
 
     def find_types(
         self, segments: Sequence[tuple[bytes, int, int]], line_end: LineEnd, *, wanted: int, forced: Sequence[bool]
-    ) -> list[tuple[int, tuple[int, bytes] | None, list[tuple[int, tuple[int, bytes]]]]]:
+    ) -> list[Types]:
         """Return, for each column that is kept, which types of `wanted` take all its values; [] without records.
 
         Types are bits (`penstock.model.source.types`). A column has its bits, its first value that is not null, and
         the values at which bits were lost, each value with its line in the runs, from 0, and cut after 60 bytes.
         `forced` says of which columns quoted nulls are null. Records of another width than expected are passed over.
         """
+
+@final
+class JsonRewriter:
+    r"""Writes records of JSON Lines as COPY text with tabs and \N."""
+
+    def __new__(
+        cls,
+        *,
+        names: Sequence[tuple[bytes, int | None]],
+        takes_json: Sequence[bool],
+        constants: Sequence[bytes | None] | None = None,
+    ) -> JsonRewriter:
+        """`names` have the index of their column, None if their values are skipped.
+
+        Without names, the whole record is the value of the only column. `takes_json` says of each column whether it
+        takes values as JSON.
+        """
+
+    def fits_any(self, segments: Sequence[tuple[bytes, int, int]], line_end: LineEnd) -> bool:
+        """Tell whether any record of the runs can be written."""
+
+    def rewrite(
+        self,
+        segments: Sequence[tuple[bytes, int, int]],
+        line_end: LineEnd,
+        *,
+        extra: Sequence[bytes | None] | None = None,
+    ) -> bytes:
+        """Return the records of the (buffer, start, end) runs as Rewriter does; raises RecordError."""
+
+def find_json_types(segments: Sequence[tuple[bytes, int, int]], *, wanted: int) -> list[tuple[bytes, Types]]:
+    """Return the names in records of JSON Lines, in the order in which they first appear, and what their values allow.
+
+    Records that cannot be read are passed over.
+    """
 
 @final
 class Record:
@@ -162,7 +200,7 @@ class Form:
         cls, *, format: str, delimiter: bytes, quote: bytes | None = None, escape: bytes | None = None
     ) -> Form: ...
     @property
-    def format(self) -> Literal["csv", "text", "tsv"]: ...
+    def format(self) -> Literal["csv", "text", "tsv", "jsonl"]: ...
     @property
     def delimiter(self) -> bytes: ...
     @property

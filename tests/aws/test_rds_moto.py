@@ -80,6 +80,7 @@ def test_endpoint_of_one_service_can_be_overridden(moto_rds: MotoRds, monkeypatc
     assert {gap.call for gap in found.gaps} == {
         "rds:DescribePendingMaintenanceActions",
         "ec2:DescribeInstanceTypes",
+        "ec2:DescribeSecurityGroups",
         "cloudwatch:GetMetricStatistics",
     }
     assert found.instance is not None

@@ -69,15 +69,15 @@ def test_object_has_all_findings(penstock: Callable[..., Finished], tmp_path: Pa
 
 def test_unremarkable_workload_shows_its_waits(penstock: Callable[..., Finished], tmp_path: Path) -> None:
     """There is nothing to remedy."""
-    shown = penstock("diagnose", write(tmp_path / "F", recorded(session("IO:DataFileRead"), busy=0.1)))
+    shown = penstock("diagnose", write(tmp_path / "F", recorded(session("IPC:BgWorkerStartup"), busy=0.1)))
     assert "No findings." in shown.out
-    assert shown.out.splitlines()[-1].split() == ["IO:DataFileRead", "1.00", "100", "%"]
+    assert shown.out.splitlines()[-1].split() == ["IPC:BgWorkerStartup", "1.00", "100", "%"]
 
 
 def test_role_that_sees_itself_only_cannot_tell(penstock: Callable[..., Finished], tmp_path: Path) -> None:
     """Others' sessions are there, and whatever they wait for is hidden: no findings would be a claim."""
     hidden = session(state=None, backend_type=None, transaction_s=None, query_s=None, query=None)
-    path = write(tmp_path / "F", recorded(session("IO:DataFileRead"), hidden, busy=0.1))
+    path = write(tmp_path / "F", recorded(session("IPC:BgWorkerStartup"), hidden, busy=0.1))
     shown = penstock("diagnose", path)
     assert "Cannot tell" in shown.out
     assert "No findings" not in shown.out

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import os
 import pkgutil
+import shutil
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +16,7 @@ import pytest
 import penstock.cli
 from penstock import errors
 from penstock.cli.main import COMMANDS
+from penstock.cli.options.manpage import render_manpage
 from penstock.cli.options.reference import render_job_tables, render_reference, walk_commands
 from penstock.cli.terminal.exit_codes import EXIT_CODES
 
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
     from cli.conftest import Finished
 
 _REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
+_MANPAGE = Path(__file__).parents[2] / "man" / "data" / "share" / "man" / "man1" / "penstock.1"
 _JOB_FILES = _REFERENCE.with_name("job.md")
 _WALKED = {context.command_path: (command, context) for command, context in walk_commands()}
 
@@ -55,6 +60,20 @@ def test_reference_is_up_to_date() -> None:
     assert _REFERENCE.read_text(encoding="utf-8") == render_reference()
     written = _JOB_FILES.read_text(encoding="utf-8")
     assert written == render_job_tables(written)
+    assert _MANPAGE.read_text(encoding="utf-8") == render_manpage(walk_commands(), exit_codes=EXIT_CODES)
+
+
+def test_man_reads_the_man_page_without_a_warning() -> None:
+    """Groff warns of macros that do not exist, and of lines that do not fit."""
+    program = shutil.which("man")
+    if program is None:
+        pytest.skip("man is not installed (Debian's package man-db)")
+    argv = [program, "--warnings", "--local-file", str(_MANPAGE)]
+    environment = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "MANWIDTH": "100"}
+    shown = subprocess.run(argv, env=environment, capture_output=True, text=True, check=True)
+    assert shown.stderr == ""
+    assert "--on-error stop|reject" in shown.stdout
+    assert "EXIT STATUS" in shown.stdout
 
 
 def test_exit_codes_cover_every_error() -> None:

@@ -212,19 +212,21 @@ def test_failure_as_json_names_the_line_where_no_server_spoke(penstock: Run, dat
     assert (error["file"], error["line"], error["sqlstate"]) == (str(path), 3, None)
 
 
-def test_json_is_refused_unless_each_line_is_to_be_a_field(penstock: Run, database18: str, tmp_path: Path) -> None:
-    """By what its hint says, and by any other dialect that leaves the lines alone."""
+def test_json_lines_are_loaded_whole_by_any_dialect_that_leaves_them_alone(
+    penstock: Run, database18: str, tmp_path: Path
+) -> None:
+    """As JSON Lines, which is recognized, or as one field of csv; beside a file of csv they are refused."""
     _execute(database18, "CREATE TABLE docs (doc jsonb)")
     path = tmp_path / "docs.json"
     docs = [{"a": 'x,"y"\\n\t', "b": [number]} for number in range(5)]
     path.write_text("".join(f"{json.dumps(doc)}\n" for doc in docs))
-    refused = penstock("load", str(path), "--into", "docs", "--to", database18)
-    assert (refused.code, f'error: "{path}" is JSON Lines, not delimited text' in refused.err) == (4, True)
     plain = write_to(tmp_path / "a.csv", "doc\n{}\n")
     second = penstock("load", str(plain), str(path), "--into", "docs", "--to", database18)
-    assert (second.code, f'error: "{path}" is JSON Lines' in second.err) == (4, True)
-    told = refused.err.partition("one field: ")[2].strip().rstrip(".")
-    for options in (shlex.split(told), ["--format", "csv", "--delimiter", r"\x01", "--quote", r"\x02"]):
+    assert (second.code, f"{path} has format jsonl; the first file csv" in second.err) == (5, True)
+    planned = penstock("load", str(path), "--into", "docs", "--plan", "--to", database18)
+    assert "dialect  jsonl, UTF8, not compressed" in planned.out
+    assert "(the whole record)  ->  doc  jsonb" in planned.out
+    for options in ([], ["--format", "csv", "--delimiter", r"\x01", "--quote", r"\x02"]):
         assert penstock("load", str(path), "--into", "docs", "--again", *options, "--to", database18).code == 0
     assert [row[0] for row in _query(database18, "TABLE docs")] == docs * 2
 

@@ -72,9 +72,11 @@ def test_json_is_an_object_a_sample(penstock: Callable[..., Finished], database1
     with holding_lock(database18):
         finished = penstock("watch", "--to", database18, "--interval", "0.1", "--for", "1", "--json")
     views = [json.loads(line) for line in finished.out.splitlines()]
-    assert [part["name"] for part in views[-1]["waits"]] == ["Lock:relation"]
-    assert [part["name"] for part in views[-1]["applications"]] == ["waits"]
-    assert [part["name"] for part in views[-1]["statements"]] == ["SELECT ? FROM held"]
+    # Autovacuum may work in another database during some samples.
+    view = next((view for view in views if len(view["waits"]) == 1), views[-1])
+    assert [part["name"] for part in view["waits"]] == ["Lock:relation"]
+    assert [part["name"] for part in view["applications"]] == ["waits"]
+    assert [part["name"] for part in view["statements"]] == ["SELECT ? FROM held"]
     assert "secret" not in finished.out
 
 

@@ -65,3 +65,11 @@ def test_object_that_is_replaced_while_it_is_read_is_an_error(s3: S3, reader: So
     with file, pytest.raises(SourceError):
         for _ in opened.batches(["id"], [(0, _ROWS)]):
             s3.put("a.parquet", _parquet(7))
+
+
+def test_names_of_folders_in_keys_are_columns(s3: S3, database18: str) -> None:
+    """As Hive writes them, percent-encoded; the key itself is used as it is."""
+    s3.put("sales/year=2026/city=S%C3%A3o%20Paulo/a.parquet", _parquet())
+    loads = Loads(database18, setup="CREATE TABLE t (id bigint, v text, year int, city text)")
+    loads.run(target("s3://landing/sales/"))  # type: ignore[arg-type]
+    assert loads.execute("SELECT year, city, count(*) FROM t GROUP BY 1, 2") == [(2026, "São Paulo", _ROWS)]

@@ -198,6 +198,16 @@ def test_nothing_that_a_load_leaves_holds_a_secret(planted: Planted, s3: S3, web
     done = planted.run("load", "s3://landing/b.csv.gz", signed, *common, "--on-error", "reject", "--again", "--json")
     assert done.returncode == 3
     load_id = json.loads(done.stdout)["load_id"]
+    recording = planted.folder / "load.recording"
+    assert planted.run("load", signed, with_word, *common, "--again", "--record", str(recording)).returncode == 0
+    planted.outputs["recording of a load"] = zstd.decompress(recording.read_bytes()).decode()
+    assert "landing/a.csv" in planted.outputs["recording of a load"]
+    for command in (
+        ["diagnose", str(recording)],
+        ["report", str(recording), "-o", str(planted.folder / "report.html")],
+    ):
+        assert planted.run(*command).returncode == 0
+    planted.outputs["report"] = (planted.folder / "report.html").read_text()
     target = ["--to", planted.uri]
     planted.run("load", with_word, *common, "--reject-file", "r.csv", "--on-error", "reject", "--again")
     for command in (["loads"], ["loads", "show", load_id], ["rejects", load_id], ["retry", load_id]):

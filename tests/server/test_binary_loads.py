@@ -310,6 +310,16 @@ def test_columnar_files_have_a_format_of_their_own(loads: Loads, tmp_path: Path)
         loads.run(replace(job(path), missing="default"))
 
 
+def test_json_lines_go_as_text(loads: Loads, tmp_path: Path) -> None:
+    """They are written again, as COPY text."""
+    path = tmp_path / "f.jsonl"
+    path.write_text('{"n": 1, "d": "2026-01-31", "x": 1.5, "w": "a"}\n')
+    assert "JSON Lines" in plan_choice(loads, job(path, "auto")).reason
+    loads.run(job(path, "auto"))
+    with pytest.raises(UsageError, match="--copy-format binary"):
+        loads.run(job(path, "binary"))
+
+
 def test_objects_beside_a_refused_one_keep_their_rows(loads: Loads, tmp_path: Path) -> None:
     """Each row is stored once, by whichever attempt and in whichever format."""
     loads.execute("ALTER TABLE t ADD CHECK (x < 5)")

@@ -13,7 +13,7 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from penstock.api.replaying import replay_statements
+from penstock.api.temp.replaying import replay_statements
 from penstock.cli.main import main
 from penstock.cli.views.temp.replay_view import describe_replay
 from penstock.errors import PenstockError, TargetError, UsageError

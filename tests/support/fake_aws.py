@@ -125,6 +125,7 @@ class FakeAws:
     types: list[Raw] = field(default_factory=lambda: [R6G_2XLARGE, R6GD_2XLARGE])
     orderable: list[str] = field(default_factory=list)
     maintenance: dict[str, list[Raw]] = field(default_factory=dict)
+    security_groups: list[Raw] = field(default_factory=list)
     metrics: dict[str, list[float]] = field(default_factory=dict)
     load: dict[str, list[float]] = field(default_factory=dict)
     denied: dict[str, str] = field(default_factory=dict)
@@ -182,6 +183,9 @@ class FakeAws:
         if not found and "InstanceTypes" in parameters:
             raise Refused(400, "InvalidInstanceType", f"The following supplied instance types do not exist: [{name}]")
         return {"InstanceTypes": found}
+
+    def _describe_security_groups(self, parameters: Raw) -> Raw:
+        return {"SecurityGroups": [one for one in self.security_groups if one["GroupId"] in parameters["GroupIds"]]}
 
     def _get_metric_statistics(self, parameters: Raw) -> Raw:
         assert parameters["Dimensions"][0]["Name"] == "DBInstanceIdentifier"

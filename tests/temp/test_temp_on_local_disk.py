@@ -11,8 +11,8 @@ import psycopg
 import pytest
 
 from penstock.api.connect import connect_to
-from penstock.api.replaying import replay_statements
-from penstock.api.temp_usage import temp_usage
+from penstock.api.temp.replaying import replay_statements
+from penstock.api.temp.usage import temp_usage
 from penstock.cli.main import main
 from penstock.errors import LabError
 from penstock.host import find_device, memory_bytes, read_counters

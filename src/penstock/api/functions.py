@@ -6,6 +6,7 @@ import glob
 import os
 import tempfile
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,11 +16,13 @@ from penstock.api.connect import connect_to
 from penstock.api.loader import Loader
 from penstock.api.logs import log_warning
 from penstock.api.options import ACCESS_KEYWORDS, LOAD_KEYWORDS, takes
+from penstock.api.rds.exports import read_export
 from penstock.errors import ServerError, SourceError
 from penstock.loading.job.request import make_request, make_target
 from penstock.model.load.job import Access
 from penstock.model.options import pick
 from penstock.model.server.names import parse_table_name
+from penstock.model.source.dialect import Notice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -52,29 +55,35 @@ _PIECE = 1 << 20
 @takes(LOAD_KEYWORDS)
 def load(
     source: Source | Sequence[Source],
-    into: str | TableName,
+    into: str | TableName | None = None,
     *,
     to: str | None = None,
     dialect: DialectOptions | None = None,
     on_progress: Callable[[LoadProgress], None] | None = None,
     **options: Unpack[LoadKeywords],
 ) -> LoadOutcome:
-    """Load files into one table and return what was done; objects that are loaded already are skipped.
+    """Load files into a table and return what was done; objects that are loaded already are skipped.
 
     `source` is a path, wildcard or URL, a file object, a table in memory with the Arrow C stream interface (pyarrow,
     polars, DuckDB, pandas), or a list of those. File objects and tables are first copied to a temporary file, text as
-    UTF-8. Each call loads them again, and no other process can resume such a load. `into` is
-    "table" or "schema.table" as SQL spells it. `to` is a connection string of libpq. By default the PG* variables name
-    the server; if they are not set, it is the embedded server. Warnings are logged, and returned in the outcome. Raises
+    UTF-8. Each call loads them again, and no other process can resume such a load. `into` is "table" or
+    "schema.table" as SQL spells it; without it, `source` is the folder of an RDS snapshot export, whose tables are
+    loaded into those of the same names. `to` is a connection string of libpq. By default the PG* variables name the
+    server; if they are not set, it is the embedded server. Warnings are logged, and returned in the outcome. Raises
     PenstockError, which says which rows stay committed and how to resume.
     """
     sources = list(source) if isinstance(source, (list, tuple)) else [source]
     with ExitStack() as stack:
         paths = [_path_of(each, stack) for each in sources]
-        target = make_target({**options, "into": into, "dialect": dialect}, sources=paths)
-        request = make_request({**options, "to": to}, [target])
+        given, noted = {**options, "dialect": dialect}, list[Notice]()
+        if into is None:
+            targets = read_export(paths, given, on_notice=noted.append)
+        else:
+            targets = [make_target({**given, "into": into}, sources=paths)]
+        request = make_request({**options, "to": to}, targets)
         loader = stack.enter_context(Loader(_connect(to, options), request.housekeeping))
         plan = loader.plan(request.job)
+        plan = replace(plan, notices=(*noted, *plan.notices))
         for notice in plan.notices:
             log_warning(notice)
         outcome = loader.run(plan, on_progress=on_progress)
@@ -214,7 +223,7 @@ def temp_usage(
     If the interval is 0, statements are counted since their statistics were reset. Statements need pg_stat_statements;
     statements of other roles, and files on disk, need pg_monitor. Raises ServerError.
     """
-    from penstock.api.temp_usage import temp_usage as read_temp_usage  # noqa: PLC0415 (few callers need it)
+    from penstock.api.temp.usage import temp_usage as read_temp_usage  # noqa: PLC0415 (few callers need it)
     from penstock.api.watching import find_rds_host  # noqa: PLC0415
 
     with closing(connect_to(to, allows_standby=True, **pick(Access, options))) as connect:

@@ -26,7 +26,7 @@ class LoadKeywords(TypedDict, total=False):
     skip: str | list[str] | tuple[str, ...]
     missing: Literal["error", "default"]
     copy_format: Literal["auto", "text", "binary"]
-    format: Literal["csv", "text", "tsv", "parquet", "arrow"] | None
+    format: Literal["csv", "text", "tsv", "jsonl", "parquet", "arrow"] | None
     delimiter: str | None
     quote: str | None
     escape: str | None

@@ -22,19 +22,20 @@ from penstock.model.load.reject import RetryOutcome
 from penstock.server.changes.missing import find_missing
 from penstock.server.facts.facts import read_server_facts
 from penstock.server.ledger import Ledger
-from penstock.server.ledger.listing import forget_load, list_loads, list_objects, no_such_load
+from penstock.server.ledger.listing import forget_load, list_loads, list_objects, no_such_load, sum_up_tables
 from penstock.server.ledger.rejects import RejectStore, find_latest
 from penstock.server.ledger.rights import read_rights
 from penstock.server.ledger.schema import has_ledger
 from penstock.server.ledger.sharing import share_ledger
 from penstock.server.ledger.upkeep import find_left_staging, prune_loads
+from penstock.server.table.names import list_tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from datetime import datetime
 
     from penstock.model.load.job import LoadRules, TargetJob
-    from penstock.model.load.ledger import LeftStaging, LoadRecord, ObjectRecord, PrunedLoads, StayingRows
+    from penstock.model.load.ledger import LeftStaging, LoadRecord, ObjectRecord, PrunedLoads, StayingRows, TableTotals
     from penstock.model.load.reject import RejectCause
     from penstock.model.load.shape import Missing
     from penstock.model.server.server import ServerFacts
@@ -62,6 +63,16 @@ class LedgerView(Closing):
         """Return the loads, the newest last: those that began at `since` or later, `into` a table, at most `limit`."""
         with self._connect.borrow() as connection:
             return list_loads(connection, self._schema, since=since, into=into, limit=limit)
+
+    def totals(self) -> list[TableTotals]:
+        """Return what the ledger knows of each table that was loaded."""
+        with self._connect.borrow() as connection:
+            return sum_up_tables(connection, self._schema)
+
+    def tables(self, beginning: str) -> list[str]:
+        """Return the names of tables, as SQL spells them, that have this beginning; not the ledger's own."""
+        with self._connect.borrow() as connection:
+            return list_tables(connection, beginning, without=self._schema)
 
     def server(self) -> ServerFacts:
         """Return the facts of the server that has the ledger."""

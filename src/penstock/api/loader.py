@@ -19,7 +19,6 @@ from penstock.files import SourceReader
 from penstock.files.listing import recorded_name
 from penstock.host import cpu_count
 from penstock.loading.context import LoadTools
-from penstock.loading.formats import choose_formats
 from penstock.loading.imports.route import refuse_check
 from penstock.loading.listener import Listener
 from penstock.loading.plan.changes import refuse_altered
@@ -32,6 +31,7 @@ from penstock.loading.prepare import foresee_load
 from penstock.loading.retry import Patience, patiently
 from penstock.loading.run import run_load
 from penstock.loading.steps.order import plan_steps
+from penstock.loading.stream.formats import choose_formats
 from penstock.loading.warned import WarningLog, strict_error
 from penstock.model.load.job import Housekeeping, LoadRules
 from penstock.model.load.tuning import DEFAULT_TUNING, LoadTuning

@@ -12,6 +12,7 @@ from penstock.aws.classes import ec2_type, name_sibling, read_class
 from penstock.aws.clients import AwsClients
 from penstock.aws.find import find_endpoint, locate_endpoint, locate_identifier, resolve_names
 from penstock.aws.metrics import ask_local_storage, ask_recent, newest
+from penstock.aws.nearness import find_host_address, judge_nearness, read_host_zone
 from penstock.aws.shapes import InstanceContext, read_cluster, read_instance
 from penstock.errors import AwsError, UsageError
 from penstock.model.server.rds import RdsDescription
@@ -23,7 +24,14 @@ if TYPE_CHECKING:
     from penstock.aws.calls import Raw
     from penstock.aws.find import Located, Resolve
     from penstock.model.server.endpoints import RdsEndpoint
-    from penstock.model.server.rds import Gap, InstanceClass, LocalStorageMetrics, RdsCluster, RdsInstance
+    from penstock.model.server.rds import (
+        Gap,
+        InstanceClass,
+        LocalStorageMetrics,
+        Nearness,
+        RdsCluster,
+        RdsInstance,
+    )
 
 _ENGINES = ("postgres", "aurora-postgresql", "custom-postgres")
 
@@ -105,6 +113,7 @@ class _Answers(NamedTuple):
     free_bytes: int | None = None
     local_storage: LocalStorageMetrics | None = None
     sibling: InstanceClass | None = None
+    nearness: Nearness | None = None
 
 
 def _ask_more(calls: Calls, located: Located, *, now: datetime) -> _Answers:
@@ -120,6 +129,7 @@ def _ask_more(calls: Calls, located: Located, *, now: datetime) -> _Answers:
             lambda: _ask_free_bytes(calls, instance, now=now),
             lambda: None if instance is None else ask_local_storage(calls, instance, now=now),
             lambda: _ask_sibling(calls, instance),
+            lambda: _ask_nearness(calls, instance),
         )
     )
 
@@ -140,6 +150,7 @@ def _describe(calls: Calls, located: Located, answers: _Answers) -> tuple[RdsIns
             local_storage=answers.local_storage,
             sibling=answers.sibling,
             cluster=cluster,
+            nearness=answers.nearness,
         )
         described = read_instance(instance, context, on_gap=note)
     if cluster is None:
@@ -176,6 +187,21 @@ def _ask_sibling(calls: Calls, instance: Raw | None) -> InstanceClass | None:
     wanted = [{"Name": "instance-type", "Values": [ec2_type(name)]}]
     found = calls.ask("ec2", "describe_instance_types", "InstanceTypes", Filters=wanted)
     return read_class(name, found[0] if found else None)
+
+
+def _ask_nearness(calls: Calls, instance: Raw | None) -> Nearness | None:
+    if instance is None:
+        return None
+    ids = [group["VpcSecurityGroupId"] for group in instance.get("VpcSecurityGroups", ())]
+    # Without ids, EC2 lists the groups of the whole region.
+    groups = calls.ask("ec2", "describe_security_groups", "SecurityGroups", GroupIds=ids) if ids else None
+    endpoint = instance.get("Endpoint", {})
+    return judge_nearness(
+        instance,
+        groups,
+        host_zone=read_host_zone() if "AvailabilityZone" in instance else None,
+        host_address=find_host_address(endpoint.get("Address"), endpoint.get("Port")) if groups else None,
+    )
 
 
 def _ask_maintenance(calls: Calls, owner: Raw | None, arn_key: str) -> list[Raw] | None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from penstock.aws.calls import Raw
-    from penstock.model.server.rds import InstanceClass, LocalStorageMetrics
+    from penstock.model.server.rds import InstanceClass, LocalStorageMetrics, Nearness
     from penstock.model.server.windows import Window, WindowKind, WindowOwner
 
 # AWS masks the value of this property, and penstock does not show the mask either.
@@ -43,6 +43,7 @@ class InstanceContext(NamedTuple):
     local_storage: LocalStorageMetrics | None
     sibling: InstanceClass | None
     cluster: Raw | None
+    nearness: Nearness | None
 
 
 def read_instance(raw: Raw, context: InstanceContext, *, on_gap: Callable[[Gap], None]) -> RdsInstance:
@@ -81,6 +82,7 @@ def read_instance(raw: Raw, context: InstanceContext, *, on_gap: Callable[[Gap],
             storage_type=storage_type,
         ),
         insights_mode=raw.get("DatabaseInsightsMode"),
+        nearness=context.nearness,
     )
 
 

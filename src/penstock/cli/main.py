@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import io
+import os
 import re
 import sys
 import traceback
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
     # typer contains its own copy of click, whose types have no public name.
     from typer._click import Command, Context
+    from typer._click.shell_completion import CompletionItem
 
 # All commands under their headings, in the order of --help. Each command has its name and the module that has its
 # `app`. Add a new command here.
@@ -82,6 +84,9 @@ COMMANDS = MappingProxyType({name: module for commands in _HEADINGS.values() for
 # A line end within a paragraph.
 _LINE_END = re.compile(r"(?<!\n)\n(?!\n)")
 
+# What the shell's completion sets, by typer's naming.
+_COMPLETION = "_PENSTOCK_COMPLETE"
+
 _EPILOG = "Exit codes:\n\n" + "\n\n".join(f"{code}: {meaning}." for code, meaning in EXIT_CODES)
 
 
@@ -118,12 +123,18 @@ class _LazyGroup(typer.core.TyperGroup):
     def get_command(self, ctx: Context, cmd_name: str) -> Command:  # noqa: ARG002 (typer's signature)
         return load_command(cmd_name)
 
+    def shell_complete(self, ctx: Context, incomplete: str) -> list[CompletionItem]:
+        """Offer the commands' names without importing the commands, and the options."""
+        from typer._click.shell_completion import CompletionItem
+
+        names = [CompletionItem(name) for name in COMMANDS if name.startswith(incomplete)]
+        return names + super(typer.core.TyperGroup, self).shell_complete(ctx, incomplete)
+
 
 app = typer.Typer(
     name="penstock",
     cls=_LazyGroup,
     epilog=_EPILOG,
-    add_completion=False,
 )
 
 
@@ -147,6 +158,10 @@ def run_process() -> NoReturn:
 
     gc.freeze() prevents the interpreter's last search for cycles, which takes a tenth of a short command's time.
     """
+    if _COMPLETION in os.environ:
+        from typer.completion import shell_complete
+
+        sys.exit(shell_complete(get_command(app), {}, "penstock", _COMPLETION, os.environ[_COMPLETION]))
     code = main()
     gc.freeze()
     sys.exit(code)

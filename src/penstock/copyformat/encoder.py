@@ -2,8 +2,8 @@ r"""Chooses the COPY command for a file's dialect, and turns each block into a p
 
 COPY has no option for tsv (no quoting, no escapes). tsv is sent as COPY text with its backslashes doubled; a block in
 which every backslash belongs to a `\N` field is sent unchanged. csv and text are sent unchanged, unless fields are left
-out, constants are added, or several null strings must become one. For a staging table, the object's number and the
-block's offset are added to every record (model/load/landing.py).
+out, constants are added, or several null strings must become one. Records of JSON Lines are written again as text. For
+a staging table, the object's number and the block's offset are added to every record (model/load/landing.py).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Encoder:
     """
 
     spec: CopySpec
-    rewriter: _native.Rewriter
+    rewriter: _native.Rewriter | _native.JsonRewriter
     passes_plain: bool
     passes_all: bool
     positions: int | None = None
@@ -62,6 +62,11 @@ class Encoder:
     def fits_any(self, block: Block) -> bool:
         """Return whether any record of a block has the number of fields that the encoder must check."""
         return block.fault is None and self.rewriter.fits_any(block.segments, block.line_end)
+
+    @property
+    def is_json(self) -> bool:
+        """Whether the records are JSON Lines."""
+        return isinstance(self.rewriter, _native.JsonRewriter)
 
     def is_untouched(self, block: Block) -> bool:
         """Return whether the payload is the block's own bytes. If so, its last record may lack a line end."""
@@ -126,6 +131,8 @@ def make_encoder(
     to every record as SENT_COLUMNS, after the record's own columns. With `checks_width`, all records are rewritten, and
     a record with another number of fields than expected is refused.
     """
+    if column_map.names is not None:
+        return _make_json_encoder(column_map, column_map.names, table=table, encoding=encoding, positions=positions)
     is_reshaped = column_map.keep is not None or bool(column_map.constants) or column_map.ends_empty
     is_reshaped = is_reshaped or positions is not None or checks_width
     is_tsv = dialect.format == "tsv"
@@ -165,6 +172,40 @@ def make_encoder(
         rewriter=rewriter,
         passes_plain=is_tsv and not is_reshaped and dialect.nulls == (_TEXT_NULL,),
         passes_all=not is_tsv and not is_reshaped and len(dialect.nulls) == 1,
+        positions=positions,
+    )
+
+
+def _make_json_encoder(
+    column_map: ColumnMap,
+    names: Sequence[tuple[str, int | None]],
+    *,
+    table: TableName,
+    encoding: str,
+    positions: int | None,
+) -> Encoder:
+    """Return the encoder for an object of JSON Lines, whose encoding is UTF-8."""
+    fed = len(column_map.columns) - len(column_map.constants)
+    rewriter = _native.JsonRewriter(
+        names=[(name.encode(), index) for name, index in names],
+        takes_json=[index in column_map.takes_json for index in range(fed)],
+        constants=[None if value is None else value.encode() for value in column_map.constants],
+    )
+    return Encoder(
+        spec=CopySpec(
+            schema=table.schema,
+            table=table.name,
+            columns=column_map.columns if positions is None else (*column_map.columns, *SENT_COLUMNS),
+            format="text",
+            delimiter="\t",
+            null=_TEXT_NULL,
+            quote=None,
+            escape=None,
+            encoding=encoding,
+        ),
+        rewriter=rewriter,
+        passes_plain=False,
+        passes_all=False,
         positions=positions,
     )
 

@@ -8,13 +8,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from penstock.model.recording import LOCAL_STORAGE
-from penstock.model.server.device import LOCAL_METRICS, DeviceCounters, rates
+from penstock.model.server.device import LOCAL_METRICS, DeviceCounters, DeviceRates, is_reset, rates
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from penstock.model.recording import CounterRow, Sample
-    from penstock.model.server.device import DeviceRates
 
 # The tablespace in the data directory.
 DATA = "pg_default"
@@ -35,6 +34,7 @@ _NUMBERS = (*_COUNTERS, "free_bytes", "size_bytes")
 class DeviceUse:
     """The use of a device between the first and the last reading. `tablespaces` are the tablespaces on the device.
 
+    If the host was restarted in between, the readings after that count.
     `free_bytes` and `size_bytes` are from the last reading. `least_free_bytes` is the least of all readings, because a
     statement that fails on a full disk frees the space that it used.
     `full_in_s` is the time until the disk is full at the measured rate, None if it does not fill.
@@ -106,7 +106,7 @@ def are_counters(row: CounterRow) -> bool:
 
 
 class _Seen:
-    """The readings of one device."""
+    """The readings of one device since the host was started."""
 
     def __init__(self, first: CounterRow) -> None:
         self.first = self.last = first
@@ -116,6 +116,9 @@ class _Seen:
 
     def add(self, row: CounterRow) -> None:
         now: Any = row
+        if is_reset(read_device(self.last), read_device(row)):
+            self.first = row
+            self.at_s, self.free = array("d"), array("d")
         self.last = row
         self.tablespaces[str(row.get("tablespace"))] = None
         if not self.at_s or now["at_s"] > self.at_s[-1]:
@@ -144,6 +147,30 @@ def read_device(row: CounterRow) -> DeviceCounters:
     """Return the counters in a row that has all of them."""
     values: dict[str, Any] = {name: row[name] for name in _COUNTERS}
     return DeviceCounters(**values)
+
+
+def read_metrics(row: CounterRow) -> DeviceRates | None:
+    """Return what CloudWatch's metrics say of an RDS instance's storage in one period; None if they are incomplete.
+
+    CloudWatch has no share of busy time, so `busy` is 0.
+    """
+    values: dict[str, Any] = {name: value for name, value in row.items() if isinstance(value, int | float)}
+    needed = {"ReadIOPS", "WriteIOPS", "ReadThroughput", "WriteThroughput", "period_s"}
+    if not needed <= values.keys() or values["period_s"] <= 0:
+        return None
+    iops, moved = values["ReadIOPS"] + values["WriteIOPS"], values["ReadThroughput"] + values["WriteThroughput"]
+    return DeviceRates(
+        elapsed_s=float(values["period_s"]),
+        read_iops=values["ReadIOPS"],
+        write_iops=values["WriteIOPS"],
+        read_bytes_per_s=values["ReadThroughput"],
+        write_bytes_per_s=values["WriteThroughput"],
+        read_latency_s=values.get("ReadLatency"),
+        write_latency_s=values.get("WriteLatency"),
+        request_bytes=moved / iops if iops else None,
+        queue=values.get("DiskQueueDepth", 0.0),
+        busy=0.0,
+    )
 
 
 def time_until_full(at_s: Sequence[float], free: Sequence[float]) -> float | None:

@@ -52,7 +52,7 @@ class Examination:
         self._header = header
         self._rules: list[Rule] = [
             *(StandbysBehind(header), CommitWaits(header), TemporaryWork(), ClientWaits(), Processors()),
-            *(ForcedCheckpoints(), IndexReads(), DataVolume(), WalWrites(), InternalLocks()),
+            *(ForcedCheckpoints(), IndexReads(), DataVolume(header), WalWrites(), InternalLocks()),
         ]
         # These rules also see the sessions of other applications, which may be in the workload's way.
         self._rules_of_all: list[Rule] = [LockWaits(), Autovacuum()]
@@ -83,6 +83,8 @@ class Examination:
             io=io if io is not None and io.is_exact else None,
         )
         found = [diagnosis for rule in self._rules + self._rules_of_all for diagnosis in rule.conclude(case)]
+        if any(each.code in _VOLUMES | _CAUSES for each in found):
+            found = [each for each in found if each.code != "data-io"]
         return Findings(diagnoses=rank(found), activity=self._activity.result(), hides_sessions=self._hides_sessions)
 
 

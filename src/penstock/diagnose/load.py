@@ -97,15 +97,17 @@ class LoadCase:
         waits = self.findings.activity.waits
         return sum(part.share for part in waits if part.name.lower() == wait)
 
-    def conclude(self, code: str, share: float, evidence: list[Evidence], **words: str) -> Diagnosis:
-        """Return a diagnosis that rests on counts alone."""
+    def conclude(
+        self, code: str, share: float, evidence: list[Evidence], *, is_sampled: bool = False, **words: str
+    ) -> Diagnosis:
+        """Return a diagnosis that rests on counts, and on samples too if `is_sampled`."""
         advice = LOAD_ADVICE[code]
         return Diagnosis(
             code=code,
             claim=f"{100 * share:.0f} % of {advice.claim.format(**words)}",
             share=share,
             evidence=tuple(evidence),
-            samples=0,
+            samples=self.findings.activity.samples if is_sampled and self.findings is not None else 0,
             confidence="high",
             remedy=advice.remedy.format(**words),
             proof=advice.proof,
@@ -189,7 +191,7 @@ def _network(case: LoadCase) -> Iterator[Diagnosis]:
             number("of the server's sessions' time in Client:ClientRead", 100 * starved, "%"),
             number("sent", case.accounts.bytes_copied / (case.accounts.rows_s or 1.0) / MB, "MB/s"),
         ]
-        yield case.conclude("load-network", share * starved, evidence)
+        yield case.conclude("load-network", share * starved, evidence, is_sampled=True)
 
 
 def _deferred_checks(case: LoadCase) -> Iterator[Diagnosis]:
@@ -221,9 +223,10 @@ def _server_processors(case: LoadCase) -> Iterator[Diagnosis]:
         if case.setting.is_import:
             # One session imports one object, so more sessions may find nothing to do.
             remedy = "Use more sessions and more objects, or --via client: its sessions share an object."
-        yield case.conclude("load-few-sessions", share, evidence, why=f" ({why})" if why else "", remedy=remedy)
+        words = {"why": f" ({why})" if why else "", "remedy": remedy}
+        yield case.conclude("load-few-sessions", share, evidence, is_sampled=True, **words)
     else:
-        yield case.conclude("load-server-cpu", share, evidence, remedy=_lighten(case.setting))
+        yield case.conclude("load-server-cpu", share, evidence, is_sampled=True, remedy=_lighten(case.setting))
 
 
 def _lighten(setting: LoadSetting) -> str:

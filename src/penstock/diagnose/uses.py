@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.diagnose.devices import DATA, are_counters, read_device
+from penstock.diagnose.devices import DATA, are_counters, read_device, read_metrics
 from penstock.model.recording import RDS_METRICS
-from penstock.model.server.device import count_bytes, count_ios, rates
+from penstock.model.server.device import count_bytes, count_ios, is_reset, rates
 from penstock.storage.demand import Use
 from penstock.storage.volume import IO_BYTES
 
@@ -47,6 +47,9 @@ class UseReader:
             self._restart(row)
             return
         before, now = read_device(self._last), read_device(row)
+        if is_reset(before, now):
+            self._restart(row)
+            return
         if now.at_s - before.at_s < _LEAST_INTERVAL_S:
             return
         seen = rates(before, now)
@@ -81,18 +84,14 @@ def read_balance(rows: Iterable[CounterRow]) -> float | None:
 
 
 def _read_row(row: CounterRow) -> Use | None:
-    values: dict[str, Any] = {name: value for name, value in row.items() if isinstance(value, int | float)}
-    if not {"ReadIOPS", "WriteIOPS", "ReadThroughput", "WriteThroughput", "period_s"} <= values.keys():
+    seen = read_metrics(row)
+    if seen is None:
         return None
-    elapsed_s = float(values["period_s"])
-    if elapsed_s <= 0:
-        return None
-    moved = (values["ReadThroughput"] + values["WriteThroughput"]) * elapsed_s
-    cpu_percent = values.get("CPUUtilization")
+    cpu_percent: Any = row.get("CPUUtilization")
     return Use(
-        elapsed_s=elapsed_s,
-        ios=max((values["ReadIOPS"] + values["WriteIOPS"]) * elapsed_s, moved / IO_BYTES),
-        moved_bytes=moved,
-        queue=values.get("DiskQueueDepth"),
+        elapsed_s=seen.elapsed_s,
+        ios=count_ios(seen, IO_BYTES) * seen.elapsed_s,
+        moved_bytes=count_bytes(seen) * seen.elapsed_s,
+        queue=seen.queue if "DiskQueueDepth" in row else None,
         cpu_share=None if cpu_percent is None else min(1.0, cpu_percent / 100),
     )

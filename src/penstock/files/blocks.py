@@ -25,6 +25,7 @@ HEADER_LIMIT_BYTES = 256 * KIB
 
 _HINTS = {
     "quote": "Check --quote and --escape, or use --format tsv where quotes are data.",
+    "unknown": "Name it with --columns, skip it with --skip, or add a column for it with --add-columns.",
 }
 
 # The error detail for a record that has one field too many. The record may end with a delimiter.
@@ -158,8 +159,9 @@ class BlockReader:
                 self._carried_bytes += len(piece) - cut.end
         self._piece = b""
         cut = self._finish()
-        if cut.records:
-            yield self._make_block(b"", cut, is_unended=not self._ends_with_return())
+        # Of JSON Lines, blanks behind the last record are left.
+        if cut.records or (self._carry and not cut.is_end):
+            yield self._make_block(b"", cut, is_unended=cut.records > 0 and not self._ends_with_return())
 
     def _too_long(self) -> RecordFormError:
         return RecordFormError(
@@ -220,5 +222,6 @@ def record_error(exc: _native.RecordError, *, uri: str, first_line: int = 1) -> 
     """Return the error for a record that the Rust cutter refused; the cutter's line is relative to `first_line`."""
     message, _, line = exc.args
     hint = _HINTS["quote"] if "quoted field" in message else None
+    hint = _HINTS["unknown"] if "belongs to no column" in message else hint
     location = FileLocation(file=uri, line=first_line + line)
     return RecordFormError(message, detail=f"{location}.", hint=hint, location=location)

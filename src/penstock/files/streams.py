@@ -15,7 +15,7 @@ from penstock.errors import SourceError, naming_file
 from penstock.files.beginning import skip_beginning
 from penstock.files.compression import decompress
 from penstock.files.encodings import detect_bom, is_ascii_safe, resolve_encoding, transcode
-from penstock.files.listing import is_remote, list_objects
+from penstock.files.listing import is_remote, list_names, list_objects
 from penstock.files.local import LocalObject, refuse_remote
 from penstock.files.parallel import map_at_once
 from penstock.files.signatures import (
@@ -230,6 +230,10 @@ class SourceReader:
             self._spool.copy(source) if source.version is None and not is_remote(source.location) else source
             for source in objects
         )
+
+    def list_names(self, folder: str) -> tuple[str, ...]:
+        """Return the paths of all files below a folder or prefix, relative to it. Raises SourceError."""
+        return list_names(folder, stores=self._connect)
 
     def sample(
         self,

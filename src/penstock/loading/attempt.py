@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.errors import ServerError
-from penstock.loading.plan.pace import Pace, next_pace
+from penstock.loading.pace import Pace, next_pace
 from penstock.loading.reading.feed import Abandoned
 from penstock.loading.stream.blocks import BlockUnit
 from penstock.loading.stream.watch import ConflictWatch

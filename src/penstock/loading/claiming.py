@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.errors import PenstockError
 from penstock.loading.claim.prepared import NothingToDo
-from penstock.loading.formats import RefusedInBinaryError
 from penstock.loading.prepare import prepare_load
 from penstock.loading.retry import Patience, fewer_sessions
+from penstock.loading.stream.formats import RefusedInBinaryError
 from penstock.model.load.ledger import FinishedLoad
 from penstock.server.ledger.ending import confirm
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.diagnose.activity import find_moments, name_wait
 from penstock.diagnose.devices import DATA, WAL, are_counters, read_device
-from penstock.model.server.device import rates
+from penstock.model.server.device import is_reset, rates
 from penstock.units import MB
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ class Timeline:
             now = read_device(row)
             before_s, before = self._last_devices.get(device, (sample.at_s, now))
             self._last_devices[device] = (sample.at_s, now)
-            if now.at_s > before.at_s and sample.at_s > before_s:
+            if now.at_s > before.at_s and sample.at_s > before_s and not is_reset(before, now):
                 use, curves = rates(before, now), self.devices[device]
                 mb_per_s = (use.read_bytes_per_s + use.write_bytes_per_s) / MB
                 curves.queue.append(Piece(before_s, sample.at_s, use.queue))

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.record import RECORDS, UncleanTree, require_commit
 
 from support.campaign.record import add_up, append, read_record, write_summary
+from support.campaign.scenario import FORMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,8 +28,9 @@ if TYPE_CHECKING:
 class _Campaign:
     """Seeds handed out to workers, results taken in, until there are enough points or one has broken."""
 
-    def __init__(self, record: Path, *, first_seed: int, points: int, ends_s: float) -> None:
+    def __init__(self, record: Path, *, first_seed: int, points: int, ends_s: float, form: str | None) -> None:
         self._record = record
+        self._form = form
         self._points = points
         self._ends_s = ends_s
         self._lock = threading.Lock()
@@ -39,7 +41,7 @@ class _Campaign:
 
     def work(self) -> None:
         """Have one worker play seed after seed."""
-        argv = [sys.executable, "-m", "support.campaign.worker"]
+        argv = [sys.executable, "-m", "support.campaign.worker", *([self._form] if self._form else [])]
         with subprocess.Popen(
             argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
         ) as worker:
@@ -84,7 +86,9 @@ def main() -> int:
         except UncleanTree as reason:
             sys.exit(f"no record: {reason}")
     ends_s = time.monotonic() + 60 * options.minutes
-    campaign = _Campaign(options.record, first_seed=options.seed, points=options.points, ends_s=ends_s)
+    campaign = _Campaign(
+        options.record, first_seed=options.seed, points=options.points, ends_s=ends_s, form=options.form
+    )
     threads = [threading.Thread(target=campaign.work) for _ in range(options.workers)]
     for thread in threads:
         thread.start()
@@ -107,6 +111,7 @@ def _read_options() -> argparse.Namespace:
     parser.add_argument("--record", type=Path, required=True, help="a file of JSON lines; its summary is beside it")
     parser.add_argument("--workers", type=int, default=2, help="scenarios played at once (default 2)")
     parser.add_argument("--minutes", type=float, default=600.0, help="begin no scenario after so long")
+    parser.add_argument("--form", choices=FORMS, help="the form of all files, such as jsonl (default: any)")
     return parser.parse_args()
 
 

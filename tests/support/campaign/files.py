@@ -1,8 +1,9 @@
-"""What a load loads: rows from the seed, written as csv, tsv or COPY text, compressed or not, in one object or many."""
+"""What a load loads: rows from the seed, as csv, tsv, COPY text or JSON Lines, compressed or not, in objects."""
 
 from __future__ import annotations
 
 import gzip
+import json
 from collections import Counter
 from dataclasses import dataclass
 from itertools import pairwise
@@ -67,7 +68,7 @@ def draw_files(
     bad: int,
     is_unique: bool,
     may_be_unended: bool,
-    forms: tuple[str, ...] = ("csv", "csv", "tsv", "text"),
+    forms: tuple[str, ...],
 ) -> FileSet:
     """Return a set of objects that have so many rows in all, and `bad` records; a few rows come twice."""
     form = rng.choice(forms)
@@ -82,7 +83,7 @@ def draw_files(
         lines = [_RECORDS[form](row) for row in records]
         for _ in range(bad // (len(bounds) - 1)):
             line = _RECORDS[form]((str(rng.randrange(rows)), "much", f"bad {rng.random()}"))
-            refused[line.rstrip("\n").encode()] += 1
+            refused[line.strip(" \n").encode()] += 1
             lines.insert(rng.randrange(1, len(lines)) if len(lines) > 1 else 0, line)
         text = (_heading(form) + "".join(lines)).encode()
         if rng.random() < 0.3 and may_be_unended:
@@ -107,6 +108,8 @@ def _draw_row(rng: random.Random, form: str, identity: int) -> Row:
 
 
 def _heading(form: str) -> str:
+    if form == "jsonl":
+        return ""
     return "id,amount,note\n" if form == "csv" else "id\tamount\tnote\n"
 
 
@@ -136,4 +139,14 @@ def _escape(value: str) -> str:
     return value
 
 
-_RECORDS = {"csv": _csv_record, "tsv": _tsv_record, "text": _text_record}
+def _json_record(row: Row) -> str:
+    identity, amount, note = row
+    fields: dict[str, object] = {"note": note, "id": int(identity)} if note is not None else {"id": int(identity)}
+    written = json.dumps(fields, ensure_ascii=len(identity) % 2 == 0)
+    if amount is not None:
+        written = f'{written[:-1]}, "amount": {amount if amount != "much" else json.dumps(amount)}}}'
+    # Now and then behind a line of blanks.
+    return ("  \n" if identity.endswith("77") else "") + written + "\n"
+
+
+_RECORDS = {"csv": _csv_record, "tsv": _tsv_record, "text": _text_record, "jsonl": _json_record}

@@ -55,6 +55,9 @@ _TURNS = (
     *("crash", "commit", "loader", "promote", "network", "grow", "store", "import", "beside", "clock"),
 )
 
+# What the files of a scenario may be.
+FORMS = ("csv", "csv", "tsv", "text", "jsonl")
+
 # Most loads append.
 _MODES: tuple[Mode, ...] = (*("append",) * 12, "truncate", "truncate", "replace", "replace", "upsert", "insert-new")
 
@@ -89,8 +92,8 @@ class Scenario:
     """What a seed stands for.
 
     `has_commits_off`: the loader's sessions have synchronous_commit = off from the user. `ends_with_loss`: the server
-    is lost as soon as the load has said that it is complete. `has_binary`: about half of the loaders send rows in the
-    binary format.
+    is lost as soon as the load has said that it is complete. `forms`: what its files may be.
+    `has_binary`: about half of the loaders send rows in the binary format.
     """
 
     seed: int
@@ -109,6 +112,7 @@ class Scenario:
     has_commits_off: bool
     ends_with_loss: bool
     has_binary: bool
+    forms: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,8 +133,8 @@ class Played:
     ended_early: tuple[str, ...]
 
 
-def draw_scenario(seed: int, *, majors: tuple[int, ...], can_mount: bool) -> Scenario:
-    """Return the scenario of a seed."""
+def draw_scenario(seed: int, *, majors: tuple[int, ...], can_mount: bool, forms: tuple[str, ...] = FORMS) -> Scenario:
+    """Return the scenario of a seed; its files have one of the forms."""
     rng = random.Random(seed)
     theme = _TURNS[seed % len(_TURNS)]
     if (theme == "disk" and not can_mount) or (theme == "clock" and not HAS_FAKETIME):
@@ -160,6 +164,8 @@ def draw_scenario(seed: int, *, majors: tuple[int, ...], can_mount: bool) -> Sce
         has_commits_off=rng.random() < 0.3,
         ends_with_loss=theme in ("crash", "promote") and rng.random() < 0.5,
         has_binary=theme != "import" and mode not in MERGES,
+        # COPY has no tsv and no JSON Lines.
+        forms=("csv", "text") if theme == "import" else forms,
     )
 
 
@@ -236,20 +242,13 @@ class Run:
             conninfo = f"host=127.0.0.1 port={self.relay.port} user=postgres dbname=postgres sslmode=disable"
         if self.scenario.has_commits_off:
             conninfo = make_conninfo(conninfo, options="-c synchronous_commit=off")
-        is_csv = self.files.format == "csv"
         request = {
             "name": f"{name} ",
             "log": str(self.folder / f"{name}.log"),
             "conninfo": conninfo,
             "table": self.table,
             "sources": [self._source()],
-            "dialect": {
-                "format": self.files.format,
-                "delimiter": "," if is_csv else "\t",
-                "null": [""] if is_csv else ["\\N"],
-                "header": True,
-                "encoding": "UTF8",
-            },
+            "dialect": self._dialect(),
             "sessions": self.scenario.sessions,
             "batch_bytes": self.scenario.batch_bytes,
             "piece_bytes": self.scenario.piece_bytes,
@@ -267,7 +266,7 @@ class Run:
 
     def _draw_format(self) -> CopyFormat:
         """Return the format in which the next loader sends rows: it may resume what another began in the other one."""
-        may_be = self.scenario.has_binary and not self.scenario.bad
+        may_be = self.scenario.has_binary and not self.scenario.bad and self.files.format != "jsonl"
         return (
             "binary" if may_be and random.Random(f"{self.scenario.seed} {len(self.loaders)}").random() < 0.5 else "auto"
         )
@@ -279,6 +278,18 @@ class Run:
             self.is_over = True
         else:
             self.start()
+
+    def _dialect(self) -> dict[str, object]:
+        if self.files.format == "jsonl":
+            return {"format": "jsonl"}
+        is_csv = self.files.format == "csv"
+        return {
+            "format": self.files.format,
+            "delimiter": "," if is_csv else "\t",
+            "null": [""] if is_csv else ["\\N"],
+            "header": True,
+            "encoding": "UTF8",
+        }
 
     def _source(self) -> str:
         if self.store is not None:
@@ -372,8 +383,7 @@ def _set_up(scenario: Scenario, plant: Plant, folder: Path) -> Run:
         is_unique=scenario.mode in MERGES,
         # A record that has grown is another one, and refused if it is committed.
         may_be_unended=scenario.theme != "grow",
-        # COPY has no tsv.
-        **({"forms": ("csv", "text")} if is_import else {}),
+        forms=scenario.forms,
     )
     run = Run(
         scenario=scenario,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from support.campaign.plant import Plant
 from support.campaign.record import describe_played
-from support.campaign.scenario import Broken, draw_scenario, play
+from support.campaign.scenario import FORMS, Broken, draw_scenario, play
 from support.servers import installed, server_pool
 
 # Most on the newest, some on an older one.
@@ -17,14 +17,15 @@ _MAJORS = (18, 18, 18, 16)
 
 
 def main() -> None:
-    """Play what is asked for until standard input ends."""
+    """Play what is asked for until standard input ends; an argument is the form of all files."""
+    forms = tuple(sys.argv[1:]) or FORMS
     majors = tuple(major for major in _MAJORS if major in installed())
     folder = Path(tempfile.mkdtemp(prefix="penstock-campaign-"))
     with server_pool() as pool:
         plant = Plant(pool)
         try:
             for line in sys.stdin:
-                scenario = draw_scenario(int(line), majors=majors, can_mount=plant.can_mount)
+                scenario = draw_scenario(int(line), majors=majors, can_mount=plant.can_mount, forms=forms)
                 try:
                     result = describe_played(play(scenario, plant, folder))
                 except Broken as broken:

@@ -94,6 +94,7 @@ def test_benchmarks_are_listed() -> None:
         "import_routes",
         "infer",
         "copy_format",
+        "json_lines",
     ]
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from penstock.diagnose import diagnose
+from penstock.diagnose.devices import measure_devices
 from penstock.diagnose.examination import Examination
+from penstock.diagnose.uses import UseReader
 from penstock.model.load.accounts import (
     BackendIo,
     LoadAccounts,
@@ -19,11 +22,15 @@ from penstock.model.load.accounts import (
 )
 from penstock.model.server.device import VolumeLimits
 from penstock.report.looks import look_at
+from penstock.report.timeline import Timeline
 from penstock.units import format_duration
 from support.made_samples import HEADER, recording_of, sample, session
 
 if TYPE_CHECKING:
-    from penstock.model.recording import Sample
+    from collections.abc import Iterable
+
+    from penstock.model.diagnosis import Diagnosis
+    from penstock.model.recording import Recording, Sample
 
 # The accounts of a minute in which a load's sessions and readers did nothing.
 NOTHING = LoadAccounts(
@@ -75,8 +82,13 @@ def waiting_for(wait: str, rows: dict[str, Any], **counters: Any) -> list[Sample
 
 
 def codes(samples: list[Sample]) -> list[str]:
-    """Return the codes of the diagnoses, the largest share first."""
-    return [each.code for each in diagnose(recording_of(samples))]
+    """Return the codes of the diagnoses that name a limit, the largest share first."""
+    return named(diagnose(recording_of(samples)))
+
+
+def named(found: Iterable[Diagnosis]) -> list[str]:
+    """Return the codes of those diagnoses that name a limit: data-io names none."""
+    return [each.code for each in found if each.code != "data-io"]
 
 
 @pytest.mark.parametrize(
@@ -194,7 +206,7 @@ def test_known_limits_decide_what_a_volume_is_limited_by(
 ) -> None:
     """By I/Os of 256 KiB at most; the lower of two limits; a queue and a steady rate below the limit prove nothing."""
     samples = waiting_for("IO:DataFileExtend", rows)
-    assert [each.code for each in diagnose(recording_of(samples, volume=limits))] == expected
+    assert named(diagnose(recording_of(samples, volume=limits))) == expected
 
 
 @pytest.mark.parametrize(("balance", "when"), [(5_400_000, 2341.0), (2_700_000, 1141.0), (None, 2341.0)])
@@ -217,8 +229,9 @@ def test_readings_of_one_tick_are_one_reading() -> None:
 @pytest.mark.parametrize(("wal_device", "expected"), [("sdb", ["volume-iops", "wal-write"]), ("sdc", ["wal-write"])])
 def test_waits_for_wal_are_the_data_volumes_only_if_wal_is_there(wal_device: str, expected: list[str]) -> None:
     """The data's volume is busy at a steady rate, and sessions wait for WAL alone."""
+    of_wal = 750 if wal_device == "sdb" else 300
     readings = [
-        (device(float(t), iops=750), device(float(t), iops=300) | {"tablespace": "pg_wal", "device": wal_device})
+        (device(float(t), iops=750), device(float(t), iops=of_wal) | {"tablespace": "pg_wal", "device": wal_device})
         for t in range(60)
     ]
     wait = session("IO:WalSync", transaction_s=100.0)
@@ -246,7 +259,7 @@ def test_only_wal_with_full_page_images_forces_checkpoints(
         pg_stat_checkpointer=lambda t: {"num_requested": t // 5, "num_timed": 0},
         pg_stat_wal=lambda t: {"wal_fpi": images * t, "wal_bytes": wal * t},
     )
-    assert [each.code for each in diagnose(recording_of(samples, settings=settings))] == expected
+    assert named(diagnose(recording_of(samples, settings=settings))) == expected
 
 
 @pytest.mark.parametrize(
@@ -280,7 +293,7 @@ def codes_of_load(samples: list[Sample], io: BackendIo) -> list[str]:
     examination = Examination(HEADER)
     for each in samples:
         examination.see(each)
-    return [each.code for each in examination.conclude(io).diagnoses]
+    return named(examination.conclude(io).diagnoses)
 
 
 def test_full_page_images_of_others_do_not_blame_checkpoints() -> None:
@@ -312,7 +325,7 @@ def test_report_of_a_load_uses_what_its_own_sessions_did() -> None:
         io = own_io(wal_bytes=10**9, wal_images=images)
         recording.load = LoadCounts(accounts=replace(NOTHING, io=io), setting=LoadSetting())
         look = look_at(recording, name="load", letter="A")
-        found[images] = [each.code for each in look.findings.diagnoses]
+        found[images] = named(look.findings.diagnoses)
     assert found == {10: [], 10**5: ["checkpoints-forced"]}
 
 
@@ -328,3 +341,103 @@ def test_reads_of_others_do_not_hide_reads_of_indexes() -> None:
     assert codes(samples) == []
     assert codes_of_load(samples, own_io(read_bytes=60_000 * 8192)) == ["index-reads"]
     assert codes_of_load(samples, own_io(read_bytes=600_000 * 8192)) == []
+
+
+@pytest.mark.parametrize("up_s", [1.0, 5000.0])
+def test_restart_of_the_host_begins_the_counters_of_devices_again(up_s: float) -> None:
+    """A history goes on after a reboot. What follows is measured, however long the host was up before."""
+    before = [device(3000.0 + t, iops=40, busy=0.1, queue=0.1) for t in range(20)]
+    after = [device(up_s + t, iops=750) for t in range(60)]
+    if up_s > 3000.0:
+        # The clock alone does not show it, but the counters began at 0.
+        counters = ("reads", "writes", "read_bytes", "write_bytes", "read_s", "write_s", "busy_s", "queue_s")
+        after = [{**row, **{name: row[name] - after[0][name] for name in counters}} for row in after]
+    wait = session("IO:DataFileExtend", transaction_s=60.0)
+    samples = [
+        sample(float(t), wait, wait, counters={"host_devices": (row,)}) for t, row in enumerate([*before, *after])
+    ]
+    assert codes(samples) == ["volume-iops"]
+    (use,) = measure_devices(samples)
+    assert use.rates.write_iops == pytest.approx(750, rel=0.01)
+    reader = UseReader(HEADER)
+    curves = Timeline()
+    for each in samples:
+        reader.see(each)
+        curves.see(each)
+    assert all(each.ios >= 0 for each in reader.uses)
+    assert sum(each.elapsed_s for each in reader.uses) == pytest.approx(19 + 59)
+    assert min(piece.value for piece in curves.devices["sdb"].iops) >= 0
+
+
+def rds_metrics(minute: int, *, iops: float, size: int = 16384, **more: Any) -> dict[str, Any]:
+    """Return CloudWatch's metrics of a minute after the start of the recording."""
+    at = datetime.fromisoformat(HEADER.started_at) + timedelta(minutes=minute)
+    return {
+        "instance": "orders",
+        "measured_at": at.isoformat(),
+        "period_s": 60,
+        "ReadIOPS": 0.0,
+        "WriteIOPS": iops,
+        "ReadThroughput": 0.0,
+        "WriteThroughput": iops * size,
+        "DiskQueueDepth": 30.0,
+        **more,
+    }
+
+
+def on_rds(metrics: list[dict[str, Any]], limits: VolumeLimits | None) -> Recording:
+    """Return ten minutes in which two sessions wait for data files; CloudWatch's metrics arrive at the end."""
+    wait = session("IO:DataFileExtend", transaction_s=60.0)
+    samples = [sample(float(t), wait, wait, counters={}) for t in range(600)]
+    samples[-1] = replace(samples[-1], counters={"rds_metrics": tuple(metrics)})
+    return recording_of(samples, volume=limits)
+
+
+GP2_250 = VolumeLimits(iops=750, bytes_per_s=250 * 10**6, burst_iops=3000, burst_ios=5_400_000)
+
+
+@pytest.mark.parametrize(
+    ("rows", "limits", "expected"),
+    [
+        ({"iops": 745}, GP2_250, ["volume-iops"]),
+        ({"iops": 2950, "BurstBalance": 90.0}, GP2_250, ["volume-iops", "volume-balance"]),
+        ({"iops": 120, "size": 2**21}, GP2_250, ["volume-throughput"]),
+        ({"iops": 300}, GP2_250, ["data-io"]),
+        ({"iops": 745}, None, ["data-io"]),
+    ],
+)
+def test_volume_of_an_rds_instance_is_judged_by_cloudwatch(
+    rows: dict[str, Any], limits: VolumeLimits | None, expected: list[str]
+) -> None:
+    """The first article's volume, with its bucket spent and while it lasts; without known limits nothing is claimed."""
+    found = diagnose(on_rds([rds_metrics(minute, **rows) for minute in range(8)], limits))
+    assert [each.code for each in found] == expected
+    shown = {each.name: each.value for each in found[0].evidence}
+    assert shown["requests in the queue"] == 30.0
+    assert ("the instance's storage" in found[0].claim) == (expected != ["data-io"])
+
+
+def test_metrics_of_another_time_or_shape_prove_nothing() -> None:
+    """Minutes before the recording, and rows that another program wrote."""
+    odd = [{"measured_at": "yesterday"}, {**rds_metrics(1, iops=745), "measured_at": None}, {}]
+    odd += [{**rds_metrics(1, iops=745), "period_s": 0}, {**rds_metrics(-300, iops=745), "period_s": 10**12}]
+    (found,) = diagnose(on_rds([*odd, *[rds_metrics(-minute, iops=745) for minute in range(1, 9)]], GP2_250))
+    assert found.code == "data-io"
+
+
+def test_waits_for_a_volume_that_cannot_be_seen_are_reported() -> None:
+    """By wait event, with how they could be explained; fewer waits are not worth a word."""
+    reading, extending = session("IO:DataFileRead", transaction_s=9.0), session("IO:DataFileExtend", transaction_s=9.0)
+    (found,) = diagnose(recording_of([sample(float(t), reading, reading, reading, extending) for t in range(60)]))
+    assert (found.code, found.share) == ("data-io", 1.0)
+    assert "cannot tell if the volume is at its limit" in found.claim
+    assert [each.value for each in found.evidence[:2]] == [75.0, 25.0]
+    busy = [session(transaction_s=9.0)] * 9
+    assert "data-io" not in codes([sample(float(t), reading, *busy) for t in range(60)])
+
+
+def test_waits_for_a_volume_below_its_limit_are_its_latency() -> None:
+    """A device that is half idle is at no limit."""
+    (found,) = diagnose(recording_of(waiting_for("IO:DataFileRead", {"iops": 300, "busy": 0.5, "queue": 0.9})))
+    assert found.code == "data-io"
+    assert "not seen to be at a limit" in found.claim

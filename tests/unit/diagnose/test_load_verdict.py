@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,6 +21,9 @@ from penstock.model.load.accounts import (
     SessionSeconds,
 )
 from support import made_samples
+
+if TYPE_CHECKING:
+    from penstock.model.diagnosis import Diagnosis
 
 IDLE = LoadAccounts(
     elapsed_s=10.0,
@@ -41,12 +45,19 @@ def judge(
     accounts: LoadAccounts, *, setting: LoadSetting | None = None, wait: str | None = "none", cpus: int = 2
 ) -> list[str]:
     """Return the codes, first the largest; `wait` is what two sessions wait for in all samples, "none" no samples."""
+    return [each.code for each in diagnose(accounts, setting=setting, wait=wait, cpus=cpus)]
+
+
+def diagnose(
+    accounts: LoadAccounts, *, setting: LoadSetting | None = None, wait: str | None = "none", cpus: int = 2
+) -> tuple[Diagnosis, ...]:
+    """Return the diagnoses; the arguments are those of `judge`."""
     findings = None
     if wait != "none":
         samples = [made_samples.sample(float(n), *[made_samples.session(wait)] * 2) for n in range(60)]
         findings = examine(made_samples.recording_of(samples))
     counts = LoadCounts(accounts=accounts, setting=setting or LoadSetting())
-    return [each.code for each in judge_load(LoadCase(counts=counts, findings=findings, cpu_count=cpus))]
+    return judge_load(LoadCase(counts=counts, findings=findings, cpu_count=cpus))
 
 
 @pytest.mark.parametrize(
@@ -84,6 +95,13 @@ def test_sessions_that_compute_on_all_processors_point_to_server_cpu() -> None:
     assert judge(replace(IDLE, sessions=SENDING), wait=None, cpus=8)[0] == "load-few-sessions"
     imported = LoadSetting(is_import=True)
     assert judge(replace(IDLE, sessions=SENDING), wait=None, cpus=8, setting=imported)[0] == "load-few-sessions"
+
+
+def test_verdict_says_by_counts_alone_only_if_no_sample_was_used() -> None:
+    """Whether sessions compute is seen in samples; that they encode is counted."""
+    sampled, counted = diagnose(replace(IDLE, sessions=SENDING), wait=None)
+    assert (sampled.code, sampled.verdict) == ("load-server-cpu", sampled.claim)
+    assert (counted.code, counted.verdict) == ("load-encoding", f"{counted.claim} (by counts alone)")
 
 
 def test_server_that_waits_for_its_clients_points_to_the_network() -> None:

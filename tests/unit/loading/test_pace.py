@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.loading.plan.pace import Pace, next_pace, plan_sessions
+from penstock.loading.pace import Pace, next_pace, plan_sessions
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,1 @@
-"""Functions for servers of Amazon RDS: AWS's description, access, and adapting a load's plan to the instance."""
+"""Functions for servers of Amazon RDS: AWS's description, access, a load's plan for the instance, snapshot exports."""

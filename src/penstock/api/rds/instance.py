@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from penstock.loading.plan.pace import plan_sessions
+from penstock.loading.pace import plan_sessions
 from penstock.model.server.endpoints import is_rds_endpoint
 from penstock.model.source.dialect import Notice
 

@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from penstock.model.load.accounts import LoadCounts
     from penstock.model.recording import RecordingHeader, Sample
 
-# The comment on the tables of a comparison. Only tables with this comment are replaced.
-MARK = "created by penstock bench, which drops and recreates it at each run"
-
 # A quick run of one file takes two seconds.
 _SAMPLE_INTERVAL_S, _COUNTERS_EVERY_S = 0.05, 0.5
 _WAITS_SHOWN = 3
@@ -62,7 +59,7 @@ def choose_files(files: Sequence[DataFile], *, is_one: bool) -> tuple[DataFile, 
 def make_tables(setting: LoadSetting) -> None:
     """Create empty tables in place of those of the last run, and write what that left. Raises TargetError."""
     with setting.connect.connect(label="bench") as connection:
-        make_staging(connection, setting.schema, staging_tables(setting.files), mark=MARK)
+        make_staging(connection, setting.schema, staging_tables(setting.files))
         checkpoint(connection)
 
 

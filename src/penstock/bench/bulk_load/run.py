@@ -26,6 +26,7 @@ from penstock.lab.embedded import format_conninfo
 from penstock.lab.installations import default_installation
 from penstock.lab.psql_copy import Psql
 from penstock.lab.topology import Lab
+from penstock.server.benchmarks.database import new_database
 from penstock.server.benchmarks.imports import create_import_functions
 from penstock.server.benchmarks.schema import SCHEMA, own_schema
 from penstock.server.benchmarks.tables import read_wal_to_replay
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from penstock.lab.topology.shapes import Shape
 
 _LAB_SCHEMA = "staging"
+DEMO_DATABASE = "penstock_demo"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,13 +128,18 @@ def measure_bulk_load(
 
 
 @contextmanager
-def embedded_target(server: EmbeddedServer, files: tuple[DataFile, ...], *, schema: str) -> Iterator[Target]:
-    """Provide the embedded server for the steps with seven files and its own settings; the last tables stay."""
+def embedded_target(server: EmbeddedServer, files: tuple[DataFile, ...]) -> Iterator[Target]:
+    """Provide the embedded server for the steps with seven files and its own settings, in a new database that stays.
+
+    A database of its own has no tables of the user and no ledger of another version. Raises TargetError, ServerError.
+    """
     conninfo = over_own_socket(server.ensure_running())
-    psql = Psql(program=server.spec.installation.program("psql"), conninfo=conninfo)
-    steps = tuple(step for step in steps_without_volumes() if not step.is_one_file)[:-1]
-    setting = _make_setting(ConnectionFactory(conninfo), psql, files, schema=schema)
-    yield Target(name="the embedded server", setting=setting, steps=steps)
+    with new_database(ConnectionFactory(conninfo), DEMO_DATABASE):
+        conninfo = format_conninfo(**{**parse_conninfo(conninfo), "dbname": DEMO_DATABASE})
+        psql = Psql(program=server.spec.installation.program("psql"), conninfo=conninfo)
+        steps = tuple(step for step in steps_without_volumes() if not step.is_one_file)[:-1]
+        setting = _make_setting(ConnectionFactory(conninfo), psql, files, schema="public")
+        yield Target(name="the embedded server", setting=setting, steps=steps)
 
 
 @contextmanager

@@ -22,21 +22,18 @@ def demo(
     rounds: Annotated[
         int, typer.Option("--rounds", min=1, help="Run each method this often and show the median.")
     ] = _ROUNDS,
-    schema: Annotated[
-        str,
-        typer.Option("--schema", help="Create the tables in this schema, replacing only the demo's."),
-    ] = "demo",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Load IMDb's seven files three ways on the embedded server and compare.
 
     The files are generated, with IMDb's columns and skew. They are loaded by one psql per file in turn, by one per file
-    in parallel, and by penstock; the rows are counted each time. The tables of the last run are kept. `penstock bench
-    bulk-load` does the same on volumes like the published experiment's.
+    in parallel, and by penstock; the rows are counted each time. The tables of the last run are kept in database
+    penstock_demo, which each demo drops and recreates. `penstock bench bulk-load` does the same on volumes like the
+    published experiment's.
     """
     from penstock.bench.bulk_load.plan import Experiment
     from penstock.bench.bulk_load.record import as_object
-    from penstock.bench.bulk_load.run import embedded_target, measure_bulk_load
+    from penstock.bench.bulk_load.run import DEMO_DATABASE, embedded_target, measure_bulk_load
     from penstock.cli.commands.bench.bulk_load import describe_bulk_load
     from penstock.lab import default_server
 
@@ -45,12 +42,12 @@ def demo(
     server = default_server()
     result = measure_bulk_load(
         Experiment(imdb_scale=scale, rounds=rounds),
-        open_target=lambda files: embedded_target(server, files, schema=schema),
+        open_target=lambda files: embedded_target(server, files),
         say=write_message,
     )
     kept = [
         "",
-        f"query:  penstock server psql -c 'TABLE {schema}.title_principals LIMIT 5'",
+        f"query:  penstock server psql {DEMO_DATABASE} -c 'TABLE title_principals LIMIT 5'",
         "stop:   penstock server stop        (the data is kept)",
     ]
     write_result(as_object(result) if as_json else [*describe_bulk_load(result), *kept])

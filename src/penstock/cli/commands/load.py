@@ -49,7 +49,8 @@ Sources = Annotated[
         metavar="SOURCE",
         show_default=False,
         help="Files to load: paths, directories, wildcards, s3, gs, az, http and https URLs, or - for standard input; "
-        "compressed or not. Or one job file that ends with .toml.",
+        "compressed or not. Or one job file that ends with .toml, or, without --into, the folder of an RDS snapshot "
+        "export.",
     ),
 ]
 PlanOnly = Annotated[bool, typer.Option("--plan", help="Print what would be done, and do nothing.")]
@@ -77,7 +78,8 @@ def load(
 
     Several sessions load at once, even from a single file. What is loaded is recorded in the target database, so the
     same command resumes an interrupted load, and skips what is loaded already. A job file (job.toml) loads into many
-    tables at once: docs/reference/job.md lists its keys.
+    tables at once: docs/reference/job.md lists its keys. The folder of an RDS snapshot export, without --into, loads
+    its tables into those of the same names.
     """
     if plan and check:
         raise UsageError("--plan and --check cannot be used together", hint="Each looks at the load in its own way.")
@@ -104,7 +106,9 @@ def _read_request(sources: Sequence[str], options: Mapping[str, Any]) -> Request
     if "into" not in options and is_job_file == [True]:
         return _read_job_file(Path(sources[0]), options)
     if "into" not in options:
-        raise UsageError("no table to load into", hint="Name it with --into TABLE, or give a job file (.toml) alone.")
+        from penstock.api.rds.exports import read_export
+
+        return make_request(options, read_export(sources, options, on_notice=show_warning))
     if any(is_job_file):
         raise UsageError(
             "--into cannot be used with a job file",

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import asdict
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 import typer.core
 
+from penstock.cli.options.completion import tables
 from penstock.cli.options.declared import LEDGER, takes
 from penstock.cli.options.shared import Json, LoadId  # noqa: TC001 (typer reads annotations)
 from penstock.cli.options.target import open_ledger
@@ -18,6 +20,7 @@ from penstock.cli.terminal.output import write_result
 from penstock.cli.views.loads_view import (
     describe_load,
     describe_loads,
+    describe_metrics,
     describe_missing,
     describe_pruned,
     describe_staging,
@@ -29,6 +32,8 @@ from penstock.errors import UsageError
 from penstock.model.options import parse_duration
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     # typer contains its own copy of click, whose types have no public name.
     from typer._click import Command, Context
 
@@ -46,6 +51,9 @@ class _LoadsGroup(typer.core.TyperGroup):
 
 app = typer.Typer(cls=_LoadsGroup, add_completion=False)
 
+# How many loads are listed by default.
+_LIMIT = 20
+
 KeepRows = Annotated[
     bool, typer.Option("--keep-rows", help="Remove the load from the ledger and keep its rows in the tables.")
 ]
@@ -55,9 +63,25 @@ Since = Annotated[
     str | None,
     typer.Option("--since", metavar="TIME", help="Only loads begun in that time, such as 12h or 7d, or since a date."),
 ]
-Into = Annotated[str | None, typer.Option("--into", metavar="TABLE", help="Only loads into this table.")]
+Into = Annotated[
+    str | None, typer.Option("--into", metavar="TABLE", help="Only loads into this table.", autocompletion=tables)
+]
 Limit = Annotated[
     int, typer.Option("--limit", metavar="N", min=1, show_default=False, help="At most N, the newest (default: 20).")
+]
+AsMetrics = Annotated[
+    bool,
+    typer.Option(
+        "--metrics", help="Print what is known of each table as metrics, in the format of OpenMetrics and Prometheus."
+    ),
+]
+TextFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--textfile",
+        metavar="FILE",
+        help="With --metrics, replace this file as a whole: a .prom file of node_exporter's textfile collector.",
+    ),
 ]
 OlderThan = Annotated[
     str,
@@ -73,7 +97,9 @@ def list_loads(
     context: typer.Context,
     since: Since = None,
     into: Into = None,
-    limit: Limit = 20,
+    limit: Limit = _LIMIT,
+    metrics: AsMetrics = False,
+    textfile: TextFile = None,
     as_json: Json = False,
     **options: Any,
 ) -> None:
@@ -84,6 +110,16 @@ def list_loads(
     """
     if context.invoked_subcommand is not None:
         _refuse_options(context, context.invoked_subcommand)
+        return
+    if textfile is not None and not metrics:
+        raise UsageError("--textfile cannot be used without --metrics")
+    if metrics:
+        if since is not None or into is not None or as_json or context.params["limit"] != _LIMIT:
+            raise UsageError(
+                "--metrics cannot be used with --since, --into, --limit or --json",
+                hint="It prints one text for all tables.",
+            )
+        _write_metrics(options, textfile)
         return
     began = None if since is None else _read_since(since, now=datetime.now().astimezone())
     with open_ledger(options) as view:
@@ -101,6 +137,23 @@ def list_loads(
         lines = describe_loads(records, describe_server(server.name, server.database))
         lines += ["earlier loads are not shown: use --limit or --since"] if has_more else []
         write_result(lines + describe_missing(missing) + describe_staging(staging))
+
+
+def _write_metrics(options: Mapping[str, Any], path: Path | None) -> None:
+    with open_ledger(options) as view:
+        lines = describe_metrics(view.totals(), view.server())
+    if path is None:
+        write_result(lines)
+        return
+    from penstock.files.newfile import NewFile, could_not_write
+
+    try:
+        # node_exporter runs as another user.
+        with NewFile(path, mode=0o644) as file:
+            file.write("".join(f"{line}\n" for line in lines).encode())
+            file.finish()
+    except OSError as error:
+        raise could_not_write(path, error) from error
 
 
 def _read_since(text: str, *, now: datetime) -> datetime:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.cli.options.completion import tables, words_of
 from penstock.model.load.job import LOAD_KINDS, TARGET_KINDS
 from penstock.model.options import OptionError, find_option, option_fields
 
@@ -82,6 +83,11 @@ def _annotate(field: Field[Any]) -> Any:
     assert option is not None
     kind = bool if option.kind.metavar is None else list[str] if option.kind.is_list else str
     shown = typer.Option(
-        flags(field), metavar=option.kind.metavar, help=option.help, rich_help_panel=option.group, show_default=False
+        flags(field),
+        metavar=option.kind.metavar,
+        help=option.help,
+        rich_help_panel=option.group,
+        show_default=False,
+        autocompletion=tables if option.kind.metavar == "TABLE" else words_of(option.kind.metavar),
     )
     return Annotated[kind | None, shown]

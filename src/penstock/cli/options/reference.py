@@ -1,7 +1,8 @@
 """Writes the declared options into docs/reference and api/keywords.py: `python -m penstock.cli.options.reference`.
 
-It writes cli.md from the commands, the tables of keys in job.md, and in api/keywords.py the types of the options of
-Python functions. A test compares the files with what this module returns, so that every option is documented and typed.
+It writes cli.md and the man page from the commands, the tables of keys in job.md, and in api/keywords.py the types of
+the options of Python functions. A test compares the files with what this module returns, so that every option is
+documented and typed.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typer.main import get_command
 from penstock.api.options import ACCESS_KEYWORDS, LOAD_KEYWORDS, OPTIONS
 from penstock.cli.main import app
 from penstock.cli.options.declared import LOAD_OPTIONS, TARGET_OPTIONS, flags
+from penstock.cli.options.manpage import render_manpage
 from penstock.cli.terminal.exit_codes import EXIT_CODES
 from penstock.model.options import find_option
 
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from typer._click import Command, Context
 
 _FOLDER = Path("docs/reference")
+# A wheel installs what is below man/data into the environment, where man finds it.
+_MANPAGE = Path("man/data/share/man/man1/penstock.1")
 _KEYWORDS = Path("src/penstock/api/keywords.py")
 _KEYWORDS_HEAD = '''\
 """The types of the options that functions take by name, written by `python -m penstock.cli.options.reference`."""
@@ -132,11 +136,12 @@ def _keyword(field: Field[Any]) -> str:
 
 
 def main() -> None:
-    """Write cli.md, job.md and api/keywords.py."""
+    """Write cli.md, job.md, api/keywords.py and the man page."""
     (_FOLDER / "cli.md").write_text(render_reference(), encoding="utf-8")
     job = _FOLDER / "job.md"
     job.write_text(render_job_tables(job.read_text(encoding="utf-8")), encoding="utf-8")
     _KEYWORDS.write_text(render_keywords(), encoding="utf-8")
+    _MANPAGE.write_text(render_manpage(walk_commands(), exit_codes=EXIT_CODES), encoding="utf-8")
 
 
 if __name__ == "__main__":

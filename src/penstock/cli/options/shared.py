@@ -6,8 +6,13 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.options.completion import loads, rejecting_loads
+
 LoadId = Annotated[
-    str, typer.Argument(metavar="ID", show_default=False, help="The load's id, or its first characters.")
+    str,
+    typer.Argument(
+        metavar="ID", show_default=False, help="The load's id, or its first characters.", autocompletion=loads
+    ),
 ]
 RejectingId = Annotated[
     str,
@@ -15,6 +20,7 @@ RejectingId = Annotated[
         metavar="ID|latest",
         show_default=False,
         help="The load's id, or its first characters; latest is the newest load with rejected records.",
+        autocompletion=rejecting_loads,
     ),
 ]
 Json = Annotated[

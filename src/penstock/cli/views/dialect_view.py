@@ -24,6 +24,9 @@ def describe_dialect(dialect: Dialect, compression: Compression, *, bom: str | N
     >>> print(describe_dialect(tsv, "gzip", bom=None))
     tsv, delimiter '\t', no quoting, null '\N', header, UTF8, gzip
     """
+    encoding, packing = bom or dialect.encoding, "not compressed" if compression == "none" else compression
+    if dialect.format == "jsonl":
+        return f"jsonl, {encoding}, {packing}"
     quoting = "no quoting"
     if dialect.quote is not None:
         quoting = f"quote {spell(dialect.quote)}"
@@ -36,8 +39,8 @@ def describe_dialect(dialect: Dialect, compression: Compression, *, bom: str | N
             quoting,
             "null " + " or ".join(f"'{null}'" for null in dialect.nulls) if dialect.nulls else "no null",
             "header" if dialect.has_header else "no header",
-            bom or dialect.encoding,
-            "not compressed" if compression == "none" else compression,
+            encoding,
+            packing,
         )
     )
 

@@ -10,9 +10,24 @@ from penstock.units import MB, format_bytes, format_count, format_duration
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.model.load.ledger import LeftStaging, LoadRecord, ObjectRecord, PrunedLoads
+    from penstock.model.load.ledger import LeftStaging, LoadRecord, ObjectRecord, PrunedLoads, TableTotals
     from penstock.model.load.shape import Missing
+    from penstock.model.server.server import ServerFacts
 
+
+# The metrics of a table: the field of TableTotals, the metric's name, and its help.
+_METRICS = (
+    ("last_success_s", "penstock_last_success_timestamp_seconds", "When the last complete load into the table ended."),
+    ("rows", "penstock_stored_rows", "Rows that the loads into the table stored."),
+    ("rejected", "penstock_rejected_records", "Records that the table refused and that are not loaded."),
+    ("unfinished", "penstock_unfinished_loads", "Loads into the table that are not complete."),
+    ("active", "penstock_active_loads", "Unfinished loads that a process works on."),
+    (
+        "oldest_unfinished_s",
+        "penstock_oldest_unfinished_timestamp_seconds",
+        "When the oldest unfinished load into the table began.",
+    ),
+)
 
 # How much of an id is shown: enough to distinguish loads. Commands accept the beginning of an id.
 _SHOWN_OF_ID = 8
@@ -150,3 +165,26 @@ def _state(record: LoadRecord) -> str:
 
 def _rate(record: LoadRecord) -> str:
     return f"{record.bytes_committed / record.seconds / MB:.1f}" if record.seconds > 0 else "-"
+
+
+def describe_metrics(totals: Sequence[TableTotals], server: ServerFacts) -> list[str]:
+    """Return the lines of a text in the format of OpenMetrics, which Prometheus reads too."""
+    lines = []
+    for field, name, text in _METRICS:
+        lines += [f"# TYPE {name} gauge", f"# HELP {name} {text}"]
+        for each in totals:
+            value = getattr(each, field)
+            if value is not None:
+                labels = {"server": server.host, "database": server.database, "table": each.table}
+                shown = ",".join(f'{label}="{_escape_label(text)}"' for label, text in labels.items())
+                lines.append(f"{name}{{{shown}}} {value}")
+    return [*lines, "# EOF"]
+
+
+def _escape_label(text: str) -> str:
+    r"""Return a label's value without what would end it.
+
+    >>> _escape_label('a"b')
+    'a\\"b'
+    """
+    return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")

@@ -43,6 +43,12 @@ def field_uses(target: TargetPlan) -> tuple[FieldUse, ...]:
     """Return the column of each field, in the file's order."""
     mapped = target.column_map
     fed = mapped.columns[: len(mapped.columns) - len(mapped.constants)]
+    if mapped.names is not None:
+        named = [(name, None if index is None else fed[index]) for name, index in mapped.names]
+        return tuple(
+            FieldUse(field=name, column=column, type_name=_type_of(column, target))
+            for name, column in named or [("(the whole record)", fed[0])]
+        )
     header = name_fields(target.header, target.edge)
     names = target.job.columns or header or tuple(f"field {number}" for number in range(1, len(fed) + 1))
     keep = range(len(names)) if mapped.keep is None else mapped.keep
@@ -51,6 +57,13 @@ def field_uses(target: TargetPlan) -> tuple[FieldUse, ...]:
         FieldUse(field=name, column=column_of.get(index), type_name=_type_of(column_of.get(index), target))
         for index, name in enumerate(names)
     )
+
+
+def folder_columns(target: TargetPlan) -> dict[str, str]:
+    """Return the columns that names of folders fill, each with the value for the first object."""
+    mapped = target.column_map
+    constants = zip(mapped.columns[len(mapped.columns) - len(mapped.constants) :], mapped.constants, strict=True)
+    return {name: "null" if value is None else value for name, value in constants if name not in target.job.set}
 
 
 def unfed_columns(target: TargetPlan) -> dict[str, str]:
@@ -182,6 +195,7 @@ def _target_object(target: TargetPlan, actions: Sequence[str]) -> dict[str, obje
         "compression": target.sample_compression,
         "fields": [asdict(use) for use in field_uses(target)],
         "constants": dict(target.job.set),
+        "folder_columns": folder_columns(target),
         "not_in_files": unfed_columns(target),
         "objects": [
             {"uri": source.uri, "size_bytes": source.size_bytes, "action": action}
@@ -222,9 +236,10 @@ def _describe_target(target: TargetPlan, *, is_atomic: bool) -> list[str]:
         align="<<",
     )
     lines += line_up([_field_row(use) for use in field_uses(target)], align="<<<<", indent="  ")
-    if target.typed:
+    if target.typed and target.create_columns is not None:
         lines += describe_creation(target)
-    others = [(name, "<-", "--set", value) for name, value in target.job.set.items()]
+    others = [(name, "<-", "folder", f"{value} (first file)") for name, value in folder_columns(target).items()]
+    others += [(name, "<-", "--set", value) for name, value in target.job.set.items()]
     others += [(name, "<-", what, "") for name, what in unfed_columns(target).items() if name not in target.job.set]
     if others:
         lines.append("columns not in the files")

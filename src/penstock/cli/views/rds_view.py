@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from penstock.model.server.rds import (
         EbsLimits,
         InstanceClass,
+        Nearness,
         OptimizedReads,
         ParameterGroup,
         PendingMaintenance,
@@ -97,6 +98,8 @@ def _instance_rows(instance: RdsInstance, cluster: RdsCluster | None) -> Iterabl
     port = "" if instance.port is None else f":{instance.port}"
     yield "endpoint", f"{_known(instance.endpoint)}{port}"
     yield "resource id", _known(instance.resource_id)
+    if instance.nearness is not None:
+        yield from _nearness_rows(instance.nearness)
     yield "class", describe_class(instance.instance_class)
     if instance.instance_class.ebs is not None and instance.storage is not None:
         yield "EBS limits", describe_ebs(instance.instance_class.ebs)
@@ -116,6 +119,22 @@ def _instance_rows(instance: RdsInstance, cluster: RdsCluster | None) -> Iterabl
     if instance.replica_of is not None:
         yield "replica of", instance.replica_of
     yield from _common_rows(instance, cluster=cluster)
+
+
+def _nearness_rows(nearness: Nearness) -> Iterable[Row]:
+    if nearness.zone is not None:
+        same = {True: "so is this host", False: f"this host is in {nearness.host_zone}: what it sends crosses zones"}
+        is_same = nearness.zone == nearness.host_zone
+        where = "cannot tell in which zone this host is" if nearness.host_zone is None else same[is_same]
+        yield "zone", f"{nearness.zone}; {where}"
+    if nearness.security_groups:
+        admitted = {
+            True: "admit this host",
+            False: "do not admit this host",
+            None: "cannot tell if they admit this host",
+        }
+        state = f"{admitted[nearness.is_host_admitted]}: {nearness.reason}"
+        yield "security groups", f"{', '.join(nearness.security_groups)}; {state}"
 
 
 def _insights_rows(mode: str, instance: RdsInstance, cluster: RdsCluster | None) -> Iterable[Row]:

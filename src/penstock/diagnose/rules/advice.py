@@ -146,6 +146,13 @@ ADVICE: Final = {
         "record again: the volume does no more than its sustained IOPS, or has no balance to spend",
         "https://docs.aws.amazon.com/AmazonRDS/latest/UserGuide/CHAP_Storage.html",
     ),
+    "data-io": Advice(
+        "active time waits for I/O of tables and indexes; {why}",
+        "{remedy} Less to read and write helps in any case: more memory for the server, fewer indexes during a load "
+        "(--indexes rebuild), fewer checkpoints (--settings bulk-load).",
+        "record again: these waits fall, at more rows per second",
+        _STORAGE,
+    ),
     "checkpoints-forced": Advice(
         "active time waits for I/O while checkpoints follow each other, because WAL reaches max_wal_size ({setting})",
         "Raise max_wal_size while the load runs: --settings bulk-load does that and restores it. penstock settings "

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from datetime import datetime
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.diagnose.devices import are_counters, read_device
-from penstock.model.server.device import count_bytes, count_ios, rates
+from penstock.diagnose.devices import are_counters, read_device, read_metrics
+from penstock.model.recording import RDS_METRICS
+from penstock.model.server.device import count_bytes, count_ios, is_reset, rates
 from penstock.units import KIB, MB, format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.model.recording import Sample
+    from penstock.model.recording import CounterRow, Sample
     from penstock.model.server.device import DeviceCounters, DeviceRates, VolumeLimits
 
 # Readings that follow sooner belong to the same tick: a device with several tablespaces is read for each of them.
@@ -31,7 +33,7 @@ _LEAST_QUEUE = 1.0
 _STEADY_WITHIN = 0.2
 _MOSTLY = 0.6
 _RARELY = 0.2
-_FEWEST_SECONDS = 3
+_FEWEST_INTERVALS = 3
 
 # PostgreSQL's requests are 8 KiB unless the kernel joins them. From this mean size on, a volume without a known limit
 # is taken to be at its throughput.
@@ -40,6 +42,9 @@ _LARGE_REQUEST = 64 * KIB
 # What is spent of a burst balance is measured over the last intervals, because the demand may have changed.
 _LAST_INTERVALS = 30
 _SPENDING = 1.05
+
+
+_MINUTE_S = 60.0
 
 
 class Interval(NamedTuple):
@@ -76,10 +81,51 @@ class DeviceIntervals:
             device, now = str(row.get("device")), read_device(row)
             self.device_of[str(row.get("tablespace"))] = device
             before = self._last.setdefault(device, now)
-            if now.at_s - before.at_s >= _LEAST_INTERVAL_S:
+            if is_reset(before, now):
+                self._last[device], self._waited_s[device] = now, waited_s
+            elif now.at_s - before.at_s >= _LEAST_INTERVAL_S:
                 waited = waited_s - self._waited_s.get(device, 0.0)
                 self.by_device.setdefault(device, []).append(Interval(rates(before, now), waited))
                 self._last[device], self._waited_s[device] = now, waited_s
+
+
+class MetricIntervals:
+    """Reads samples one by one; keeps CloudWatch's metrics of an RDS instance, whose devices cannot be read.
+
+    The metrics are means of a minute, and some minutes late: each belongs to the time that it was measured.
+    """
+
+    def __init__(self, started_at: str) -> None:
+        self._started_s = datetime.fromisoformat(started_at).timestamp()
+        self._waited_s: dict[int, float] = {}
+        self._before_s = 0.0
+        self.rows: dict[str, CounterRow] = {}
+
+    def see(self, sample: Sample, waited_s: float) -> None:
+        """Add a sample; `waited_s` is as for DeviceIntervals."""
+        minute = int((self._started_s + sample.at_s) // _MINUTE_S)
+        self._waited_s[minute] = self._waited_s.get(minute, 0.0) + waited_s - self._before_s
+        self._before_s = waited_s
+        self.rows.update({str(row.get("measured_at")): row for row in sample.counters.get(RDS_METRICS, ())})
+
+    def intervals(self) -> list[Interval]:
+        """Return the rates of each period that the recording covers, oldest first."""
+        found = []
+        for at, row in sorted(self.rows.items()):
+            first, seen = _read_minute(at), read_metrics(row)
+            if first is not None and seen is not None:
+                end = first + max(1, round(seen.elapsed_s / _MINUTE_S))
+                waited_s = [waited for minute, waited in self._waited_s.items() if first <= minute < end]
+                found += [Interval(seen, sum(waited_s))] if waited_s else []
+        return found
+
+
+def _read_minute(at: str) -> int | None:
+    """Return the minute of a time, counted from 1970; None if another program wrote something else."""
+    try:
+        return int(datetime.fromisoformat(at).timestamp() // _MINUTE_S)
+    except (OverflowError, ValueError):
+        return None
 
 
 def find_ceiling(intervals: Sequence[Interval], limits: VolumeLimits | None) -> Ceiling | None:
@@ -114,7 +160,7 @@ def _find_known(waited: Sequence[Interval], limits: VolumeLimits) -> Ceiling | N
         most = limit / _AT_LIMIT if limit == limits.iops and limits.burst_iops is not None else math.inf
         there = tuple(each for each in waited if _AT_LIMIT * limit <= measure(each) <= most)
         there_s = sum(each.waited_s for each in there)
-        if len(there) >= _FEWEST_SECONDS and there_s >= _MOSTLY * sum(each.waited_s for each in waited):
+        if len(there) >= _FEWEST_INTERVALS and there_s >= _MOSTLY * sum(each.waited_s for each in waited):
             text = reached.format(limit / MB if measure is moved else limit)
             ceiling = Ceiling(code=code, limit=limit, reached=text, intervals=there)
             found.append((there_s, median(measure(each) for each in there) / limit, ceiling))
@@ -126,7 +172,7 @@ def _find_steady(waited: Sequence[Interval]) -> Ceiling | None:
     """Return the steady rate of a device that was busy for most of the time that sessions waited for it, or None."""
     busy = tuple(each for each in waited if each.rates.busy >= _BUSY and each.rates.queue >= _LEAST_QUEUE)
     busy_s = sum(each.waited_s for each in busy)
-    if len(busy) < _FEWEST_SECONDS or busy_s < _MOSTLY * sum(each.waited_s for each in waited):
+    if len(busy) < _FEWEST_INTERVALS or busy_s < _MOSTLY * sum(each.waited_s for each in waited):
         return None
     is_large = median(each.rates.request_bytes or 0.0 for each in busy) >= _LARGE_REQUEST
     values = [count_bytes(each.rates) if is_large else each.rates.read_iops + each.rates.write_iops for each in busy]
@@ -159,7 +205,7 @@ def forecast_balance(intervals: Sequence[Interval], limits: VolumeLimits | None)
     now = intervals[-_LAST_INTERVALS:]
     elapsed_s = sum(each.rates.elapsed_s for each in now)
     done = sum(count_ios(each.rates, limits.io_bytes) * each.rates.elapsed_s for each in now)
-    if len(now) < _FEWEST_SECONDS or done < _SPENDING * limits.iops * elapsed_s:
+    if len(now) < _FEWEST_INTERVALS or done < _SPENDING * limits.iops * elapsed_s:
         return None
     balance: float = limits.burst_ios if limits.balance_ios is None else limits.balance_ios
     for each in intervals:

@@ -3,31 +3,42 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING, TypeVar
 
-from penstock.diagnose.activity import Tally
+from penstock.diagnose.activity import Shares, Tally, name_wait
 from penstock.diagnose.devices import DATA, WAL
 from penstock.diagnose.rules.case import number
 from penstock.diagnose.rules.counted import Increase
-from penstock.diagnose.rules.limits import DeviceIntervals, find_ceiling, forecast_balance
+from penstock.diagnose.rules.limits import DeviceIntervals, MetricIntervals, find_ceiling, forecast_balance
 from penstock.diagnose.rules.wal import is_long_wal_wait
+from penstock.diagnose.uses import read_balance
 from penstock.model.server.device import count_bytes
 from penstock.units import KIB, MB
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from penstock.diagnose.activity import Moment
     from penstock.diagnose.rules.case import Case
     from penstock.diagnose.rules.limits import Interval
     from penstock.model.diagnosis import Diagnosis, Evidence
-    from penstock.model.recording import Sample
+    from penstock.model.recording import CounterRow, RecordingHeader, Sample
+    from penstock.model.server.device import VolumeLimits
 
 # With a smaller share of waits, even a faster volume does not make a workload a tenth faster.
 _LEAST_SHARE = 0.1
 
 _MOST_OF_THE_TIME = 0.5
+
+# From this share on, waits for I/O are reported although no limit of the volume is known to be reached.
+_LEAST_WITHOUT_LIMIT = 0.2
+
+_WAITS_SHOWN = 3
+
+# What a diagnosis calls the volumes of an RDS instance, whose devices have no names outside of it.
+_RDS_STORAGE = "the instance's storage"
 
 # A burst balance that lasts longer is not reported.
 _SOON_S = 4 * 3600.0
@@ -65,33 +76,43 @@ def is_data_wait(wait: str) -> bool:
 class DataVolume:
     """The rule for sessions that wait for a volume that serves as many requests, or bytes, as it can.
 
-    Waits for WAL count if pg_wal is on the same device, or if its device is not known.
+    Waits for WAL count if pg_wal is on the same device, or if its device is not known. On RDS, whose devices cannot be
+    read, CloudWatch's metrics are used.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, header: RecordingHeader) -> None:
         self._data, self._wal = Tally(), Tally()
+        self._kinds = Shares()
         self._devices = DeviceIntervals()
+        self._metrics = MetricIntervals(header.started_at)
 
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
         """Take a sample."""
         for moment in moments:
             if is_data_wait(moment.wait):
                 self._data.add(moment)
+                self._kinds.add(name_wait(moment.session), moment.weight_s)
             elif is_long_wal_wait(moment):
                 self._wal.add(moment)
-        self._devices.see(sample, self._data.seconds + self._wal.seconds)
+        waited_s = self._data.seconds + self._wal.seconds
+        self._devices.see(sample, waited_s)
+        self._metrics.see(sample, waited_s)
 
     def conclude(self, case: Case) -> list[Diagnosis]:
         """Return a diagnosis if sessions wait for a volume at its limit, and if its burst balance is being spent."""
-        device = self._devices.device_of.get(DATA)
+        limits, device = case.header.volume, self._devices.device_of.get(DATA)
         intervals = self._devices.by_device.get(device or "", [])
+        if device is None and (intervals := self._metrics.intervals()):
+            device, limits = _RDS_STORAGE, _with_balance(limits, self._metrics.rows.values())
         part = Tally()
         part.join(self._data)
         if self._devices.device_of.get(WAL, device) == device:
             part.join(self._wal)
-        if device is None or not part.count:
+        if not part.count:
             return []
-        limits, found = case.header.volume, []
+        if device is None:
+            return self._report_waits(case, intervals)
+        found = []
         ceiling = find_ceiling(intervals, limits)
         # A steady rate proves a limit only if sessions wait for it most of the time.
         least = _LEAST_SHARE if limits is not None else _MOST_OF_THE_TIME
@@ -102,7 +123,33 @@ class DataVolume:
             evidence = [number("sustained IOPS of the volume", limits.iops or 0.0), *_describe(intervals)]
             iops = f"{limits.iops:,}"
             found.append(case.conclude("volume-balance", part, evidence, device=device, when=left[1], iops=iops))
-        return found
+        return found or self._report_waits(case, intervals)
+
+    def _report_waits(self, case: Case, intervals: Sequence[Interval]) -> list[Diagnosis]:
+        """Return a diagnosis of the waits alone: the volume cannot be seen, or is not at a limit."""
+        if case.share(self._data) < _LEAST_WITHOUT_LIMIT:
+            return []
+        why = "cannot tell if the volume is at its limit"
+        remedy = (
+            "Record where the volume can be seen: on the server's machine, or on RDS for more than five minutes, with "
+            "the right to read CloudWatch's metrics. penstock storage show has them afterwards."
+        )
+        if intervals:
+            why = "the volume is not seen to be at a limit, so the time of each request counts"
+            remedy = "Use a volume with a shorter latency, or more sessions at a time if processors are idle."
+        waits = [
+            number(f"of active time in {part.name}", 100 * case.share(self._data) * part.share, "%")
+            for part in self._kinds.parts(1.0)[:_WAITS_SHOWN]
+        ]
+        return [case.conclude("data-io", self._data, [*waits, *_describe(intervals)], why=why, remedy=remedy)]
+
+
+def _with_balance(limits: VolumeLimits | None, rows: Iterable[CounterRow]) -> VolumeLimits | None:
+    """Return the limits of RDS's storage with the burst balance that CloudWatch reports first."""
+    share = read_balance(rows)
+    if limits is None or limits.burst_ios is None or share is None:
+        return limits
+    return replace(limits, balance_ios=share * limits.burst_ios)
 
 
 def _describe(intervals: Sequence[Interval]) -> list[Evidence]:

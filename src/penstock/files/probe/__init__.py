@@ -2,7 +2,8 @@
 
 `options` checks what the user asked for, `form` finds format and delimiter, `fields` splits records as COPY
 does (the Rust core cuts and splits), `header` looks at names and encoding, `mangling` at what a dialect would spoil,
-`agreement` at further files, `json_text` recognizes JSON, `columnar` describes files that are not text.
+`agreement` at further files, `json_text` recognizes JSON, `json_lines` and `columnar` describe files that are not
+delimited text.
 The rest of package files reads the block, and the caller gives the table's columns.
 """
 

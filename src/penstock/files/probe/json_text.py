@@ -1,8 +1,9 @@
-"""Recognizes JSON by its first records, and refuses it: it could be read as delimited text, but is not."""
+"""Recognizes JSON by its first records, and refuses documents: they could be read as delimited text, but are not."""
 
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from itertools import islice
 from typing import Final
 
@@ -12,30 +13,37 @@ _LINES_LOOKED_AT: Final = 5
 
 
 def check_is_not_json(head: bytes, *, is_whole: bool, uri: str) -> None:
-    """Raise SourceError if a sample begins a JSON document or JSON Lines; `is_whole`: it is the whole file.
+    """Raise SourceError if a sample begins a JSON document; `is_whole`: it is the whole file."""
+    kind = name_json(head, is_whole=is_whole)
+    if kind is not None:
+        convert = "jq -c ." if kind == "a JSON object" else "jq -c '.[]'"
+        raise SourceError(
+            f'"{uri}" is {kind}, not delimited text',
+            hint=f"Convert it to JSON Lines, one record on each line: {convert} FILE > FILE.jsonl",
+        )
+
+
+def name_json(head: bytes, *, is_whole: bool) -> str | None:
+    """Return what a sample is if it begins a JSON document or JSON Lines, else None.
 
     An array of numbers is accepted as a range or vector of PostgreSQL, and {} as an empty array.
     """
     text = head.lstrip()
     if text[:1] not in (b"{", b"["):
-        return
-    kind = _name_lines(text, is_whole=is_whole) or _name_document(text.decode(errors="replace"), is_whole=is_whole)
-    if kind is not None:
-        raise SourceError(
-            f'"{uri}" is {kind}, not delimited text',
-            hint=r"Convert it to CSV, or load each line as one field: --format tsv --delimiter '\t' --no-header.",
-        )
+        return None
+    return _name_lines(text, is_whole=is_whole) or _name_document(text.decode(errors="replace"), is_whole=is_whole)
 
 
 def _name_lines(text: bytes, *, is_whole: bool) -> str | None:
-    """Return "JSON Lines" if each of the first lines is a JSON object, else None."""
+    """Return "JSON Lines" if half of the first lines, or more, are JSON objects, else None; the others may be bad."""
     lines = text.splitlines() if is_whole else text.splitlines()[:-1]
     first = list(islice((line for line in lines if line.strip()), _LINES_LOOKED_AT))
-    try:
-        values = [json.loads(line) for line in first]
-    except ValueError:
-        return None
-    return "JSON Lines" if any(values) and all(isinstance(value, dict) for value in values) else None
+    objects = []
+    for line in first:
+        with suppress(ValueError):
+            value = json.loads(line)
+            objects += [value] if isinstance(value, dict) else []
+    return "JSON Lines" if any(objects) and 2 * len(objects) >= len(first) else None
 
 
 def _name_document(text: str, *, is_whole: bool) -> str | None:

@@ -49,6 +49,9 @@ def complete_options(options: DialectOptions, *, format_name: Format, delimiter:
 
 def validate_options(options: DialectOptions) -> None:
     """Raise UsageError for given options that COPY would refuse, or that the format does not have."""
+    if options.format == "jsonl":
+        # json_lines.py checks these options, also if the format is found.
+        return
     if options.format in ("parquet", "arrow"):
         refuse_text_options(options, options.format)
         return

@@ -157,6 +157,8 @@ def _find_dialect_obstacles(target: TargetPlan, server_major: int) -> Iterator[O
             r"reads the same with it as the quote: --format csv --delimiter '\t' --quote '\x01' --null '\N'."
         )
         yield Obstacle("format tsv", why)
+    if dialect.format == "jsonl":
+        yield Obstacle("format jsonl", "COPY on the server has no such format.")
     if dialect.format == "text" and dialect.has_header and server_major < _TEXT_HEADER_MAJOR:
         yield Obstacle("a header in format text", f"COPY has that since PostgreSQL {_TEXT_HEADER_MAJOR}.")
     if len(dialect.nulls) > 1:

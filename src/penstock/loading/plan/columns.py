@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
 from penstock.errors import TargetError, UsageError
 from penstock.files.probe.columnar import refuse_types
@@ -13,7 +14,7 @@ from penstock.model.server.table import Column, ColumnMap, TableFacts
 from penstock.model.source.dialect import Notice
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from penstock.files.probe import ProbeResult
     from penstock.model.load.job import TargetJob
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from penstock.model.source.columnar import ColumnarSample
 
 _NAMES_SHOWN = 3
+_NO_VALUES: Final[Mapping[str, str | None]] = MappingProxyType({})
 
 # The placeholders that --set accepts instead of a value.
 NULL_PLACEHOLDER = "{null}"
@@ -53,8 +55,8 @@ def name_created_columns(header: Sequence[str], job: TargetJob, *, uri: str) -> 
     return columns
 
 
-def name_created_types(sample: ColumnarSample, job: TargetJob, *, uri: str) -> tuple[str, ...]:
-    """Return the types of the columns that `name_created_columns` names: those of the file, then text for --set.
+def name_created_types(sample: ColumnarSample, job: TargetJob, *, count: int, uri: str) -> tuple[str, ...]:
+    """Return the types of the `count` columns that are created: those of the file, then text for all others.
 
     Raises SourceError if a type cannot be loaded.
     """
@@ -62,7 +64,18 @@ def name_created_types(sample: ColumnarSample, job: TargetJob, *, uri: str) -> t
     created = name_columns(names)
     kept = [index for index, name in enumerate(names) if not is_skipped(name, created[index], job)]
     refuse_types(sample, kept, uri=uri)
-    return (*(sample.fields[index].sql_type or "" for index in kept), *("text" for _ in job.set))
+    types = [sample.fields[index].sql_type or "" for index in kept]
+    return (*types, *["text"] * (count - len(types)))
+
+
+def name_folder_columns(values: Iterable[Mapping[str, str | None]], names: Sequence[str], job: TargetJob) -> list[str]:
+    """Return the names that folders of some object state and its file does not have, which become columns.
+
+    `values` has what the folders of each object state, `names` are those of the file's columns.
+    """
+    known = {fold_name(name.strip()) for name in (*names, *job.set, *job.skip)}
+    stated = {fold_name(name.strip()): name for each in values for name in each}
+    return [name for folded, name in stated.items() if folded not in known]
 
 
 def find_edge(probe: ProbeResult, *, job: TargetJob, table: TableFacts | None) -> Edge | None:
@@ -121,38 +134,139 @@ def map_columns(
     table: TableFacts,
     uri: str,
     edge: Edge | None = None,
+    folder_values: Mapping[str, str | None] = _NO_VALUES,
 ) -> ColumnMap:
     """Return the column of each field of a file with this header (None: fields are in the order of the columns).
 
-    Raises TargetError if names do not match, UsageError if an option names a field that does not exist.
+    `folder_values` are what the names of the file's folders state; those that the file has no column for, and the table
+    has, are constants. Raises TargetError if names do not match, UsageError if an option names a field that does not
+    exist.
     """
     _check_constants(job, table)
     _check_force_null(job, table)
     names = job.columns if job.columns is not None else name_fields(header, edge)
     if edge == "row names" and header is not None:
         _refuse_row_names(header, job=job, table=table, uri=uri)
-    constants = {name: value for name, value in job.set.items() if value != DEFAULT_PLACEHOLDER}
-    values = tuple(_constant(value, uri=uri) for value in constants.values())
+    given = {name: value for name, value in job.set.items() if value != DEFAULT_PLACEHOLDER}
+    constants = {name: _constant(value, uri=uri) for name, value in given.items()}
     if names is None:
         columns = _columns_by_position(job, table)
         return ColumnMap(
-            columns=(*columns, *constants), constants=values, field_count=len(columns), ends_empty=edge == "empty"
+            columns=(*columns, *constants),
+            constants=tuple(constants.values()),
+            field_count=len(columns),
+            ends_empty=edge == "empty",
         )
     created = name_columns(names)
-    _check_skip(job, (*names, *created), uri=uri)
+    _check_skip(job, (*names, *created, *folder_values), uri=uri)
     kept = [index for index, name in enumerate(names) if not is_skipped(name, created[index], job)]
     found = _find_columns(names, created, kept=kept, table=table)
     unknown = [names[index] for index in kept if found[index] is None]
     _refuse_unknown(unknown, table=table, uri=uri, is_trailed=not names[-1].strip())
     columns = tuple(column.name for column in found.values() if column is not None)
-    _refuse_unfit(columns, job=job, table=table, uri=uri)
+    stated = _find_stated(folder_values, fed=columns, job=job, table=table)
+    _refuse_unfit((*columns, *stated), job=job, table=table, uri=uri)
+    constants = stated | constants
     return ColumnMap(
         columns=columns + tuple(constants),
         keep=tuple(kept) if len(kept) < len(names) else None,
-        constants=values,
+        constants=tuple(constants.values()),
         field_count=len(names),
         ends_empty=edge == "empty",
     )
+
+
+def map_names(header: Sequence[str], *, job: TargetJob, table: TableFacts, uri: str) -> ColumnMap:
+    """Return the column of each name in records of JSON Lines; `header` has the names that are known beforehand.
+
+    Columns without a default get values by their own names too, unless the mode has a key: then the columns that
+    no record names keep their values. A name without a column is missing in the map. Raises TargetError.
+    """
+    _check_constants(job, table)
+    constants = {name: value for name, value in job.set.items() if value != DEFAULT_PLACEHOLDER}
+    values = tuple(_constant(value, uri=uri) for value in constants.values())
+    if (whole := find_whole_column(job, table)) is not None:
+        return ColumnMap(columns=(whole, *constants), constants=values, names=(), takes_json=(0,))
+    names = header if job.columns is None else job.columns
+    refuse_many_names(len(names), uri=uri)
+    created = name_columns(names)
+    kept = [index for index, name in enumerate(names) if not is_skipped(name, created[index], job)]
+    found = _find_columns(names, created, kept=kept, table=table)
+    named = {names[index]: column.name for index, column in found.items() if column is not None}
+    others = [
+        column.name
+        for column in table.columns
+        if column.name not in named.values() and not (job.landing.is_keyed or _is_fed(column, job))
+    ]
+    columns = (*named.values(), *others)
+    if not columns:
+        raise TargetError(
+            f'no record names a column of table "{table.name}"',
+            detail=f"{uri}.",
+            hint="Name the columns with --columns.",
+        )
+    _refuse_unfit(columns, job=job, table=table, uri=uri)
+    named |= {name: name for name in others if name not in named}
+    skipped = dict.fromkeys((*(name for index, name in enumerate(names) if index not in kept), *job.skip))
+    return ColumnMap(
+        columns=(*columns, *constants),
+        constants=values,
+        names=(
+            *((name, columns.index(column)) for name, column in named.items()),
+            *((name, None) for name in skipped if name not in named),
+        ),
+        takes_json=tuple(
+            columns.index(column.name) for column in table.columns if column.is_json and column.name in columns
+        ),
+    )
+
+
+def refuse_many_names(count: int, *, uri: str) -> None:
+    """Raise TargetError if records of JSON Lines have more names than a table may have columns."""
+    if count > MOST_COLUMNS:
+        raise TargetError(
+            f"the records have more than {MOST_COLUMNS} names, which is the most that a table has columns",
+            detail=f"{uri}.",
+            hint="Load whole records: into a table whose only column without a default has type jsonb.",
+        )
+
+
+def _is_fed(column: Column, job: TargetJob) -> bool:
+    """Whether a column that records need not name gets a value otherwise, or is to get none."""
+    has_value = column.is_generated or column.has_default or bool(column.identity)
+    return has_value or column.name in job.set or column.name in job.skip
+
+
+def find_whole_column(job: TargetJob, table: TableFacts) -> str | None:
+    """Return the json or jsonb column that gets whole records of JSON Lines, None if values go to columns by name.
+
+    It is the only column that has no default, and no option asks for columns by name. A table that the load itself has
+    created, before it was cut short, has columns by name.
+    """
+    if table.oid == 0 or job.create or job.columns is not None or job.add_columns:
+        return None
+    unfed = [column for column in table.columns if not _is_fed(column, job)]
+    return unfed[0].name if len(unfed) == 1 and unfed[0].is_json else None
+
+
+def refuse_unknown_names(header: Sequence[str], *, job: TargetJob, table: TableFacts, uri: str) -> None:
+    """Raise TargetError if records of JSON Lines have a name without a column."""
+    if find_whole_column(job, table) is not None:
+        return
+    names = header if job.columns is None else job.columns
+    refuse_many_names(len(names), uri=uri)
+    created = name_columns(names)
+    kept = [index for index, name in enumerate(names) if not is_skipped(name, created[index], job)]
+    found = _find_columns(names, created, kept=kept, table=table)
+    unknown = [names[index] for index in kept if found[index] is None]
+    if unknown:
+        listed = ", ".join(f'"{name}"' for name in unknown)
+        raise TargetError(
+            f'name "{unknown[0]}" of the file belongs to no column of table "{table.name}"',
+            detail=f"{uri}: {len(unknown)} of its names are unknown to the table: {listed}.",
+            hint=_suggest(unknown[0], table)
+            or "Skip it with --skip, add it to the table with --add-columns, or use --on-error reject.",
+        )
 
 
 def unknown_columns(
@@ -203,6 +317,20 @@ def _find_column(name: str, table: TableFacts) -> Column | None:
     folded = name.strip().lower()
     alike = [column for column in table.columns if column.name.lower() == folded]
     return alike[0] if len(alike) == 1 else None
+
+
+def _find_stated(
+    folder_values: Mapping[str, str | None], *, fed: Sequence[str], job: TargetJob, table: TableFacts
+) -> dict[str, str | None]:
+    """Return the value of each column that folders name, and that neither the file nor --set fills."""
+    stated = {}
+    for name, value in folder_values.items():
+        created = name_columns([name])[0]
+        column = _find_column(name, table) or table.column(created)
+        is_free = column is not None and not column.is_generated and column.name not in (*fed, *job.set)
+        if column is not None and is_free and not is_skipped(name, created, job):
+            stated[column.name] = value
+    return stated
 
 
 def _check_constants(job: TargetJob, table: TableFacts) -> None:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Literal
 from penstock.errors import DataError, FileLocation
 from penstock.files.probe import check_is_not_json, find_contradiction, find_header, find_misfit, separator_notice
 from penstock.files.probe.columnar import probe_columnar, refuse_unsupported
-from penstock.loading.plan.columns import map_columns
+from penstock.files.probe.folders import read_folder_values
+from penstock.files.probe.json_lines import is_json_lines
+from penstock.loading.plan.columns import map_columns, map_names
 from penstock.loading.plan.plan import options_of, table_after_creation
 from penstock.server.connect.errors import find_hint
 
@@ -62,7 +64,17 @@ def map_object(header: Sequence[str] | None, target: TargetPlan, *, uri: str) ->
     Raises TargetError if they do not fit the table, DataError if rows are staged, so that one statement moves the rows
     of all objects, and the first object has other columns.
     """
-    column_map = map_columns(header, job=target.job, table=table_after_creation(target), uri=uri, edge=target.edge)
+    table = table_after_creation(target)
+    if target.dialect.format == "jsonl":
+        return map_names(header or (), job=target.job, table=table, uri=uri)
+    column_map = map_columns(
+        header,
+        job=target.job,
+        table=table,
+        uri=uri,
+        edge=target.edge,
+        folder_values={} if target.columnar is None else read_folder_values(uri),
+    )
     if target.is_staged and set(column_map.columns) != set(target.column_map.columns):
         here, first = ", ".join(column_map.columns), ", ".join(target.column_map.columns)
         raise DataError(
@@ -85,6 +97,8 @@ def _look_at(works: Sequence[ObjectWork], sources: SourceReader, warnings: Warni
     for sample in sources.sample_all([work.source for work in works], options):
         if sample.columnar is not None or target.columnar is not None:
             _look_at_columns(sample, target)
+            continue
+        if _is_json(sample, target):
             continue
         if options.format is None:
             check_is_not_json(sample.head, is_whole=sample.is_whole, uri=sample.source.uri)
@@ -119,14 +133,26 @@ def _look_at_columns(sample: ObjectSample, target: TargetPlan) -> None:
     """Raise DataError unless both are columnar files of one format; TargetError if columns do not fit the table."""
     here, first = (None if each.columnar is None else each.columnar.format for each in (sample, target))
     if sample.columnar is None or here != first:
-        raise DataError(
-            "files of one load have different formats",
-            detail=f"{sample.source.uri} has format {here or 'text'}; the first file {first or 'text'}.",
-            hint="Load the files that differ separately.",
-        )
+        raise _other_formats(sample, here or "text", first or "text")
     uri = sample.source.uri
     probe_columnar(sample.columnar, target.job, uri=uri)
     refuse_unsupported(sample.columnar, map_object(sample.columnar.names, target, uri=uri), uri=uri)
+
+
+def _is_json(sample: ObjectSample, target: TargetPlan) -> bool:
+    """Return whether an object is JSON Lines. Raises DataError if only this one is, or only the first one."""
+    is_json = is_json_lines(sample.head, target.job.dialect, is_whole=sample.is_whole)
+    if sample.head.strip() and is_json != (target.dialect.format == "jsonl"):
+        raise _other_formats(sample, "jsonl" if is_json else "delimited text", target.dialect.format)
+    return is_json or target.dialect.format == "jsonl"
+
+
+def _other_formats(sample: ObjectSample, here: str, first: str) -> DataError:
+    return DataError(
+        "files of one load have different formats",
+        detail=f"{sample.source.uri} has format {here}; the first file {first}.",
+        hint="Load the files that differ separately.",
+    )
 
 
 def map_sample(sample: ObjectSample, target: TargetPlan) -> ColumnMap:

@@ -12,19 +12,26 @@ from typing import TYPE_CHECKING
 from penstock.errors import DataError, TargetError, UsageError
 from penstock.files.probe import ProbeResult, probe_dialect, refuse_unclear_escapes, validate_options
 from penstock.files.probe.columnar import probe_columnar, refuse_unsupported
+from penstock.files.probe.folders import read_folder_values
+from penstock.files.probe.json_lines import is_json_lines, probe_json_lines
+from penstock.loading.pace import plan_sessions
 from penstock.loading.plan.changes import added_changes, check_changes, with_columns
 from penstock.loading.plan.columns import (
     edge_notice,
     find_edge,
+    find_whole_column,
     map_columns,
+    map_names,
     name_created_columns,
     name_created_types,
+    name_folder_columns,
     naming_notice,
+    refuse_many_names,
+    refuse_unknown_names,
     unknown_columns,
 )
 from penstock.loading.plan.modes import check_mode, check_types, choose_landing, describe_notices, refuse_shared_tables
 from penstock.loading.plan.notices import check_switches, estimate_records, server_notices, table_notices
-from penstock.loading.plan.pace import plan_sessions
 from penstock.model.finding import refuse
 from penstock.model.load.plan import Edge, LoadPlan, ObjectSample, TargetPlan, name_fields, stored_size
 from penstock.model.load.tuning import DEFAULT_TUNING, LoadTuning
@@ -198,10 +205,13 @@ def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -
     check_switches(rules, facts)
     probe = _probe(gathered, server, rejects=rules.on_error == "reject")
     _refuse_unclear_start(probe, job, is_new=facts is None)
-    edge = find_edge(probe, job=job, table=None if job.transform is not None else facts)
-    created = None if facts is not None else _created_columns(probe, job, edge, uri=uri)
-    types = None if created is None or sample.columnar is None else name_created_types(sample.columnar, job, uri=uri)
-    staged = None if job.transform is None else _created_columns(probe, job, edge, uri=uri)
+    is_json = probe.dialect.format == "jsonl"
+    edge = None if is_json else find_edge(probe, job=job, table=None if job.transform is not None else facts)
+    named = _created_columns(probe, gathered, edge) if facts is None or job.transform is not None else None
+    created, staged = None if facts is not None else named, None if job.transform is None else named
+    types = None
+    if created is not None and sample.columnar is not None:
+        types = name_created_types(sample.columnar, job, count=len(created), uri=uri)
     table = facts if facts is not None else _created_table(job.into, created or (), types)
     landing = choose_landing(job, facts, is_atomic=rules.atomic)
     added: tuple[str, ...] = ()
@@ -209,7 +219,7 @@ def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -
         added = unknown_columns(probe.header, job, facts, edge)
         table = facts = with_columns(facts, added)
     filled = table if staged is None else _created_table(table.name, staged)
-    column_map, refusal = _map_sample(probe.header, gathered, filled, edge)
+    column_map, refusal = _map_sample(probe, gathered, filled, edge, rejects=rules.on_error == "reject")
     if sample.columnar is not None:
         refuse_unsupported(sample.columnar, column_map, uri=uri)
     target = TargetPlan(
@@ -234,6 +244,8 @@ def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -
         changes=() if facts is None else added_changes(facts, added),
     )
     notices = probe.notices
+    if is_json and facts is not None and staged is None:
+        notices += _whole_notices(probe, job, facts, uri=uri)
     if created is not None or staged is not None:
         notices += _naming_notices(probe, job, edge, uri=uri)
     if (found := edge_notice(edge, probe, uri=uri)) is not None:
@@ -245,14 +257,20 @@ def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -
 
 
 def _map_sample(
-    header: tuple[str, ...] | None, gathered: TargetInput, table: TableFacts, edge: Edge | None
+    probe: ProbeResult, gathered: TargetInput, table: TableFacts, edge: Edge | None, *, rejects: bool
 ) -> tuple[ColumnMap, PenstockError | None]:
     """Return the columns that the sample's fields go to, or none, with the error, if all objects are loaded already.
 
     Then the error is raised only if an object is loaded again.
     """
+    job, uri = gathered.job, gathered.sample.source.uri
+    stated = {} if gathered.sample.columnar is None else read_folder_values(uri)
     try:
-        return map_columns(header, job=gathered.job, table=table, uri=gathered.sample.source.uri, edge=edge), None
+        if probe.dialect.format != "jsonl":
+            return map_columns(probe.header, job=job, table=table, uri=uri, edge=edge, folder_values=stated), None
+        if not rejects:
+            refuse_unknown_names(probe.header or (), job=job, table=table, uri=uri)
+        return map_names(probe.header or (), job=job, table=table, uri=uri), None
     except (TargetError, UsageError) as error:
         if not gathered.may_be_loaded:
             raise
@@ -264,6 +282,16 @@ def _probe(gathered: TargetInput, server: ServerFacts, *, rejects: bool) -> Prob
     job, sample, facts = gathered.job, gathered.sample, gathered.facts
     if sample.columnar is not None:
         return probe_columnar(sample.columnar, job, uri=sample.source.uri)
+    if is_json_lines(sample.head, job.dialect, is_whole=sample.is_whole):
+        return probe_json_lines(
+            sample.head,
+            options=job.dialect,
+            is_whole=sample.is_whole,
+            table_columns=() if facts is None else [column.name for column in facts.columns],
+            uri=sample.source.uri,
+            first_line=sample.first_line,
+            rejects=rejects,
+        )
     loadable = None
     if facts is not None and job.transform is None:
         loadable = [column.name for column in facts.columns if not column.is_generated]
@@ -310,9 +338,22 @@ def _header_notices(probe: ProbeResult, job: TargetJob, table: TableFacts, *, ur
     )
 
 
-def _created_columns(probe: ProbeResult, job: TargetJob, edge: Edge | None, *, uri: str) -> tuple[str, ...]:
-    names = job.columns if job.columns is not None else name_fields(probe.header, edge)
-    return name_created_columns([""] * probe.field_count if names is None else names, job, uri=uri)
+def _created_columns(probe: ProbeResult, gathered: TargetInput, edge: Edge | None) -> tuple[str, ...]:
+    job, sample = gathered.job, gathered.sample
+    uri = sample.source.uri
+    names = job.columns if job.columns is not None else name_fields(probe.header, edge) or [""] * probe.field_count
+    if probe.dialect.format == "jsonl":
+        refuse_many_names(len(names), uri=uri)
+    if probe.dialect.format == "jsonl" and not names:
+        raise DataError(
+            "no record names a column",
+            detail=f"{uri}: its first block has no JSON object with a name.",
+            hint="Name the columns with --columns.",
+        )
+    if sample.columnar is not None:
+        stated = (read_folder_values(source.uri) for source in gathered.objects)
+        names = (*names, *name_folder_columns(stated, names, job))
+    return name_created_columns(names, job, uri=uri)
 
 
 def _refuse_unclear_start(probe: ProbeResult, job: TargetJob, *, is_new: bool) -> None:
@@ -329,6 +370,21 @@ def _refuse_unclear_start(probe: ProbeResult, job: TargetJob, *, is_new: bool) -
                 "With --no-header, this is the first row.",
                 hint=notice.hint,
             )
+
+
+def _whole_notices(probe: ProbeResult, job: TargetJob, facts: TableFacts, *, uri: str) -> tuple[Notice, ...]:
+    """Warn if records of JSON Lines are stored whole although all their names are columns of the table."""
+    whole = find_whole_column(job, facts)
+    if whole is None or not probe.header or any(facts.column(name) is None for name in probe.header):
+        return ()
+    return (
+        Notice(
+            code="column-names",
+            message=f'each record is stored whole in column "{whole}", although its names are columns of the table',
+            uri=uri,
+            hint=f"Use --columns {','.join(probe.header)} to load the values of these names.",
+        ),
+    )
 
 
 def options_of(sample: ObjectSample, options: DialectOptions) -> DialectOptions:
@@ -350,7 +406,13 @@ def _created_table(name: TableName, columns: Sequence[str], types: Sequence[str]
         name=name,
         kind="r",
         columns=tuple(
-            Column(name=column, type_name=type_name, number=number, type_oid=TYPE_OIDS.get(type_name, 0))
+            Column(
+                name=column,
+                type_name=type_name,
+                number=number,
+                type_oid=TYPE_OIDS.get(type_name, 0),
+                is_json=type_name == "jsonb",
+            )
             for number, (column, type_name) in enumerate(typed, 1)
         ),
     )

@@ -51,18 +51,20 @@ def refuse_unfit(blocks: Iterable[Block], form: RecordForm, *, uri: str) -> Iter
 def _describe(held: list[Block], encoder: Encoder, which: str, *, uri: str) -> DataError:
     first = next(block for block in held if block.records)
     reason, location = first.fault, FileLocation(file=uri, line=first.first_line)
+    found_hint = None
     if reason is None:
         try:
             encoder.encode(first)
         except _native.RecordError as error:
             found = record_error(error, uri=uri, first_line=first.first_line)
-            reason, location = found.message, found.location or location
+            reason, location, found_hint = found.message, found.location or location, found.hint
     lines = b"".join(buffer[start:end] for buffer, start, end in first.segments).splitlines()
     is_trailed = bool(lines) and lines[0].endswith(encoder.spec.delimiter.encode())
     hint = "Check --delimiter and --quote, or name the fields of the records with --columns."
+    is_json = encoder.is_json
     return DataError(
-        "no record has the number of fields that the table takes",
+        "no record can be loaded" if is_json else "no record has the number of fields that the table takes",
         detail=f"{location}: {reason}. So are {which} records of {uri}.",
-        hint=ENDS_WITH_DELIMITER if is_trailed else hint,
+        hint=found_hint if is_json else ENDS_WITH_DELIMITER if is_trailed else hint,
         location=location,
     )

@@ -122,7 +122,7 @@ class FormatCheck:
         """Return the blocks of an object; if its format was guessed, each block is checked as it is taken."""
         options = work.target.job.dialect
         is_guessed = options.format is None and options.quote is None and options.escape is None
-        return self._look_through(blocks, work) if is_guessed else blocks
+        return self._look_through(blocks, work) if is_guessed and work.target.dialect.format != "jsonl" else blocks
 
     def conclude(self) -> None:
         """Warn of what was found since the last call."""

@@ -116,8 +116,9 @@ def _make_encoder(work: ObjectWork, blocks: BlockReader, stream: ObjectStream) -
     if target.dialect.has_header and (record := blocks.take_header()) is not None:
         header = tuple(split_header(record.rstrip(b"\r\n"), target.dialect, uri=uri, line=stream.first_line))
     column_map = target.column_map
-    if header != target.header or target.job.set:
-        # Each object may have its own order of columns, and a constant may contain the object's name.
+    if header != target.header or target.job.set or target.dialect.format == "jsonl":
+        # Each object may have its own order of columns, and a constant may contain the object's name. How a JSON value
+        # is sent depends on the type of its column, which may have been found or changed since.
         column_map = map_object(header, target, uri=uri)
     form = RecordForm(
         # This object's byte-order mark may give the encoding, although the first object has no mark.

@@ -61,7 +61,9 @@ def knowing(line_end: LineEnd, make_cutter: MakeCutter) -> MakeCutter:
 
     def make() -> _native.RecordCutter:
         cutter = make_cutter()
-        cutter.feed_one(_EMPTY_RECORDS[line_end])
+        if not cutter.feed_one(_EMPTY_RECORDS[line_end]).records:
+            # Of JSON Lines, an empty line is no record.
+            cutter.restart(None)
         return cutter
 
     return make

@@ -110,7 +110,8 @@ def _find_own_hint(failure: CopyFailed, target: TargetPlan) -> str | None:
     dialect, field_count = target.dialect, target.column_map.field_count
     if value is None:
         return None
-    if column is not None and value in _NULL_WORDS and (sqlstate or "").startswith("22"):
+    is_delimited = dialect.format != "jsonl"
+    if column is not None and is_delimited and value in _NULL_WORDS and (sqlstate or "").startswith("22"):
         return f"Use {_null_option(value, column, dialect)}, or correct the value in the file."
     if column is not None and sqlstate in _UNFIT and (hint := _suggest_type(column, value, target)) is not None:
         return hint

@@ -59,6 +59,8 @@ def _name_row_names(form: RecordForm) -> tuple[str, ...] | None:
 
 def _to_options(dialect: Dialect, options: DialectOptions, *, has_header: bool) -> DialectOptions:
     """Return options that give a reject file's whole dialect; it has no lines before the header."""
+    if dialect.format == "jsonl":
+        return replace(options, format="jsonl", encoding=dialect.encoding, skip_lines=0)
     is_csv = dialect.format == "csv"
     return replace(
         options,

@@ -56,4 +56,6 @@ def _read_column_map(fields: dict[str, Any]) -> ColumnMap:
         constants=tuple(fields["constants"]),
         field_count=fields["field_count"],
         ends_empty=fields.get("ends_empty", False),
+        names=None if (names := fields.get("names")) is None else tuple((name, index) for name, index in names),
+        takes_json=tuple(fields.get("takes_json", ())),
     )

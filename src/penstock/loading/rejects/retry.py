@@ -245,8 +245,11 @@ def _make_piece(reject: Reject, origin: Origin) -> Piece:
 
 
 def _find_fault(raw: bytes, origin: Origin, *, line_end: LineEnd) -> str | None:
-    """Return why bytes are not one record, or None; a line with a stray quote would be joined with the next record."""
-    if origin.form.dialect.format != "csv":
+    """Return why bytes are not one record, or None; a line with a stray quote would be joined with the next record.
+
+    A line of blanks is no record of JSON Lines.
+    """
+    if origin.form.dialect.format not in ("csv", "jsonl"):
         return None
     cutter = origin.cutter_for(line_end)()
     try:

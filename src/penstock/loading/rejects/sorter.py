@@ -240,4 +240,9 @@ def make_reject(piece: Piece, record: int, reason: Reason) -> Reject:
     if names := piece.origin.form.working_names:
         detail = None if reason.detail is None else rename(reason.detail, names)
         reason = replace(reason, message=rename(reason.message, names), detail=detail)
-    return Reject(object_number=piece.origin.number, start=start, line=line, raw=piece.raw(record), reason=reason)
+    raw = piece.raw(record)
+    if piece.origin.encoder.is_json:
+        # To the cutter, lines of blanks before a record belong to it.
+        skipped = raw.rfind(b"\n", 0, len(raw) - len(raw.lstrip(b" \t\r\n"))) + 1
+        start, line, raw = start + skipped, line + raw.count(b"\n", 0, skipped), raw[skipped:]
+    return Reject(object_number=piece.origin.number, start=start, line=line, raw=raw, reason=reason)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.loading.formats import open_binary
 from penstock.loading.reading.feed import BlockFeed, reader_limit
 from penstock.loading.reading.objects import open_blocks
 from penstock.loading.rejects.limit import RejectLimit
+from penstock.loading.stream.formats import open_binary
 from penstock.loading.stream.session import LoadSession
 from penstock.model.load.reject import FOREIGN_KEY_VIOLATION
 from penstock.server.copy.copy import CopySession

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, TypeVar
 from penstock import _native
 from penstock.errors import FileLocation
 from penstock.files.blocks import make_cutter, record_error
-from penstock.loading.formats import RefusedInBinaryError
 from penstock.loading.reading.feed import NothingReady
 from penstock.loading.rejects.explain import explain_failure, explain_miscount
 from penstock.loading.stream.batch import Batch
 from penstock.loading.stream.chunk import Chunk
+from penstock.loading.stream.formats import RefusedInBinaryError
 from penstock.loading.warned import WarningLog
 from penstock.model.load.accounts import SessionTotals, Stopwatch
 from penstock.server.copy.copy import CopyFailed, CopySession, OtherTypes, Superseded

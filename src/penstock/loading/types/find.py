@@ -5,10 +5,14 @@ Reads the headers of the objects if columns are to be added, and every value if 
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from penstock.errors import UsageError
 from penstock.files.probe import find_header
+from penstock.files.probe.json_lines import find_names, unite_names
+from penstock.files.probe.json_lines import fold as fold_json
 from penstock.loading.plan.changes import (
     added_changes,
     find_wider,
@@ -17,7 +21,7 @@ from penstock.loading.plan.changes import (
     with_columns,
     with_type,
 )
-from penstock.loading.plan.columns import unknown_columns
+from penstock.loading.plan.columns import map_names, unknown_columns
 from penstock.loading.plan.dialects import refuse_other_dialects
 from penstock.loading.plan.plan import table_after_creation
 from penstock.loading.plan.work import all_objects
@@ -35,9 +39,10 @@ if TYPE_CHECKING:
     from penstock.loading.plan.work import ObjectWork
     from penstock.loading.types.scan import Findings
     from penstock.model.load.plan import LoadPlan, ObjectSample, TargetPlan
+    from penstock.model.server.table import ColumnMap
     from penstock.model.source.dialect import Notice
     from penstock.model.source.source import SourceObject
-    from penstock.model.source.types import TypedColumn
+    from penstock.model.source.types import ColumnFindings, TypedColumn
 
 _Targets = list["TargetPlan"]
 
@@ -57,9 +62,13 @@ def find_columns(
         group = _add_columns([targets[number] for number in numbers], tools)
         works = [work for work in all_objects(plan.targets) if work.target_index in numbers]
         found = _look(group, works, tools, usable=usable)
+        if found is not None and _are_json(group):
+            group, found = _name_columns(group, found)
         if found is not None:
             group = [_with_types(target, found, find_dependents) for target in group]
             notices |= dict.fromkeys(unclear_notices(str(table), group[0].typed))
+        # How a JSON value is sent depends on the type of its column.
+        group = [replace(each, column_map=_map_names(each)) if _are_json([each]) else each for each in group]
         for number, target in zip(numbers, group, strict=True):
             targets[number] = target
     return replace(plan, targets=tuple(targets), notices=(*plan.notices, *notices))
@@ -74,25 +83,34 @@ def _depends_on_files(target: TargetPlan) -> bool:
 
 def _add_columns(group: _Targets, tools: LoadTools) -> _Targets:
     """Return the targets of one table with the columns of all their objects that it lacks."""
-    first = group[0]
-    for target in group:
+    first, headers = group[0], [target.header for target in group]
+    for number, target in enumerate(group):
         if not target.job.add_columns:
             continue
         missing = [change.column for change in target.changes]
         for sample in tools.sources.sample_all(_read_again(target), target.job.dialect):
-            missing += unknown_columns(_header_of(sample, target), target.job, table_after_creation(first), target.edge)
+            header = _header_of(sample, target)
+            missing += unknown_columns(header, target.job, table_after_creation(first), target.edge)
+            if _are_json([target]):
+                headers[number] = unite_names(headers[number] or (), header or (), table_columns=_names(first))
         known = {column.name for column in table_after_creation(first).columns}
         first = _extend(first, [name for name in dict.fromkeys(missing) if name not in known])
-    return [
-        replace(
-            target,
-            facts=first.facts,
-            changes=first.changes,
-            create_columns=first.create_columns,
-            create_types=first.create_types,
-        )
-        for target in group
-    ]
+    return [replace(_follow(target, first), header=header) for target, header in zip(group, headers, strict=True)]
+
+
+def _names(target: TargetPlan) -> list[str]:
+    return [column.name for column in table_after_creation(target).columns]
+
+
+def _follow(target: TargetPlan, first: TargetPlan) -> TargetPlan:
+    """Return a target with the table of another one for the same table."""
+    return replace(
+        target,
+        facts=first.facts,
+        changes=first.changes,
+        create_columns=first.create_columns,
+        create_types=first.create_types,
+    )
 
 
 def _read_again(target: TargetPlan) -> list[SourceObject]:
@@ -103,6 +121,8 @@ def _read_again(target: TargetPlan) -> list[SourceObject]:
 def _header_of(sample: ObjectSample, target: TargetPlan) -> Sequence[str] | None:
     if sample.columnar is not None:
         return sample.columnar.names
+    if target.dialect.format == "jsonl":
+        return find_names(sample.head, is_whole=sample.is_whole, table_columns=_names(target))
     if not target.dialect.has_header:
         return None
     return find_header(
@@ -127,13 +147,55 @@ def _extend(target: TargetPlan, names: Sequence[str]) -> TargetPlan:
 # ---------------------------------------------------------------- types
 
 
+def _are_json(group: _Targets) -> bool:
+    return any(target.dialect.format == "jsonl" for target in group)
+
+
+def _map_names(target: TargetPlan) -> ColumnMap:
+    if target.refusal is not None:
+        return target.column_map
+    table, uri = table_after_creation(target), target.objects[0].uri
+    return map_names(target.header or (), job=target.job, table=table, uri=uri)
+
+
+def _name_columns(group: _Targets, found: Findings) -> tuple[_Targets, Findings]:
+    """Return the targets of one table with all names of its JSON Lines, and the findings by column.
+
+    Raises UsageError if only some of the targets have JSON Lines.
+    """
+    first = group[0]
+    if any(target.dialect.format != "jsonl" for target in group):
+        raise UsageError(
+            f"--types {first.job.types} cannot be used with JSON Lines and other files for one table",
+            hint="Load them one after the other.",
+        )
+    table, last = table_after_creation(first), (sys.maxsize, 0)
+    in_order = sorted(found, key=lambda name: last if (seen := found[name].first) is None else seen[0])
+    header = unite_names(first.header or (), in_order, table_columns=_names(first))
+    if first.job.columns is None and (first.facts is None or first.job.add_columns):
+        first = _extend(first, unknown_columns(header, first.job, table, None))
+    group = [replace(_follow(target, first), header=header) for target in group]
+    mapped = _map_names(group[0])
+    exact = {name: index for name, index in mapped.names or () if index is not None}
+    folded = {fold_json(name): index for name, index in reversed(exact.items())}
+    by_column = dict[str, "ColumnFindings"]()
+    for name in in_order:
+        index = exact.get(name, folded.get(fold_json(name)))
+        if index is not None and (column := mapped.columns[index]) in by_column:
+            by_column[column].add(found[name])
+        elif index is not None:
+            by_column[column] = found[name]
+    return group, by_column
+
+
 def _look(group: _Targets, works: Sequence[ObjectWork], tools: LoadTools, *, usable: int) -> Findings | None:
     """Return what the values of a table's objects allow, None if no type depends on them."""
     wanted = 0
     for target in group:
         if target.job.types == "text":
             continue
-        if target.facts is None or target.changes:
+        # Of JSON Lines, any record may name a column that the table lacks.
+        if target.facts is None or target.changes or (target.job.add_columns and _are_json([target])):
             wanted |= usable
         if target.facts is not None and target.job.types == "widen" and widenable(target.facts):
             wanted |= sum(TAKEN.values())

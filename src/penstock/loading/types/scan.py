@@ -8,12 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from penstock import _native
 from penstock.copyformat import make_encoder
 from penstock.copyformat.encoder import python_codec
 from penstock.errors import Interrupted
 from penstock.files.listing import is_remote
 from penstock.files.parallel import map_at_once
 from penstock.host import cpu_count
+from penstock.loading.plan.columns import refuse_many_names
 from penstock.loading.reading.objects import open_blocks
 from penstock.model.source.types import BITS, ColumnFindings, Witness
 
@@ -38,6 +40,8 @@ Findings = dict[str, ColumnFindings]
 def scan_objects(works: Sequence[ObjectWork], tools: LoadTools, *, wanted: int) -> Findings:
     """Return, for each column of a table that the objects fill, which of the types `wanted` take all its values.
 
+    If the objects are JSON Lines, return this for each name in their records.
+
     Reads every object to its end, in threads. Raises SourceError, and DataError for a record that cannot be cut.
     """
     cpus, found, stop = cpu_count(), Findings(), threading.Event()
@@ -58,7 +62,7 @@ def _scan_object(
 ) -> Findings:
     stream, blocks, _, form = open_blocks(work, tools)
     found = Findings()
-    scan = _ObjectScan(work, form, wanted=wanted)
+    scan = (_JsonScan if form.dialect.format == "jsonl" else _ObjectScan)(work, form, wanted=wanted)
     running: deque[Future[Findings]] = deque()
     with stream:
         for block in blocks:
@@ -69,16 +73,54 @@ def _scan_object(
             # A few blocks at a time: memory does not grow with the file.
             if len(running) > _BLOCKS_AHEAD:
                 _merge(found, running.popleft().result())
+                scan.check(found)
     for each in running:
         _merge(found, each.result())
+    scan.check(found)
     return found
 
 
-class _ObjectScan:
-    """Finds the types in blocks of one object."""
+class _Scan:
+    """Turns what the Rust core finds in blocks of one object into findings."""
 
     def __init__(self, work: ObjectWork, form: RecordForm, *, wanted: int) -> None:
         self._uri, self._number, self._wanted = work.source.uri, work.number, wanted
+        self._codec = python_codec(form.encoding)
+
+    def check(self, found: Findings) -> None:
+        """Raise TargetError if there are more names than columns: names that are data would fill the memory."""
+        refuse_many_names(len(found), uri=self._uri)
+
+    def _note(self, block: Block, types: _native.Types) -> ColumnFindings:
+        fits, first, lost = types
+        each = ColumnFindings(fits=fits)
+        if first is not None:
+            each.first = self._see(block, first)
+        for bits, seen in lost:
+            position = self._see(block, seen)
+            each.lost.update((bit, position) for bit in BITS if bits & bit)
+        return each
+
+    def _see(self, block: Block, seen: tuple[int, bytes]) -> tuple[tuple[int, int], Witness]:
+        line = block.first_line + seen[0]
+        value = seen[1].decode(self._codec, errors="replace")
+        return (self._number, line), Witness(uri=self._uri, line=line, value=value)
+
+
+class _JsonScan(_Scan):
+    """Finds the names in blocks of JSON Lines, and the types of their values."""
+
+    def find(self, block: Block) -> Findings:
+        """Return what the values of a block allow."""
+        found = _native.find_json_types(block.segments, wanted=self._wanted)
+        return {name.decode(errors="replace"): self._note(block, types) for name, types in found}
+
+
+class _ObjectScan(_Scan):
+    """Finds the types in blocks of delimited text."""
+
+    def __init__(self, work: ObjectWork, form: RecordForm, *, wanted: int) -> None:
+        super().__init__(work, form, wanted=wanted)
         mapped = form.column_map
         self._columns = mapped.columns[: len(mapped.columns) - len(mapped.constants)]
         encoder: Encoder = make_encoder(
@@ -88,28 +130,14 @@ class _ObjectScan:
             encoding=form.encoding,
             checks_width=True,
         )
+        assert isinstance(encoder.rewriter, _native.Rewriter)
         self._rewriter = encoder.rewriter
         self._forced = [name in encoder.spec.force_null for name in self._columns]
-        self._codec = python_codec(form.encoding)
 
     def find(self, block: Block) -> Findings:
         """Return what the values of a block allow."""
         columns = self._rewriter.find_types(block.segments, block.line_end, wanted=self._wanted, forced=self._forced)
-        found = Findings()
-        for name, (fits, first, lost) in zip(self._columns, columns, strict=bool(columns)):
-            each = ColumnFindings(fits=fits)
-            if first is not None:
-                each.first = self._see(block, first)
-            for bits, seen in lost:
-                position = self._see(block, seen)
-                each.lost.update((bit, position) for bit in BITS if bits & bit)
-            found[name] = each
-        return found
-
-    def _see(self, block: Block, seen: tuple[int, bytes]) -> tuple[tuple[int, int], Witness]:
-        line = block.first_line + seen[0]
-        value = seen[1].decode(self._codec, errors="replace")
-        return (self._number, line), Witness(uri=self._uri, line=line, value=value)
+        return {name: self._note(block, types) for name, types in zip(self._columns, columns, strict=bool(columns))}
 
 
 def _merge(found: Findings, other: Findings) -> None:

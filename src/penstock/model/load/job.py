@@ -146,7 +146,8 @@ class TargetJob:
     columns: tuple[str, ...] | None = _columns(
         None,
         NAMES,
-        "Columns that the file's fields go to, in the file's order, as in a,b,c; in place of a header's names.",
+        "Columns that the file's fields go to, in the file's order, as in a,b,c; in place of a header's names. Of JSON "
+        "Lines, names that its records have.",
     )
     set: Mapping[str, str] = _columns(
         {},

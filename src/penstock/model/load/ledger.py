@@ -281,3 +281,21 @@ class ObjectRecord:
     suppressed: int
     rejected: int
     bytes_committed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableTotals:
+    """What the ledger knows of all loads into one table. Times are seconds of Unix time.
+
+    `last_success_s` is when the last complete load ended, None if none is complete. `rows` and `rejected` are the sums
+    of all recorded loads; records that were rejected and loaded later are rows. `active` of the `unfinished` loads are
+    worked on now; `oldest_unfinished_s` is when the oldest of them began.
+    """
+
+    table: str
+    last_success_s: float | None
+    rows: int
+    rejected: int
+    unfinished: int
+    active: int
+    oldest_unfinished_s: float | None

@@ -127,6 +127,14 @@ def rates(before: DeviceCounters, after: DeviceCounters) -> DeviceRates:
     )
 
 
+def is_reset(before: DeviceCounters, after: DeviceCounters) -> bool:
+    """Return whether counters began again at 0 between two readings, because the host was restarted.
+
+    The monotonic clock begins again too.
+    """
+    return after.at_s < before.at_s or after.reads < before.reads or after.writes < before.writes
+
+
 def count_ios(each: DeviceRates, io_bytes: int) -> float:
     """Return the I/Os per second as a volume counts them: a request of more than `io_bytes` is several I/Os."""
     return max(each.read_iops + each.write_iops, count_bytes(each) / io_bytes)

@@ -141,6 +141,21 @@ class OptimizedReads:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Nearness:
+    """How near this host is to an instance.
+
+    `zone` and `host_zone` are availability zones, None if not known. `is_host_admitted` is whether the instance's
+    security groups admit this host's address, None if that cannot be told; `reason` says why.
+    """
+
+    zone: str | None
+    host_zone: str | None
+    security_groups: tuple[str, ...]
+    is_host_admitted: bool | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterMember:
     """An instance of a cluster and its role in it. Failover prefers the lowest promotion tier."""
 
@@ -188,7 +203,7 @@ class RdsInstance:
 
     `storage` is None for Aurora, whose volume belongs to no instance and grows automatically. `local_sibling` is the
     same class with local storage, if AWS offers it for the engine. `insights_mode` is the mode of Database Insights,
-    standard or advanced, None if AWS does not report it.
+    standard or advanced, None if AWS does not report it. `nearness` is None in a brief description.
     """
 
     identifier: str
@@ -215,6 +230,7 @@ class RdsInstance:
     local_sibling: InstanceClass | None
     optimized_reads: OptimizedReads
     insights_mode: str | None = None
+    nearness: Nearness | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ class Column:
 
     `identity` is '' (no identity column), 'a' (always) or 'd' (by default). `sequence` is the qualified name of the
     sequence that the column owns. `number`, `type_oid` and `type_modifier` are pg_attribute's attnum, atttypid and
-    atttypmod.
+    atttypmod. `is_json` is whether its type is json or jsonb, or a domain over them.
     """
 
     name: str
@@ -35,6 +35,7 @@ class Column:
     number: int = 0
     type_oid: int = 0
     type_modifier: int = -1
+    is_json: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +81,10 @@ class ColumnMap:
     fields that are sent (None: all of them, unchanged). `constants` are appended to each record; None is null.
     `field_count` is how many fields each record of the file must have, or None if records are not rewritten and the
     server checks that. `ends_empty` is whether one additional blank field at the end is dropped.
+
+    Of JSON Lines, `names` are the names of values with the index of the column of each, None if it is skipped. If there
+    are no names, the whole record is the value of the first column. `takes_json` has the indexes of the columns whose
+    values are sent as JSON. `names` is None for other formats.
     """
 
     columns: tuple[str, ...]
@@ -87,3 +92,5 @@ class ColumnMap:
     constants: tuple[str | None, ...] = field(default=())
     field_count: int | None = None
     ends_empty: bool = False
+    names: tuple[tuple[str, int | None], ...] | None = None
+    takes_json: tuple[int, ...] = ()

@@ -8,8 +8,8 @@ from typing import Literal
 from penstock.model.options import CHARACTER, COUNT, NAMES, SWITCH, options_in, read_options, text, texts, words
 
 # The formats of text, and of all files.
-Format = Literal["csv", "text", "tsv"]
-FileFormat = Literal["csv", "text", "tsv", "parquet", "arrow"]
+Format = Literal["csv", "text", "tsv", "jsonl"]
+FileFormat = Literal["csv", "text", "tsv", "jsonl", "parquet", "arrow"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,11 +17,12 @@ class Dialect:
     r"""The dialect of one file, with every option decided.
 
     `format` is "csv" or "text" as in COPY, or "tsv": fields separated by `delimiter`, no quoting, no escapes, so that
-    quotes and backslashes are data (the form of IMDb's files, which COPY has no option for). `quote` and `escape` are
-    one character for csv, None otherwise. A field that equals one of `nulls` is null (csv: only if it is not quoted).
-    `encoding` is PostgreSQL's name of the file's encoding, or a Unicode encoding that PostgreSQL does not have (UTF16,
-    UTF32). `skip_lines` is the number of lines before the header or first record. In csv, a quoted field of a column in
-    `force_null` is null too if it equals the null string; "*" stands for all columns.
+    quotes and backslashes are data (the form of IMDb's files, which COPY has no option for), or "jsonl": JSON Lines,
+    whose records are written again as text. `quote` and `escape` are one character for csv, None otherwise. A field
+    that equals one of `nulls` is null (csv: only if it is not quoted). `encoding` is PostgreSQL's name of the file's
+    encoding, or a Unicode encoding that PostgreSQL does not have (UTF16, UTF32). `skip_lines` is the number of lines
+    before the header or first record. In csv, a quoted field of a column in `force_null` is null too if it equals the
+    null string; "*" stands for all columns.
     """
 
     format: Format
@@ -46,8 +47,8 @@ class DialectOptions:
         None,
         words(FileFormat),
         "csv and text as COPY has them, or tsv: tab separated without quoting, so that quotes and backslashes are "
-        "data. parquet, or arrow for Arrow IPC files, has none of the other options here. By default found in the "
-        "file's first block, as is all that follows.",
+        "data. jsonl (JSON Lines), parquet and arrow (Arrow IPC) have none of the options of delimited text. "
+        "By default found in the file's first block, as is all that follows.",
     )
     delimiter: str | None = _files(None, CHARACTER, "Character between fields; a tab may be written \\t.")
     quote: str | None = _files(None, CHARACTER, "Quoting character of csv.")
@@ -103,6 +104,7 @@ WarningCode = Literal[
     "empty",
     "empty-field",
     "end-of-data",
+    "export",
     "file-skipped",
     "first-line",
     "folder-empty",

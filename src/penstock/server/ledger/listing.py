@@ -8,7 +8,7 @@ from psycopg import sql
 from psycopg.rows import class_row
 
 from penstock.errors import TargetError
-from penstock.model.load.ledger import LoadRecord, ObjectRecord, StayingRows
+from penstock.model.load.ledger import LoadRecord, ObjectRecord, StayingRows, TableTotals
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.ledger.committed import IS_COMPLETE
 from penstock.server.ledger.locks import find_lock_holder, find_workers, try_lock_here
@@ -68,17 +68,22 @@ _OBJECTS = """
            ) AS s
 """
 
+# Whether a process works on load l.
+_IS_ACTIVE = """
+    l.state = 'running' AND EXISTS (
+        SELECT
+          FROM pg_catalog.pg_locks AS k
+         WHERE k.locktype = 'advisory'
+           AND k.objsubid = 1
+           AND k.classid = ('x' || pg_catalog.substr(l.lock_key, 1, 8))::bit(32)::int8::oid
+           AND k.objid = ('x' || pg_catalog.substr(l.lock_key, 9, 8))::bit(32)::int8::oid
+    )
+"""
+
 _LOADS = """
     SELECT l.id::text AS load_id,
            l.state,
-           l.state = 'running' AND EXISTS (
-               SELECT
-                 FROM pg_catalog.pg_locks AS k
-                WHERE k.locktype = 'advisory'
-                  AND k.objsubid = 1
-                  AND k.classid = ('x' || pg_catalog.substr(l.lock_key, 1, 8))::bit(32)::int8::oid
-                  AND k.objid = ('x' || pg_catalog.substr(l.lock_key, 9, 8))::bit(32)::int8::oid
-           ) AS is_active,
+           {is_active} AS is_active,
            l.owner::text,
            l.client,
            l.tables,
@@ -175,6 +180,43 @@ _STAYING = """
 """
 
 
+# A row of `ranges` with a negative start takes from `rejected` what was loaded later.
+_TOTALS = """
+    SELECT s."table",
+           extract(epoch FROM pg_catalog.max(l.changed_at) FILTER (WHERE l.state = 'complete'))::float8
+               AS last_success_s,
+           coalesce(pg_catalog.sum(s.rows), 0)::int8 AS rows,
+           coalesce(pg_catalog.sum(s.rejected), 0)::int8 AS rejected,
+           pg_catalog.count(*) FILTER (WHERE l.state = 'running') AS unfinished,
+           pg_catalog.count(*) FILTER (WHERE {is_active}) AS active,
+           extract(epoch FROM pg_catalog.min(l.began_at) FILTER (WHERE l.state = 'running'))::float8
+               AS oldest_unfinished_s
+      FROM ONLY {loads} AS l
+      JOIN (
+               SELECT p.load, p."table", pg_catalog.sum(p.rows) AS rows, pg_catalog.sum(p.rejected) AS rejected
+                 FROM (
+                          SELECT l.id AS load, t.name AS "table", 0 AS rows, 0 AS rejected
+                            FROM ONLY {loads} AS l
+                           CROSS JOIN LATERAL pg_catalog.unnest(l.tables) AS t (name)
+                           UNION ALL
+                          SELECT o.load, o."table", CASE WHEN NOT o.is_staged THEN o.rows END, o.rejected
+                            FROM ({all_objects}) AS o
+                           UNION ALL
+                          SELECT t.load,
+                                 pg_catalog.concat_ws('.', nullif(t.target_schema, ''), t.target_table),
+                                 t.inserted + t.updated,
+                                 0
+                            FROM ONLY {targets} AS t
+                           WHERE t.kind = 'staging'
+                      ) AS p
+                GROUP BY p.load, p."table"
+           ) AS s
+        ON s.load = l.id
+     GROUP BY s."table"
+     ORDER BY s."table"
+"""
+
+
 def list_loads(
     connection: Connection,
     schema: str,
@@ -194,6 +236,7 @@ def list_loads(
         loads=sql.Identifier(schema, "loads"),
         targets=sql.Identifier(schema, "targets"),
         all_objects=_objects(schema),
+        is_active=sql.SQL(_IS_ACTIVE),
     )
     values = {"load": load_id, "since": since, "into": into, "limit": limit}
     with (
@@ -202,6 +245,24 @@ def list_loads(
         connection.cursor(row_factory=class_row(LoadRecord)) as cursor,
     ):
         return cursor.execute(query, values).fetchall()
+
+
+def sum_up_tables(connection: Connection, schema: str) -> list[TableTotals]:
+    """Return what the ledger knows of each table that was loaded, by name. Raises ServerError."""
+    if not has_ledger(connection, schema):
+        return []
+    query = sql.SQL(_TOTALS).format(
+        loads=sql.Identifier(schema, "loads"),
+        targets=sql.Identifier(schema, "targets"),
+        all_objects=_objects(schema),
+        is_active=sql.SQL(_IS_ACTIVE),
+    )
+    with (
+        naming_ledger(schema),
+        translate_errors("summing up loads"),
+        connection.cursor(row_factory=class_row(TableTotals)) as cursor,
+    ):
+        return cursor.execute(query).fetchall()
 
 
 def list_objects(connection: Connection, schema: str, load_id: str) -> list[ObjectRecord]:

@@ -30,8 +30,11 @@ SELECT a.attname::text AS name,
        ) AS sequence,
        a.attnum AS number,
        a.atttypid AS type_oid,
-       a.atttypmod AS type_modifier
+       a.atttypmod AS type_modifier,
+       -- A domain has the output function of its base type.
+       t.typoutput IN ('pg_catalog.json_out'::regproc, 'pg_catalog.jsonb_out'::regproc) AS is_json
   FROM pg_catalog.pg_attribute AS a
+  JOIN pg_catalog.pg_type AS t ON t.oid = a.atttypid
  WHERE a.attrelid = :'oid'::oid
    AND a.attnum > 0
    AND NOT a.attisdropped

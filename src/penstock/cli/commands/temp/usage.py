@@ -40,7 +40,7 @@ def usage(
 
     Exit codes: 0 reported; others as for every command.
     """
-    from penstock.api.temp_usage import temp_usage
+    from penstock.api.temp.usage import temp_usage
     from penstock.api.watching import find_rds_host
 
     if not interval <= _LONGEST_S:

@@ -1,0 +1,1 @@
+"""Temporary work: what spills, and own queries replayed here and there."""

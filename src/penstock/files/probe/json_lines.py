@@ -1,0 +1,126 @@
+"""Recognizes JSON Lines, and describes them as probing describes text: the records' names are the header. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from penstock import _native
+from penstock.errors import UsageError
+from penstock.files.encodings import client_encoding
+from penstock.files.probe.header import check_is_utf8
+from penstock.files.probe.json_text import name_json
+from penstock.files.probe.probing import ProbeResult
+from penstock.model.server.names import fold_name
+from penstock.model.source.dialect import Dialect, DialectOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+# Options that say how fields of text are written.
+_REFUSED: Final = ("delimiter", "quote", "escape", "null", "force_null", "header")
+
+
+def is_json_lines(head: bytes, options: DialectOptions, *, is_whole: bool) -> bool:
+    """Return whether a sample is JSON Lines: the options say so, or they leave it open and the first lines are objects.
+
+    `is_whole`: the sample is the whole file.
+    """
+    if options.format is not None:
+        return options.format == "jsonl"
+    return name_json(head, is_whole=is_whole) == "JSON Lines"
+
+
+def check_json_options(options: DialectOptions) -> None:
+    """Raise UsageError for given options that JSON Lines does not have."""
+    default = DialectOptions()
+    for name in _REFUSED:
+        if getattr(options, name) != getattr(default, name):
+            raise UsageError(
+                f"--{name.replace('_', '-')} cannot be used with format jsonl",
+                detail="It says how delimited text is written.",
+                hint="If the files are not JSON Lines, name their format with --format.",
+            )
+    if options.encoding is not None and client_encoding(options.encoding) != "UTF8":
+        raise UsageError(
+            f"--encoding {options.encoding} cannot be used with format jsonl",
+            detail="JSON is UTF8; UTF16, UTF32, GBK and GB18030 can be loaded too, as they are converted first.",
+        )
+
+
+def probe_json_lines(
+    head: bytes,
+    *,
+    options: DialectOptions,
+    is_whole: bool,
+    table_columns: Collection[str],
+    uri: str,
+    first_line: int = 1,
+    rejects: bool = False,
+) -> ProbeResult:
+    """Return what probing delimited text returns. Raises UsageError, and DataError if the sample is not UTF-8.
+
+    `table_columns` are the columns of the table, none if it is yet to be created.
+    """
+    check_json_options(options)
+    if options.encoding is None:
+        check_is_utf8(
+            head,
+            is_whole=is_whole,
+            rejects=rejects,
+            uri=uri,
+            locate=lambda at: (first_line + head.count(b"\n", 0, at), at - head.rfind(b"\n", 0, at)),
+        )
+    names = find_names(head, is_whole=is_whole, table_columns=table_columns)
+    return ProbeResult(
+        dialect=Dialect(
+            format="jsonl",
+            delimiter="\t",
+            quote=None,
+            escape=None,
+            nulls=("\\N",),
+            has_header=False,
+            encoding="UTF8" if options.encoding is None else options.encoding,
+            skip_lines=options.skip_lines,
+        ),
+        header=names,
+        field_count=len(names),
+        shapes=frozenset(),
+        has_row_names=False,
+        notices=(),
+        reason="jsonl: each line is a JSON object",
+    )
+
+
+def find_names(head: bytes, *, is_whole: bool, table_columns: Collection[str]) -> tuple[str, ...]:
+    """Return the names in a sample's records, in the order in which they first appear.
+
+    Of names that differ in case or blanks only, those are returned that are exactly a column, or else the first.
+    """
+    end = len(head) if is_whole else head.rfind(b"\n") + 1
+    found = _native.find_json_types([(head, 0, end)], wanted=0)
+    return unite_names([], [name.decode(errors="replace") for name, _ in found], table_columns=table_columns)
+
+
+def unite_names(known: Collection[str], names: Collection[str], *, table_columns: Collection[str]) -> tuple[str, ...]:
+    """Return known names and further ones, without those that differ from another one in case or blanks only.
+
+    Names that are exactly a column take precedence over others.
+
+    >>> unite_names(["id"], ["ID", "C", "b", " B", "c"], table_columns=["b", " B", "c"])
+    ('id', 'c', 'b', ' B')
+    """
+    exact, by_fold = set(table_columns), dict[str, list[str]]()
+    for name in known:
+        by_fold.setdefault(fold(name), []).append(name)
+    for name in names:
+        alike = by_fold.setdefault(fold(name), [])
+        if name in exact and name not in alike:
+            alike[:] = [*(each for each in alike if each in exact), name]
+        elif not alike:
+            alike.append(name)
+    return tuple(name for alike in by_fold.values() for name in alike)
+
+
+def fold(name: str) -> str:
+    """Return a name as the load compares names that are not exactly those of columns (rust/src/json_lines.rs)."""
+    return fold_name(name.strip(" \t\n\f\r"))

@@ -1,0 +1,31 @@
+"""Fixtures for loads of JSON Lines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support.loads import Loads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+@pytest.fixture
+def loads(database18: str) -> Loads:
+    """Provide loads into an empty database."""
+    return Loads(database18)
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[..., Path]:
+    """Provide a function (text, name="f.jsonl") that writes a file and returns its path."""
+
+    def write(text: str, name: str = "f.jsonl") -> Path:
+        path = tmp_path / name
+        path.write_text(text, encoding="utf-8", newline="")
+        return path
+
+    return write
