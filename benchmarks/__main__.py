@@ -24,6 +24,7 @@ from benchmarks import (
     optimized_reads,
     parquet,
     pollock,
+    real_types,
     rebuild_schedules,
     recording_cost,
     sampler_cost,
@@ -65,6 +66,7 @@ BENCHMARKS = {
     "import_routes": import_routes,
     "infer": infer,
     "copy_format": copy_format,
+    "real_types": real_types,
     "json_lines": json_lines,
 }
 

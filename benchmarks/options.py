@@ -28,6 +28,7 @@ class Options:
     baseline: Path | None = None
     pollock: Path | None = None
     peers: Path | None = None
+    packages: Path | None = None
     record: Path | None = None
     command: str = ""
     commit: str = ""
@@ -50,6 +51,7 @@ def read_options(arguments: list[str] | None = None) -> tuple[list[str], Options
     parser.add_argument("--baseline", type=Path, help="another penstock's command, for ledger_overhead")
     parser.add_argument("--pollock", type=Path, help="a checkout of Pollock; without it, it is left out")
     parser.add_argument("--peers", type=Path, help="python of an environment with the other tools, for parquet")
+    parser.add_argument("--packages", type=Path, help="a site-packages folder, for real_types; see there")
     parser.add_argument("--record", type=Path, help="compute a record again from its runs; measure nothing")
     typed = sys.argv[1:] if arguments is None else arguments
     given = parser.parse_args(typed)
@@ -62,6 +64,7 @@ def read_options(arguments: list[str] | None = None) -> tuple[list[str], Options
         baseline=given.baseline,
         pollock=given.pollock,
         peers=given.peers,
+        packages=given.packages,
         record=given.record,
         command=shlex.join(["python", "-m", "benchmarks", *typed]),
     )

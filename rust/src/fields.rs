@@ -3,8 +3,11 @@
 //! all ended in one way.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 
 use memchr::{memchr, memchr2, memchr_iter};
+
+use crate::lanes::{Lanes, Narrow, WORD};
 
 /// What the bytes of a file mean; `Tsv` has neither quotes nor escapes and becomes COPY text.
 ///
@@ -55,8 +58,10 @@ pub(crate) struct FieldReader<'a> {
     /// The byte that ends a record; the delimiter if the block is one record without its line end.
     end_byte: u8,
     block: &'a [u8],
-    /// The bytes at which a field may end or become special.
-    stops: [bool; 256],
+    /// The bytes at which a field may end or become special; some may stand there twice.
+    stops: [u8; 5],
+    /// A word of the block, by its number, and which of its bytes are stops.
+    seen: Cell<(usize, u64)>,
 }
 
 impl<'a> FieldReader<'a> {
@@ -70,16 +75,57 @@ impl<'a> FieldReader<'a> {
     }
 
     fn ended_by(end_byte: u8, format: Format, delimiter: u8, block: &'a [u8], line_end: LineEnd) -> Self {
-        let mut stops = [false; 256];
-        let specials: &[u8] = match format {
-            Format::Csv { quote, .. } => &[quote],
-            Format::Text => b"\\",
-            Format::Tsv | Format::JsonLines => b"\\\r\n",
+        let specials = match format {
+            Format::Csv { quote, .. } => [quote; 3],
+            Format::Text => [b'\\'; 3],
+            Format::Tsv | Format::JsonLines => [b'\\', b'\r', b'\n'],
         };
-        for &byte in specials.iter().chain(&[delimiter, end_byte]) {
-            stops[usize::from(byte)] = true;
+        let stops = [delimiter, end_byte, specials[0], specials[1], specials[2]];
+        let seen = Cell::new((usize::MAX, 0));
+        Self { format, delimiter, line_end, end_byte, block, stops, seen }
+    }
+
+    /// The first stop from `at` on, or the end of the block.
+    fn next_stop(&self, at: usize) -> usize {
+        let mut word = at / WORD;
+        let mut ahead = self.stops_of(word) >> (at % WORD) << (at % WORD);
+        while ahead == 0 {
+            word += 1;
+            if word * WORD >= self.block.len() {
+                return self.block.len();
+            }
+            ahead = self.stops_of(word);
         }
-        Self { format, delimiter, line_end, end_byte, block, stops }
+        word * WORD + ahead.trailing_zeros() as usize
+    }
+
+    /// Which bytes of a word are stops. Fields are read in their order, so the last word is often asked for again.
+    fn stops_of(&self, word: usize) -> u64 {
+        let (seen, mask) = self.seen.get();
+        if seen == word {
+            return mask;
+        }
+        let rest = self.block.get(word * WORD..).unwrap_or_default();
+        let mask = if let Some(bytes) = rest.first_chunk() {
+            self.find_stops(bytes)
+        } else {
+            let mut bytes = [0; WORD];
+            bytes[..rest.len()].copy_from_slice(rest);
+            self.find_stops(&bytes) & ((1 << rest.len()) - 1)
+        };
+        self.seen.set((word, mask));
+        mask
+    }
+
+    fn find_stops(&self, bytes: &[u8; WORD]) -> u64 {
+        let lanes = Narrow::load(bytes);
+        let [delimiter, end, special, ..] = self.stops;
+        let mask = lanes.equal(delimiter) | lanes.equal(end) | lanes.equal(special);
+        if matches!(self.format, Format::Tsv | Format::JsonLines) {
+            mask | lanes.equal(self.stops[3]) | lanes.equal(self.stops[4])
+        } else {
+            mask
+        }
     }
 
     /// The index of the line on which `position` stands.
@@ -163,7 +209,7 @@ impl<'a> FieldReader<'a> {
         let mut at = start;
         let mut is_special = false;
         loop {
-            at += block[at..].iter().position(|&byte| self.stops[usize::from(byte)]).unwrap_or(block.len() - at);
+            at = self.next_stop(at);
             let is_end = block.get(at).is_none_or(|&byte| byte == self.delimiter || byte == self.end_byte);
             if is_end {
                 return Some((Field { start, end: at, is_special }, at));
@@ -287,4 +333,38 @@ fn unescape(field: &[u8]) -> Vec<u8> {
 /// The byte that ASCII digits stand for; as in `PostgreSQL` a larger number keeps its low bits.
 fn number(digits: &[u8], base: u8) -> u8 {
     digits.iter().fold(0, |sum: u8, digit| sum.wrapping_mul(base).wrapping_add((digit & 0xf) + 9 * (digit >> 6)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stops_are_those_that_a_look_at_each_byte_finds() {
+        let mut noise: u32 = 1;
+        for length in (0..200).chain([WORD * 4, WORD * 4 + 1]) {
+            let block: Vec<u8> = (0..length)
+                .map(|_| {
+                    noise = noise.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                    if noise >> 27 == 0 {
+                        b",\n\"\\\r\t"[(noise >> 8) as usize % 6]
+                    } else {
+                        b'x'
+                    }
+                })
+                .collect();
+            for (format, stops) in [
+                (Format::Csv { quote: b'"', escape: b'"' }, &b",\n\""[..]),
+                (Format::Text, b",\n\\"),
+                (Format::Tsv, b",\n\\\r"),
+            ] {
+                let reader = FieldReader::new(format, b',', &block, LineEnd::Lf);
+                for at in (0..=length).chain((0..=length).rev()) {
+                    let expected =
+                        block[at..].iter().position(|byte| stops.contains(byte)).map_or(length, |far| at + far);
+                    assert_eq!(reader.next_stop(at), expected, "{format:?} {at} of {length}");
+                }
+            }
+        }
+    }
 }

@@ -54,6 +54,14 @@ pub enum Fit {
 }
 
 impl Fit {
+    fn if_accepted(is_accepted: bool) -> Self {
+        if is_accepted {
+            Self::Accepted
+        } else {
+            Self::No
+        }
+    }
+
     fn if_canonical(is_canonical: bool) -> Self {
         if is_canonical {
             Self::Canonical
@@ -154,11 +162,16 @@ pub fn fitting(value: &[u8], wanted: u32) -> u32 {
     let mut note = |bit: u32, fit: Fit| found |= if fit == Fit::No { 0 } else { bit };
     if wanted & NUMBERS != 0 {
         if let Some(number) = Number::parse(value) {
-            note(INTEGER, number.integer());
-            note(BIGINT, number.bigint());
-            note(NUMERIC, number.numeric());
-            if wanted & DOUBLE != 0 {
-                note(DOUBLE, number.double(value));
+            if number.is_short() {
+                // A fraction is for the last two only, and so many digits are within all the others.
+                note(NUMERIC | DOUBLE, Fit::Accepted);
+                note(BIGINT, Fit::if_accepted(number.is_whole()));
+                note(INTEGER, if wanted & INTEGER == 0 { Fit::No } else { number.integer() });
+            } else {
+                note(INTEGER, number.integer());
+                note(BIGINT, number.bigint());
+                note(NUMERIC, number.numeric());
+                note(DOUBLE, if wanted & DOUBLE == 0 { Fit::No } else { number.double(value) });
             }
         } else if wanted & DOUBLE != 0 {
             note(DOUBLE, infinite(value));
@@ -168,9 +181,9 @@ pub fn fitting(value: &[u8], wanted: u32) -> u32 {
         note(BOOLEAN, boolean(value));
     }
     if wanted & TIMES != 0 && first.is_ascii_digit() {
-        note(DATE, date(value));
-        note(TIMESTAMP, timestamp(value));
-        note(TIMESTAMPTZ, timestamptz(value));
+        for (bit, recognise) in [(DATE, date as fn(&[u8]) -> Fit), (TIMESTAMP, timestamp), (TIMESTAMPTZ, timestamptz)] {
+            note(bit, if wanted & bit == 0 { Fit::No } else { recognise(value) });
+        }
     }
     if wanted & UUID != 0 {
         note(UUID, uuid(value));
@@ -260,6 +273,11 @@ impl<'a> Number<'a> {
 
     fn is_whole(&self) -> bool {
         self.fraction.is_empty() && self.exponent.is_none()
+    }
+
+    /// Whether it has so few digits, and no exponent, that a double keeps it.
+    fn is_short(&self) -> bool {
+        self.exponent.is_none() && self.whole.len() + self.fraction.len() <= EXACT_DIGITS
     }
 
     fn is_zero(&self) -> bool {
@@ -411,10 +429,19 @@ fn number_of(digits: &[u8]) -> Option<u32> {
     is_number.then(|| digits.iter().fold(0, |sum, digit| sum * 10 + u32::from(digit - b'0')))
 }
 
-/// A day of the calendar as 2026-01-31, from year 1 to 9999.
-fn is_day(text: &[u8]) -> bool {
-    let [y1, y2, y3, y4, b'-', m1, m2, b'-', d1, d2] = text else { return false };
-    let (year, month, day) = (number_of(&[*y1, *y2, *y3, *y4]), number_of(&[*m1, *m2]), number_of(&[*d1, *d2]));
+/// Whether a text is a day of the calendar, from year 1 to 9999: as 2026-01-31, which the server writes so, or as
+/// 2026/01/31, whose order does not depend on `DateStyle` either (`DecodeNumber` in src/backend/utils/adt/datetime.c).
+fn day(text: &[u8]) -> Fit {
+    let [y1, y2, y3, y4, one @ (b'-' | b'/'), m1, m2, two, d1, d2] = text else { return Fit::No };
+    if is_day([*y1, *y2, *y3, *y4, *m1, *m2, *d1, *d2]) && one == two {
+        Fit::if_canonical(*one == b'-')
+    } else {
+        Fit::No
+    }
+}
+
+fn is_day([y1, y2, y3, y4, m1, m2, d1, d2]: [u8; 8]) -> bool {
+    let (year, month, day) = (number_of(&[y1, y2, y3, y4]), number_of(&[m1, m2]), number_of(&[d1, d2]));
     let (Some(year), Some(month), Some(day)) = (year, month, day) else { return false };
     let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
     let days = match month {
@@ -429,11 +456,7 @@ fn is_day(text: &[u8]) -> bool {
 /// `date_in` in src/backend/utils/adt/date.c
 #[must_use]
 pub fn date(value: &[u8]) -> Fit {
-    if value.len() == 10 && is_day(value) {
-        Fit::Canonical
-    } else {
-        Fit::No
-    }
+    day(value)
 }
 
 /// The length of a time as 23:59, 23:59:59 or 23:59:59.123456, and whether the server writes it so.
@@ -458,11 +481,15 @@ fn read_time(text: &[u8]) -> Option<(usize, bool)> {
 
 /// What follows day and time, and whether the server writes both so; None if the value has no time.
 fn split_time(value: &[u8]) -> Option<(&[u8], bool)> {
-    if value.len() < 16 || !is_day(&value[..10]) || !matches!(value[10], b' ' | b'T') {
+    if value.len() < 16 || !matches!(value[10], b' ' | b'T') {
+        return None;
+    }
+    let day = day(&value[..10]);
+    if day == Fit::No {
         return None;
     }
     let (length, is_canonical) = read_time(&value[11..])?;
-    Some((&value[11 + length..], is_canonical && value[10] == b' '))
+    Some((&value[11 + length..], is_canonical && value[10] == b' ' && day == Fit::Canonical))
 }
 
 /// `timestamp_in` in src/backend/utils/adt/timestamp.c; a day alone is its midnight.
@@ -532,11 +559,8 @@ pub fn uuid(value: &[u8]) -> Fit {
 #[must_use]
 pub fn jsonb(value: &[u8]) -> Fit {
     let is_started = matches!(value.trim_ascii_start().first(), Some(b'{' | b'['));
-    if is_started && Scanner::new(value).limited(JSON_DEPTH, JSON_NUMBER_BYTES).document().is_ok() {
-        Fit::Accepted
-    } else {
-        Fit::No
-    }
+    let is_whole = || Scanner::new(value).limited(JSON_DEPTH, JSON_NUMBER_BYTES).document().is_ok();
+    Fit::if_accepted(is_started && is_whole())
 }
 
 #[cfg(test)]
@@ -580,6 +604,10 @@ mod tests {
             ("NaN", DOUBLE),
             ("2024-02-29", DATE | TIMESTAMP),
             ("2023-02-29", 0),
+            ("2024/02/29", DATE | TIMESTAMP),
+            ("2024/02-29", 0),
+            ("2023/02/29", 0),
+            ("2024/02/29 23:59:59Z", TIMESTAMPTZ),
             ("0000-01-01", 0),
             ("2024-02-29 23:59", TIMESTAMP),
             ("2024-02-29T23:59:59.123456", TIMESTAMP),

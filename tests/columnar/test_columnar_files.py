@@ -241,7 +241,52 @@ def test_unknown_and_repeated_columns_are_the_errors_of_a_header(
     error = loads.refuse(target(write_parquet(_TABLE)))
     assert error.message == 'column "name" of the file does not exist in table "public.t"'
     repeated = pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["id", "id"])
-    assert "appears twice" in loads.refuse(target(write_parquet(repeated, name="r"))).message
+    path = write_parquet(repeated, name="r")
+    for job in (target(path), target(path, into="new", create=True)):
+        assert loads.refuse(job).message == 'the file has two columns with the name "id"'
+
+
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [
+        (b"\xff\xff\xff\xff\x70\x00\x00\x00", "an Arrow stream"),
+        (b"PARE\x00\x01\x02\x03PARE", "an encrypted Parquet file"),
+    ],
+)
+def test_what_looks_like_a_columnar_file_is_named(loads: Loads, tmp_path: Path, data: bytes, name: str) -> None:
+    """It is not taken for text."""
+    (tmp_path / "f").write_bytes(data)
+    assert loads.refuse(target(tmp_path / "f", create=True)).message.endswith(f"is {name}, not delimited text")
+
+
+def test_hints_name_no_option_for_text(loads: Loads, write_parquet: Callable[..., Path]) -> None:
+    """Those are refused for columnar files."""
+    loads.execute("CREATE TABLE t (id int NOT NULL, v int)")
+    bad = pa.StringArray.from_buffers(2, pa.array([0, 1, 2], pa.int32()).buffers()[1], pa.py_buffer(b"1\xff"))
+    for column in ({"id": [1, None], "v": [1, 2]}, {"id": [1, 2], "v": ["1", "NA"]}, {"id": [1, 2], "v": bad}):
+        error = loads.refuse(target(write_parquet(column)))
+        assert error.hint is not None
+        assert "--null" not in error.hint
+        assert "--types" not in error.hint
+        assert "--encoding" not in error.hint
+
+
+@pytest.mark.parametrize("kind", ["text", "list", "struct"])
+def test_strings_of_a_dictionary_are_decoded_in_small_batches(write_parquet: Callable[..., Path], kind: str) -> None:
+    """A file of some kilobytes may stand for gigabytes."""
+    texts: list[Any] = ["y" * 400_000] * 500
+    values = {"text": texts, "list": [[text] * 2 for text in texts[:250]], "struct": [{"a": text} for text in texts]}[
+        kind
+    ]
+    path = write_parquet({"n": range(len(values)), "v": values}, compression="zstd")
+    assert path.stat().st_size < 1_000_000
+    with SourceReader() as sources:
+        (source,) = sources.list((str(path),))
+        file, opened = sources.open_columnar(source, "parquet")
+        with file:
+            sizes = [batch.size_bytes for batch in opened.batches(["n", "v"], [(0, len(values))])]
+    assert sum(sizes) > 200_000_000
+    assert max(sizes) < 40_000_000
 
 
 def test_nothing_is_printed_by_a_reader_in_another_thread(loads: Loads, tmp_path: Path) -> None:

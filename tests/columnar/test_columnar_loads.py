@@ -6,17 +6,20 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.errors import DataError, TargetError
+from penstock.errors import DataError, SourceError, TargetError
 from penstock.files.columnar.reader import ColumnarFile
 from penstock.model.load.job import LoadRules
 from support.loads import Loads, target
 from support.modes import mode_target
+from support.typed import types_of
 
 if TYPE_CHECKING:
     import random
@@ -71,20 +74,29 @@ def _kill(path: Path, loads: Loads, at: int) -> int:
     return subprocess.run(argv, check=False, env=os.environ | {"PYTHONPATH": "src"}).returncode
 
 
-def test_killed_loader_is_resumed_without_a_row_lost_or_repeated(
-    database18: str, tmp_path: Path, rng: random.Random, some: Callable[[Sequence[int], int], list[int]]
-) -> None:
-    """Kill -9 between any two batches of rows, seeded; each time another load ends what is left."""
-    moments = rng.sample(range(60), 20)
-    loads = Loads(database18, setup=_SETUP)
-    for number, moment in enumerate(some(moments, 20)):
-        path = _write(tmp_path / f"{number}.parquet", 3_000)
+def _kill_and_resume(conninfo: str, folder: Path, moments: Sequence[int]) -> None:
+    loads = Loads(conninfo, setup=_SETUP)
+    for number, moment in enumerate(moments):
+        path = _write(folder / f"{number}.parquet", 3_000)
         assert _kill(path, loads, moment) == -signal.SIGKILL
         before = loads.count()
         assert before < 3_000
         assert loads.run(target(path)).rows == 3_000 - before
         assert _ids(loads) == list(range(3_000))
         loads.execute("DELETE FROM t; UPDATE penstock.loads SET changed_at = now()")
+
+
+def test_killed_loader_is_resumed_without_a_row_lost_or_repeated(
+    database18: str, tmp_path: Path, rng: random.Random, some: Callable[[Sequence[int], int], list[int]]
+) -> None:
+    """Kill -9 between any two of 60 row groups, seeded; each time another load ends what is left."""
+    _kill_and_resume(database18, tmp_path, some(rng.sample(range(60), 20), 20))
+
+
+@pytest.mark.full
+def test_loader_is_killed_200_times_between_row_groups(database18: str, tmp_path: Path, rng: random.Random) -> None:
+    """As above."""
+    _kill_and_resume(database18, tmp_path, rng.choices(range(60), k=200))
 
 
 @pytest.mark.parametrize("is_staged", [False, True])
@@ -205,6 +217,35 @@ def _refusal(loads: Loads, job: Any) -> TargetError:
     with pytest.raises(TargetError) as caught:
         loads.run(job, rules=LoadRules(retry_for=0.0, again=True))
     return caught.value
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_added_columns_have_the_types_of_the_files(
+    database18: str, write_parquet: Callable[..., Path], is_new: bool
+) -> None:
+    """Into a table that exists, and one that is created for several files."""
+    loads = Loads(database18)
+    first = write_parquet({"id": [1]}, name="1")
+    second = write_parquet(
+        {
+            "id": [2],
+            "amount": pa.array([Decimal("1.50")], pa.decimal128(10, 2)),
+            "tags": [["a"]],
+            "at": pa.array([0], pa.timestamp("us", "UTC")),
+        },
+        name="2",
+    )
+    if not is_new:
+        loads.execute("CREATE TABLE t (id bigint)")
+    loads.run(replace(target([first, second], create=is_new), add_columns=True))
+    types = ["bigint", "numeric(10,2)", "text[]", "timestamp with time zone"]
+    assert types_of(loads) == types
+    assert loads.execute("SELECT amount::text, tags, extract(epoch FROM at)::int FROM t WHERE id = 2") == [
+        ("1.50", ["a"], 0)
+    ]
+    odd = write_parquet({"id": [3], "took": pa.array([1], pa.duration("s"))}, name="3")
+    with pytest.raises(SourceError, match='column "took" has type'):
+        loads.run(replace(target(odd), add_columns=True))
 
 
 def test_constants_and_names_for_columns(database18: str, write_parquet: Callable[..., Path]) -> None:

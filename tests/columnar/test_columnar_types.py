@@ -17,7 +17,9 @@ from psycopg.types.json import Jsonb
 
 from penstock.api import functions
 from penstock.errors import DataError, SourceError
+from penstock.files.columnar.types import name_sql_type
 from penstock.model.load.job import LoadRules
+from penstock.model.source.columnar import identify_type
 from support.loads import Loads, target
 
 if TYPE_CHECKING:
@@ -160,23 +162,10 @@ def _assert_same(loads: Loads, one: str, other: str) -> None:
         assert loads.execute(f"SELECT {listed} FROM {first} EXCEPT ALL SELECT {listed} FROM {second}") == []
 
 
-@pytest.mark.parametrize("file_format", ["parquet", "arrow"])
-def test_values_of_every_type_are_those_that_psycopg_writes(
-    loads: Loads,
-    rng: random.Random,
-    write_parquet: Callable[..., Path],
-    write_arrow: Callable[..., Path],
-    file_format: str,
-) -> None:
-    """2,000 of each type with nulls, in columns of the types that --create chooses, in several row groups."""
-    values = {name: _values(make, rng, 2_000) for name, (_, make, _) in _KINDS.items()}
-    if file_format == "parquet":
-        # Parquet has neither.
-        for name in ("date64", "timestamp_s", "timestamptz_s", "time_s"):
-            values.pop(name, None)
-    table = pa.table({name: _array(column, _KINDS[name][0]) for name, column in values.items()})
-    path = write_parquet(table, row_group_size=700) if file_format == "parquet" else write_arrow(table, rows=700)
-    assert loads.run(target(path, into="t", create=True)).rows == 2_000
+def _hold_against_psycopg(loads: Loads, values: dict[str, list[Any]], path: Path) -> None:
+    """Load a file of these values into a new table, and have PostgreSQL read their texts into another one."""
+    count = len(next(iter(values.values())))
+    assert loads.run(target(path, into="t", create=True)).rows == count
     types = loads.execute(
         "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute"
         " WHERE attrelid = 't'::regclass AND attnum > 0"
@@ -189,6 +178,50 @@ def test_values_of_every_type_are_those_that_psycopg_writes(
     ]
     _copy(loads, "u", list(zip(*columns, strict=True)))
     _assert_same(loads, "t", "u")
+
+
+# Parquet has none of these.
+_ARROW_ONLY = ("date64", "timestamp_s", "timestamptz_s", "time_s")
+
+
+@pytest.mark.parametrize("file_format", ["parquet", "arrow"])
+def test_values_of_every_type_are_those_that_psycopg_writes(
+    loads: Loads,
+    rng: random.Random,
+    write_parquet: Callable[..., Path],
+    write_arrow: Callable[..., Path],
+    file_format: str,
+) -> None:
+    """2,000 of each type with nulls, in columns of the types that --create chooses, in several row groups."""
+    is_parquet = file_format == "parquet"
+    names = [name for name in _KINDS if not (is_parquet and name in _ARROW_ONLY)]
+    values = {name: _values(_KINDS[name][1], rng, 2_000) for name in names}
+    table = pa.table({name: _array(column, _KINDS[name][0]) for name, column in values.items()})
+    path = write_parquet(table, row_group_size=700) if is_parquet else write_arrow(table, rows=700)
+    _hold_against_psycopg(loads, values, path)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", _KINDS)
+def test_a_million_values_of_each_type(
+    loads: Loads, rng: random.Random, write_parquet: Callable[..., Path], write_arrow: Callable[..., Path], name: str
+) -> None:
+    """As above; in the binary format where the type has one."""
+    values = {name: _values(_KINDS[name][1], rng, 1_000_000)}
+    table = pa.table({name: _array(values[name], _KINDS[name][0])})
+    path = write_arrow(table, rows=100_000) if name in _ARROW_ONLY else write_parquet(table, row_group_size=200_000)
+    _hold_against_psycopg(loads, values, path)
+
+
+def test_types_of_added_columns_are_those_of_the_catalogue(loads: Loads) -> None:
+    """They are planned before the server makes them."""
+    kinds = [kind for kind, _, _ in _KINDS.values()]
+    names = {name_sql_type(kind) for kind in (*kinds, *map(pa.list_, kinds))} - {"jsonb[]", None}
+    for name in names - {f"{name}[]" for name in names if str(name).endswith("[]")}:
+        loads.execute(f"DROP TABLE IF EXISTS t; CREATE TABLE t (v {name})")
+        query = "SELECT atttypid::int, atttypmod FROM pg_attribute WHERE attrelid = 't'::regclass AND attname = 'v'"
+        assert loads.execute(query) == [identify_type(str(name))]
 
 
 def test_nested_values_are_json(loads: Loads, write_parquet: Callable[..., Path]) -> None:
@@ -225,6 +258,15 @@ def test_lists_of_scalars_fill_jsonb_columns_as_json(loads: Loads, write_parquet
     loads.execute("CREATE TABLE t (a jsonb, b json)")
     loads.run(target(write_parquet({"a": [[1, None]], "b": [["x"]]})))
     assert loads.execute("SELECT a, b FROM t") == [([1, None], ["x"])]
+
+
+@pytest.mark.parametrize("name", ["vector", "halfvec"])
+def test_lists_fill_columns_of_vectors(loads: Loads, write_parquet: Callable[..., Path], name: str) -> None:
+    """As pgvector reads them, whose types are played by domains here."""
+    loads.execute(f"CREATE DOMAIN {name} AS text; CREATE TABLE t (a {name}, b text[])")
+    vectors = pa.array([[0.5, -1.0, 1e-7], None], pa.list_(pa.float32(), 3))
+    loads.run(target(write_parquet({"a": vectors, "b": [["x"], None]})))
+    assert loads.execute("SELECT a, b FROM t") == [("[0.5,-1,1e-7]", ["x"]), (None, None)]
 
 
 def test_dates_beyond_four_digits_and_before_christ(loads: Loads, write_arrow: Callable[..., Path]) -> None:
@@ -306,6 +348,77 @@ def test_such_values_are_rejected_and_loaded_once_they_are_corrected(
     loads.execute("DELETE FROM t")
     assert functions.retry(str(again.load_id), rejects, to=loads.conninfo).left == 0
     assert [row[0] for row in loads.execute("SELECT n FROM t ORDER BY n")] == [2, 3, 4]
+
+
+@pytest.mark.parametrize("has_schema", [True, False])
+def test_int96_is_read_in_any_year(loads: Loads, write_parquet: Callable[..., Path], has_schema: bool) -> None:
+    """As Spark, Hive and Impala write timestamps; 64-bit nanoseconds end in 2262."""
+    seconds = pa.array([253_402_300_799, -62_135_596_800, None, 0], pa.timestamp("s"))
+    path = write_parquet({"v": seconds}, use_deprecated_int96_timestamps=True, store_schema=has_schema)
+    loads.run(target(path, create=True))
+    found = [row[0] for row in loads.execute("SELECT v::text FROM t")]
+    assert found == ["9999-12-31 23:59:59", "0001-01-01 00:00:00", None, "1970-01-01 00:00:00"]
+
+
+def test_nanoseconds_of_int96_are_an_error_with_their_place(loads: Loads, write_parquet: Callable[..., Path]) -> None:
+    """They are not rounded."""
+    stamps = pa.array([0, 5_000, 7_000, 1_001], pa.timestamp("ns"))
+    path = write_parquet({"v": stamps}, use_deprecated_int96_timestamps=True, row_group_size=3)
+    error = loads.refuse(target(path, create=True))
+    assert isinstance(error, DataError)
+    assert error.location is not None
+    assert (error.location.line, error.location.column, error.location.part) == (4, "v", "row group 2")
+
+
+def test_keys_that_jsonb_would_drop_are_refused(
+    loads: Loads, write_parquet: Callable[..., Path], write_arrow: Callable[..., Path]
+) -> None:
+    """A map with a key twice is a rejected row, a struct with a field twice a type that cannot be loaded."""
+    maps: list[Any] = [[("a", 1)], None, [("a", 1), ("b", 2), ("a", 3)], [("a", 4)]]
+    kind = pa.map_(pa.string(), pa.int32())
+    table = pa.table(
+        {"n": range(4), "m": pa.array(maps, kind), "l": pa.array([[], [maps[0]] * 2, [], []], pa.list_(kind))}
+    )
+    path = write_parquet(table)
+    error = loads.refuse(target(path, create=True))
+    assert error.message == "a map has a key twice"
+    assert (error.location.line, error.location.column) == (3, "m")  # type: ignore[attr-defined]
+    assert loads.run(target(path, create=True), rules=_REJECTING).rejected == 1
+    assert loads.execute("SELECT n, l FROM t ORDER BY n") == [(0, []), (1, [{"a": 1}, {"a": 1}]), (3, [])]
+    twice = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], ["x", "x"])
+    error = loads.refuse(target(write_arrow({"v": twice}), into="u", create=True))
+    assert error.message == 'column "v" has type struct<x: int64, x: int64>, which cannot be loaded'
+
+
+def test_dates_of_milliseconds_must_be_days(loads: Loads, write_arrow: Callable[..., Path]) -> None:
+    """Others are rejected with what they are."""
+    counts = [0, 1, None, -1, 86_400_000 * 2**31, -86_400_000]
+    path = write_arrow({"v": pa.array(counts, pa.int64()).view(pa.date64())})
+    error = loads.refuse(target(path, create=True))
+    assert 'record batch 1, row 2, column "v": "1970-01-01 00:00:00.001"' in (error.detail or "")
+    assert loads.run(target(path, create=True), rules=_REJECTING).rejected == 3
+    assert loads.execute("SELECT v::text FROM t ORDER BY v") == [("1969-12-31",), ("1970-01-01",), (None,)]
+    assert [row[0] for row in loads.execute("SELECT raw FROM penstock.rejects ORDER BY line")] == [
+        b"1970-01-01 00:00:00.001\n",
+        b"1969-12-31 23:59:59.999\n",
+        b"5881580-07-12 00:00:00\n",
+    ]
+
+
+@pytest.mark.parametrize("kind", [pa.float64(), pa.float32()])
+def test_whole_floats_fill_columns_of_integers(
+    loads: Loads, write_parquet: Callable[..., Path], kind: pa.DataType
+) -> None:
+    """As pandas writes integers beside nulls; others are errors."""
+    loads.execute("CREATE TABLE t (a bigint)")
+    loads.run(target(write_parquet({"a": pa.array([1.0, None, -0.0, 2.0**40, -(2.0**60), 1e10], kind)})))
+    assert [row[0] for row in loads.execute("SELECT a FROM t")] == [1, None, 0, 2**40, -(2**60), 10**10]
+    loads.execute("DELETE FROM t")
+    for value in (1.5, math.nan, math.inf, 2.0**63):
+        assert (
+            loads.refuse(target(write_parquet({"a": pa.array([1.0, value], kind)}, name=str(value)))).sqlstate
+            == "22P02"
+        )
 
 
 @pytest.mark.parametrize("kind", [pa.duration("us"), pa.month_day_nano_interval(), pa.list_(pa.duration("s"))])

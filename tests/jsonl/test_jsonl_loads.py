@@ -403,14 +403,14 @@ def test_forms_of_files(loads: Loads, tmp_path: Path) -> None:
 
 def test_json_in_a_database_of_another_encoding(loads: Loads, write: Write) -> None:
     """The server converts what is sent as UTF8."""
-    loads.execute("CREATE DATABASE latin TEMPLATE template0 ENCODING 'LATIN1' LOCALE 'C'")
-    loads.execute("CREATE DATABASE ascii TEMPLATE template0 ENCODING 'SQL_ASCII' LOCALE 'C'")
+    loads.execute("CREATE DATABASE jsonl_latin TEMPLATE template0 ENCODING 'LATIN1' LOCALE 'C'")
+    loads.execute("CREATE DATABASE jsonl_ascii TEMPLATE template0 ENCODING 'SQL_ASCII' LOCALE 'C'")
     path = write('{"a":"\\u00e9"}\n{"a":"é"}\n')
-    for name in ("latin", "ascii"):
+    for name in ("jsonl_latin", "jsonl_ascii"):
         there = Loads(make_conninfo(loads.conninfo, dbname=name), setup="CREATE TABLE t (a text)")
         there.run(target(path))
         assert there.execute("SELECT count(DISTINCT a), max(octet_length(a)) FROM t") == [
-            (1, 1 if name == "latin" else 2)
+            (1, 1 if name == "jsonl_latin" else 2)
         ]
 
 

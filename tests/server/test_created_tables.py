@@ -270,3 +270,17 @@ def test_spooled_pipe_is_loaded_into_a_table_that_another_load_has_created(loads
         loads.run(target(first, create=True))
         assert loader.run(plan).rows == 1
     assert loads.rows() == [("1", "x"), ("2", "y")]
+
+
+def test_load_that_has_created_its_table_is_resumed_by_the_same_command(loads: Loads, path: Path) -> None:
+    """The first run found no table, and its name had no schema; the second one finds the table."""
+    records = [f"{number},x" for number in range(2000)]
+    path.write_text("\n".join(["a,b", *records[:1500], "one,field,too many", *records[1500:], ""]))
+    job = target(path, create=True)
+    with pytest.raises(DataError):
+        loads.run(job, rules=LoadRules(retry_for=0.0), sessions=1, batch_bytes=2000)
+    before = loads.count()
+    path.write_text("\n".join(["a,b", *records, ""]))
+    outcome = loads.run(job, rules=LoadRules(retry_for=0.0, changed="load"))
+    assert before > 0
+    assert (outcome.rows_before, loads.count()) == (before, 2000)

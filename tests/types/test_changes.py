@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -105,6 +107,27 @@ def test_column_that_something_uses_is_not_widened(loads: Loads, write: Write, d
     assert "3000000000" in error.message
     assert 'ALTER TABLE "public"."t" ALTER COLUMN "a" TYPE bigint' in (error.hint or "")
     assert types_of(loads)[0] == "integer"
+
+
+@pytest.mark.parametrize("word", ["NA", "NULL", "-"])
+def test_word_for_null_makes_no_column_text(loads: Loads, write: Write, word: str) -> None:
+    """The table is left as it was, and the hint names the option."""
+    loads.execute("CREATE TABLE t (a int)")
+    with pytest.raises(DataError) as caught:
+        loads.run(_widen(write(f"a\n1\n3000000000\n{word}\n")))
+    assert caught.value.hint is not None
+    assert caught.value.hint.startswith(f"Use --null {word} if it stands for null")
+    assert types_of(loads) == ["integer"]
+
+
+def test_plan_of_a_table_that_exists_creates_none(loads: Loads, write: Write) -> None:
+    """It prints what is added and widened."""
+    loads.execute("CREATE TABLE t (a int)")
+    path = write("a,b\n3000000000,2020-01-01\n")
+    argv = ["load", str(path), "--into=t", "--types=widen", "--add-columns", "--plan", f"--to={loads.conninfo}"]
+    shown = subprocess.run([sys.executable, "-m", "penstock", *argv], check=True, capture_output=True, text=True).stdout
+    assert 'ADD COLUMN "b" date' in shown
+    assert "CREATE TABLE" not in shown
 
 
 def test_identity_column_is_widened(loads: Loads, write: Write) -> None:

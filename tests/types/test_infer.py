@@ -149,6 +149,29 @@ def test_unclear_dates_stay_text_with_a_warning(loads: Loads, write: Write) -> N
     assert [(notice.code, notice.line) for notice in loads.warnings] == [("unclear-date", 2)]
 
 
+def test_words_for_null_that_make_columns_text_are_warned_of(loads: Loads, write: Write) -> None:
+    """Once for each word; what would be text anyway has none."""
+    path = write("a,b,c,d\n1,NA,x,1\nNA,2.5,NA,\n2,3,y,?\n,1,,2\n")
+    loads.run(make_target(path))
+    assert types_of(loads) == ["text"] * 4
+    assert [(notice.code, notice.line, notice.message) for notice in loads.warnings] == [
+        ("literal-null", 3, 'NA is text in this dialect, and so are columns "a", "b" of table "t"'),
+        ("literal-null", 4, '? is text in this dialect, and so is column "d" of table "t"'),
+    ]
+    options = DialectOptions(null=("NA", "?", ""))
+    loads.run(make_target(path, into="u", dialect=options))
+    assert types_of(loads, "u") == ["integer", "numeric", "text", "integer"]
+    assert loads.warnings == ()
+
+
+def test_days_with_slashes_are_dates_if_the_year_comes_first(loads: Loads, write: Write) -> None:
+    """Their order does not depend on DateStyle."""
+    path = write("a,b,c\n2014/09/07,2014/09/07 10:00,2014/09/07 10:00:00Z\n")
+    loads.run(make_target(path))
+    assert types_of(loads) == ["date", "timestamp without time zone", "timestamp with time zone"]
+    assert loads.execute("SELECT a::text, b::text FROM t") == [("2014-09-07", "2014-09-07 10:00:00")]
+
+
 def test_pipe_is_refused_unless_it_is_spooled(loads: Loads, tmp_path: Path) -> None:
     """A pipe cannot be read before the load, and again by it."""
     os.mkfifo(tmp_path / "p")

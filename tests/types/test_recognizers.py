@@ -42,7 +42,8 @@ def _number(rng: random.Random) -> str:
 
 def _time(rng: random.Random) -> str:
     year = rng.choice([f"{rng.randint(0, 9999):04}", str(rng.randint(0, 20000))])
-    day = f"{year}-{rng.randint(0, 13):02}-{rng.randint(0, 32):02}"
+    one, two = rng.choice(["--", "--", "--", "//", "-/"])
+    day = f"{year}{one}{rng.randint(0, 13):02}{two}{rng.randint(0, 32):02}"
     if rng.random() < 0.3:
         return day
     time = rng.choice([" ", "T", "  ", "t"]) + f"{rng.randint(0, 25):02}:{rng.randint(0, 61):02}"
@@ -124,9 +125,9 @@ _MEANS = {
     # A double has 15 digits at least; of what is not a number there is nothing to compare.
     "double precision": "v !~ '[0-9]' OR round(v::float8::numeric - v::numeric, 400) = 0"
     " OR abs((v::float8::numeric - v::numeric) / v::numeric) < 1e-14",
-    "date": "to_char(v::date, 'YYYY-MM-DD') = v",
-    "timestamp": "to_char(v::timestamp, 'YYYY-MM-DD HH24:MI') = rpad(replace(left(v, 16), 'T', ' '), 16, ' 00:00')",
-    "timestamptz": "v::timestamptz AT TIME ZONE 'UTC' = replace(substring(v FROM '^.{10}[ T][0-9:.]+'), 'T', ' ')"
+    "date": "to_char(v::date, 'YYYY-MM-DD') = replace(v, '/', '-')",
+    "timestamp": "to_char(v::timestamp, 'YYYY-MM-DD HH24:MI') = rpad(translate(left(v, 16), 'T/', ' -'), 16, ' 00:00')",
+    "timestamptz": "v::timestamptz AT TIME ZONE 'UTC' = translate(substring(v FROM '^.{10}[ T][0-9:.]+'), 'T/', ' -')"
     "::timestamp - CASE WHEN v ~ '-[0-9:]{2,5}$' THEN -1 ELSE 1 END * make_interval("
     "hours => coalesce(substring(v FROM '[+-]([0-9]{2}):?[0-9]{0,2}$'), '0')::int, "
     "mins => coalesce(substring(v FROM '[+-][0-9]{2}:?([0-9]{2})$'), '0')::int)",

@@ -91,6 +91,12 @@ _REFUSED = (
     _Refused(magic=b"ORC", name="an ORC file", hint=_CONVERT, is_printable=True),
     _Refused(magic=b"Obj\x01", name="an Avro file", hint=_CONVERT),
     _Refused(magic=b"ARROW1\x00\x00", name=_FILE_NAMES["arrow"], hint=_DECOMPRESS, columnar="arrow"),
+    _Refused(
+        magic=b"\xff\xff\xff\xff",
+        name="an Arrow stream",
+        hint="Write it as an Arrow file (IPC file format), or Parquet.",
+    ),
+    _Refused(magic=b"PARE", name="an encrypted Parquet file", hint="Write it without encryption.", is_printable=True),
     _Refused(magic=b"SQLite format 3\x00", name="an SQLite database", hint=_CONVERT),
     _Refused(magic=b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", name="an old Excel workbook", hint=_CONVERT),
     _Refused(magic=b"PGDMP", name="a pg_dump archive", hint="Use pg_restore.", is_printable=True),

@@ -15,7 +15,7 @@ import sys
 import time
 import traceback
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.api import Loader
 from penstock.aws.credentials import AwsCredentials
@@ -28,6 +28,12 @@ from penstock.model.server.names import parse_table_name
 from penstock.model.source.dialect import DialectOptions
 from penstock.server.connect.connection import ConnectionFactory
 from support.loads import ChoppedSources
+
+if TYPE_CHECKING:
+    from penstock.files.columnar.ranged import RangedFile, RangedObject
+    from penstock.files.columnar.reader import ColumnarFile
+    from penstock.model.source.columnar import ColumnarFormat
+    from penstock.model.source.source import SourceObject
 
 # The exit status of a loader that ended by what is no PenstockError: a bug.
 BROKEN = 99
@@ -44,6 +50,27 @@ class _Sources(ChoppedSources):
         self._kept_bytes = sys.maxsize
         self._piece_bytes = piece_bytes
         self._at_piece = (lambda _: time.sleep(piece_s)) if piece_s else None
+        self._piece_s = piece_s
+
+    def open_columnar(self, source: SourceObject, file_format: ColumnarFormat) -> tuple[RangedFile, ColumnarFile]:
+        """Return an object's file and its reader, as slow as its pieces would be."""
+        file, opened = super().open_columnar(source, file_format)
+        if self._piece_s:
+            file._stored = _SlowRanges(file._stored, self._piece_s)
+        return file, opened
+
+
+class _SlowRanges:
+    """An opened object each read of which takes some time."""
+
+    def __init__(self, stored: RangedObject, piece_s: float) -> None:
+        self._stored, self._piece_s = stored, piece_s
+        self.close = stored.close
+
+    def read_at(self, start: int, length_bytes: int) -> bytes:
+        """Return the stored bytes, later."""
+        time.sleep(self._piece_s)
+        return self._stored.read_at(start, length_bytes)
 
 
 def run_load(request: dict[str, Any]) -> int:

@@ -13,6 +13,7 @@ from benchmarks.record import read_commit
 
 from penstock.host import read_machine
 from penstock.lab.installations import read_version
+from support.campaign.columnar import COLUMNAR
 from support.servers import installed
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def describe_played(played: Played) -> dict[str, Any]:
         "theme": scenario.theme,
         "major": scenario.major,
         "mode": scenario.mode,
+        "form": played.form,
         "bad": scenario.bad,
         "ends_with_loss": scenario.ends_with_loss,
         "hits": [[hit.kind, hit.at_s, hit.rows, hit.gone, hit.is_takeover] for hit in played.hits],
@@ -148,6 +150,7 @@ every object, and to have the checksums of its bytes.
 | loads hit by more than one kind of fault | {mixed} |
 | loads with --mode other than append | {sum(line.get("mode", "append") != "append" for line in lines)} |
 | loads after whose success the server was lost at once | {sum(line.get("ends_with_loss", False) for line in lines)} |
+| loads of Parquet or Arrow files | {sum(line.get("form") in COLUMNAR for line in lines)} |
 | loads with records put aside | {sum(line.get("bad", 0) > 0 for line in lines)} |
 | loader processes started | {sum(line["loaders"] for line in lines)} |
 

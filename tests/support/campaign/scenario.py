@@ -13,6 +13,7 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 
 from support.campaign.check import BEFORE, MERGES, check_load
+from support.campaign.columnar import COLUMNAR
 from support.campaign.faults import Hit, strike
 from support.campaign.files import COLUMNS, FileSet, draw_files, write_rival
 from support.campaign.ledger import LedgerView, Observer
@@ -56,7 +57,7 @@ _TURNS = (
 )
 
 # What the files of a scenario may be.
-FORMS = ("csv", "csv", "tsv", "text", "jsonl")
+FORMS = ("csv", "csv", "tsv", "text", "jsonl", *COLUMNAR)
 
 # Most loads append.
 _MODES: tuple[Mode, ...] = (*("append",) * 12, "truncate", "truncate", "replace", "replace", "upsert", "insert-new")
@@ -123,6 +124,7 @@ class Played:
     """
 
     scenario: Scenario
+    form: str
     hits: tuple[Hit, ...]
     rows: int
     lost: int
@@ -222,7 +224,7 @@ class Run:
     def start_rival(self) -> tuple[LoaderProcess, Counter[Row]]:
         """Start a loader that replaces the table; return what it then has too."""
         path = self.folder / "rival" / "file"
-        rows = write_rival(path, self.files.format)
+        rows = write_rival(path, self.files.format, self.rng)
         changes = {"sources": [str(path)], "mode": "replace", "key": [], "on_error": "stop", "retry_for_s": 1.0}
         return self._launch(f"rival {self.scenario.seed}.{self.strikes}", changes), rows
 
@@ -280,8 +282,8 @@ class Run:
             self.start()
 
     def _dialect(self) -> dict[str, object]:
-        if self.files.format == "jsonl":
-            return {"format": "jsonl"}
+        if self.files.is_columnar or self.files.format == "jsonl":
+            return {"format": self.files.format}
         is_csv = self.files.format == "csv"
         return {
             "format": self.files.format,
@@ -357,6 +359,7 @@ def play(scenario: Scenario, plant: Plant, folder: Path) -> Played:
     _tear_down(run)
     return Played(
         scenario=scenario,
+        form=run.files.format,
         hits=tuple(run.hits),
         rows=run.files.rows.total(),
         lost=0,

@@ -94,6 +94,7 @@ def test_benchmarks_are_listed() -> None:
         "import_routes",
         "infer",
         "copy_format",
+        "real_types",
         "json_lines",
     ]
 

@@ -97,12 +97,20 @@ def _choose_number(kind: Any, base: str) -> Wire | None:
 
 def _choose_time(kind: Any, base: str) -> Wire | None:
     if types.is_date(kind) and base == "date":
-        return Wire(kind="date", width=4, prepare=lambda array: cast_array(array, pa.date32()))
+        return Wire(kind="date", width=4, prepare=_to_days)
     if types.is_timestamp(kind) and base == f"timestamp {'without' if kind.tz is None else 'with'} time zone":
         return Wire(kind="timestamp", width=8, unit=kind.unit)
     if types.is_time(kind) and base == "time without time zone":
         return Wire(kind="time", width=kind.bit_width // 8, unit=kind.unit)
     return None
+
+
+def _to_days(array: Any) -> Any:
+    try:
+        return cast_array(array, pa.date32())
+    except pa.ArrowInvalid as exc:
+        # Which one is found when the rows are written as text.
+        raise _native.RecordError("the date is not a day in the range of type date", 0, 0) from exc
 
 
 def _write_json(array: Any) -> Any:

@@ -8,6 +8,7 @@ for dates before the year 1 or after 9999, Python looks at single values.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -31,10 +32,13 @@ _JSON_ESCAPES: Final = (
     *((chr(code), f"\\u{code:04x}") for code in range(0x20)),
 )
 
-_JSON_TYPES: Final = ("json", "jsonb")
+_INTEGERS: Final = ("smallint", "integer", "bigint")
+# Types that read a list as JSON writes it, pgvector's too.
+_LISTS: Final = re.compile(r"(^|\.)(json|jsonb|vector|halfvec)(\(|$)")
 _UUID_BYTES: Final = 16
 
 _DAY: Final = 86_400
+_DAY_MS: Final = _DAY * 1000
 _PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 # The days from 1970-01-01 to 0001-01-01, and to the day after 9999-12-31: between them pyarrow writes dates as
 # PostgreSQL reads them.
@@ -105,7 +109,7 @@ def _write(array: Any, type_name: str, faults: list[Fault]) -> _Text:
     array = plain_array(array)
     kind = array.type
     if is_nested(kind):
-        is_array = is_list(kind) and not is_nested(plain_type(kind.value_type)) and type_name not in _JSON_TYPES
+        is_array = is_list(kind) and not is_nested(plain_type(kind.value_type)) and not _LISTS.search(type_name)
         if is_array:
             return _Text(_write_list(array, type_name.removesuffix("[]"), faults), is_free=True)
         return _Text(_write_json(array, faults), is_free=True)
@@ -115,21 +119,32 @@ def _write(array: Any, type_name: str, faults: list[Fault]) -> _Text:
         return _Text(_write_uuid(_storage(array)), is_free=False)
     if is_bytes(kind):
         return _Text(pc.binary_join_element_wise("\\x", _hex(array), ""), is_free=True)
-    return _Text(_write_plain(array, faults), is_free=False)
+    return _Text(_write_plain(array, type_name, faults), is_free=False)
 
 
-def _write_plain(array: Any, faults: list[Fault]) -> Any:
+def _write_plain(array: Any, type_name: str, faults: list[Fault]) -> Any:
     """Return numbers, booleans, dates and times as text, which has nothing to escape."""
     kind = array.type
+    if types.is_date64(kind):
+        return _write_milliseconds(array, faults)
     if types.is_date(kind):
-        return _write_dates(array.cast(pa.date32()))
+        return _write_dates(array)
     if types.is_timestamp(kind):
         return _write_timestamps(array, faults)
     if types.is_time(kind):
         return _write_times(array, faults)
     if types.is_float16(kind):
         array = array.cast(pa.float32())
-    return array.cast(pa.string())
+    texts = array.cast(pa.string())
+    return _write_whole(array, texts) if types.is_floating(kind) and type_name in _INTEGERS else texts
+
+
+def _write_whole(numbers: Any, texts: Any) -> Any:
+    """Return whole numbers without a point and an exponent, as integers are read; pandas writes them beside nulls."""
+    numbers = numbers.cast(pa.float64())
+    is_whole = pc.and_(pc.equal(pc.floor(numbers), numbers), pc.less(pc.abs(numbers), 2.0**63))
+    whole = pc.if_else(is_whole, numbers, 0.0).cast(pa.int64())
+    return pc.if_else(is_whole, whole.cast(pa.string()), texts)
 
 
 def write_json(array: Any) -> Any:
@@ -152,6 +167,16 @@ def _write_dates(dates: Any) -> Any:
     days = dates.view(pa.int32())
     odd = _find_outside(days, _FIRST_DAY, _LAST_DAY)
     return _replace(dates.cast(pa.string()), odd, [_name_day(days[row].as_py()) for row in odd])
+
+
+def _write_milliseconds(dates: Any, faults: list[Fault]) -> Any:
+    """Return days that are counted in milliseconds."""
+    counts = dates.view(pa.int64())
+    is_day = pc.equal(pc.multiply(pc.divide(counts, _DAY_MS), _DAY_MS), counts)
+    odd = sorted({*_rows_of(pc.invert(is_day)), *_find_outside(counts, -(2**31) * _DAY_MS, 2**31 * _DAY_MS)})
+    faults += [Fault(row, "the date is not a day in the range of type date") for row in odd]
+    texts = _write_dates(dates.cast(pa.date32(), safe=False))
+    return _replace(texts, odd, [_name_instant(counts[row].as_py(), "ms", "") for row in odd])
 
 
 def _write_timestamps(stamps: Any, faults: list[Fault]) -> Any:
@@ -336,9 +361,23 @@ def _write_map(array: Any, faults: list[Fault]) -> Any:
     def write(pairs: Any, inner: list[Fault]) -> Any:
         keys, values = pairs.flatten()
         names = _quote_json(_write(keys, "", inner).values)
+        inner += _find_repeated(names, pc.list_parent_indices(entries))
         return pc.binary_join_element_wise(names, pc.fill_null(_write_json(values, inner), "null"), ": ")
 
     return pc.binary_join_element_wise("{", _join_list(entries, write, faults, null="null"), "}", "")
+
+
+def _find_repeated(names: Any, parents: Any) -> list[Fault]:
+    """Return a fault for each name that its map has before: jsonb would keep the last value only."""
+    pairs = pa.table({"map": parents, "name": names})
+    if pairs.group_by(["map", "name"]).aggregate([]).num_rows == pairs.num_rows:
+        return []
+    seen, found = set[tuple[int, str]](), list[Fault]()
+    for row, pair in enumerate(zip(parents.to_pylist(), names.to_pylist(), strict=True)):
+        if pair in seen:
+            found.append(Fault(row, "a map has a key twice"))
+        seen.add(pair)
+    return found
 
 
 # ---------------------------------------------------------------- buffers

@@ -95,6 +95,12 @@ def name_sql_type(kind: Any) -> str | None:
     return next((name for is_kind, name in _NAMES if is_kind(kind)), None)
 
 
+def _repeats_a_name(kind: Any) -> bool:
+    """Return whether a struct has two fields of one name, of which JSON keeps one."""
+    names = [field.name for field in kind] if types.is_struct(kind) else []
+    return len(set(names)) < len(names)
+
+
 def _name_nested(kind: Any) -> str | None:
     """Return the type for lists, structs and maps: an array if the values of a list have no parts, else jsonb."""
     if types.is_map(kind):
@@ -102,6 +108,6 @@ def _name_nested(kind: Any) -> str | None:
     else:
         parts = [kind.value_type] if is_list(kind) else [field.type for field in kind]
     names = [name_sql_type(part) for part in parts]
-    if None in names:
+    if None in names or _repeats_a_name(kind):
         return None
     return f"{names[0]}[]" if is_list(kind) and not is_nested(plain_type(parts[0])) else "jsonb"

@@ -29,6 +29,13 @@ def probe_columnar(sample: ColumnarSample, job: TargetJob, *, uri: str) -> Probe
     refuse_text_options(job.dialect, sample.format)
     if not sample.fields:
         raise DataError("the file has no columns", detail=f"{uri}.")
+    twice = next((name for name in sample.names if sample.names.count(name) > 1), None)
+    if twice is not None:
+        raise DataError(
+            f'the file has two columns with the name "{twice}"',
+            detail=f"{uri}.",
+            hint="Write the file with another name for one of them.",
+        )
     if job.columns is not None and len(job.columns) != len(sample.fields):
         raise UsageError(
             f"--columns names {len(job.columns)} columns, and the file has {len(sample.fields)}",

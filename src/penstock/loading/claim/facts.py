@@ -12,6 +12,7 @@ from penstock.loading.plan.identity import describe_changes, describe_meaning, d
 from penstock.loading.plan.plan import table_after_creation
 from penstock.loading.plan.work import all_objects, ledger_object
 from penstock.loading.reading.objects import compare_committed
+from penstock.server.connect.search_path import find_creation_schema
 from penstock.server.ledger.committed import read_ranges
 from penstock.server.ledger.listing import no_such_load
 from penstock.server.ledger.lookup import read_meaning
@@ -43,6 +44,8 @@ class FactsReader:
         self._connection = connection
         self._resumes = resumes
         self._sources = [[lasting_name(source) for source in target.job.sources] for target in plan.targets]
+        is_unnamed = any(target.table.schema is None for target in plan.targets)
+        self._new_schema = find_creation_schema(connection) if is_unnamed else None
         # The lock is on names, since a table that is not created yet has no oid.
         self.lock = digest(self._meaning([0] * len(plan.targets)))
 
@@ -78,7 +81,9 @@ class FactsReader:
 
     def _meaning(self, oids: list[int]) -> str:
         settings = self._tools.connect.input_settings
-        return describe_meaning(self._plan, oids=oids, sources=self._sources, settings=settings)
+        return describe_meaning(
+            self._plan, oids=oids, sources=self._sources, settings=settings, new_schema=self._new_schema
+        )
 
     def _items(self, works: Sequence[ObjectWork], created: Sequence[CreatedTable]) -> list[LedgerObject]:
         oids, schemas = target_oids(self._plan, created), {made.oid: made.name.schema for made in created}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -9,14 +10,16 @@ from penstock import _native
 from penstock.errors import DataError, FileLocation, TargetError, UsageError
 from penstock.model.server.names import quote_table
 from penstock.model.server.table import Column
-from penstock.model.source.types import TAKEN, TYPE_OIDS, TYPES, UNCLEAR_DATE, WIDER, ColumnChange
+from penstock.model.source.columnar import identify_type
+from penstock.model.source.types import NULL_WORDS, TAKEN, TYPE_OIDS, TYPES, UNCLEAR_DATE, WIDER, ColumnChange
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from penstock.model.load.job import TargetJob
     from penstock.model.load.plan import LoadPlan
     from penstock.model.server.table import TableFacts, TableName
+    from penstock.model.source.dialect import Dialect
     from penstock.model.source.types import ColumnFindings
 
 # Ordinary and partitioned tables.
@@ -44,16 +47,16 @@ def refuse_altered(plan: LoadPlan) -> None:
             )
 
 
-def with_columns(facts: TableFacts, names: Sequence[str]) -> TableFacts:
-    """Return a table with columns of type text added."""
-    added = (
-        Column(name=name, type_name="text", number=facts.attributes + number, type_oid=TYPE_OIDS["text"])
-        for number, name in enumerate(names, 1)
-    )
-    return replace(facts, columns=(*facts.columns, *added), attributes=facts.attributes + len(names))
+def with_columns(facts: TableFacts, types: Mapping[str, str]) -> TableFacts:
+    """Return a table with columns added, of these names and types."""
+    added: list[Column] = []
+    for number, (name, type_name) in enumerate(types.items(), facts.attributes + 1):
+        oid, modifier = identify_type(type_name)
+        added.append(Column(name=name, type_name=type_name, number=number, type_oid=oid, type_modifier=modifier))
+    return replace(facts, columns=(*facts.columns, *added), attributes=facts.attributes + len(added))
 
 
-def added_changes(facts: TableFacts, names: Sequence[str]) -> tuple[ColumnChange, ...]:
+def added_changes(facts: TableFacts, names: Collection[str]) -> tuple[ColumnChange, ...]:
     """Return the changes that add columns to a table, which has them already in `facts`. Raises TargetError."""
     columns = [column for column in facts.columns if column.name in names]
     changes = tuple(ColumnChange(column=each.name, number=each.number, type_name=each.type_name) for each in columns)
@@ -122,18 +125,37 @@ def with_type(facts: TableFacts, change: ColumnChange) -> TableFacts:
     return replace(facts, columns=columns)
 
 
-def refuse_widening(facts: TableFacts, change: ColumnChange, dependents: Sequence[str]) -> None:
-    """Raise DataError if a column cannot be widened: something depends on it, or the role is not the table's owner."""
+def null_option(value: str, column: str, dialect: Dialect) -> str:
+    """Return the option that loads a word as null; if --null names the word already, the value was in quotes."""
+    if dialect.format == "csv" and value in dialect.nulls:
+        return f"--force-null {shlex.quote(column)} if it stands for null"
+    too = " (with --null '' too, if empty fields do)" if value else ""
+    return f"--null {shlex.quote(value)} if it stands for null{too}"
+
+
+def refuse_widening(facts: TableFacts, change: ColumnChange, dependents: Sequence[str], dialect: Dialect) -> None:
+    """Raise DataError if a column cannot be widened, or would become text because of a word for null.
+
+    It cannot be if something depends on it, or if the role is not the table's owner.
+    """
     seen = change.decided_by
     assert seen is not None
+    alter = f"run: {compose_alter(facts.name, [change])};"
+    hint = f"To load it, {alter}"
+    if dependents:
+        hint += " PostgreSQL refuses that until views, generated columns, triggers and the like are dropped."
     why = f"Not altered, because it is used by: {'; '.join(dependents)}." if dependents else None
     if not facts.is_owner:
         why = "The role is not the owner of the table."
+    is_null_word = dialect.format != "jsonl" and seen.value in NULL_WORDS
+    if why is None and change.type_name == "text" and is_null_word:
+        why = "Not altered, because other programs write that for null."
+        hint = f"Use {null_option(seen.value, change.column, dialect)}. If it is text, {alter}"
     if why is not None:
         location = FileLocation(file=seen.uri, line=seen.line, column=change.column)
         raise DataError(
             f'column "{change.column}" of table "{facts.name}" is {change.was} and does not take {seen.shown}',
             detail=f"{location}.\n{why}",
-            hint=f"To load it, run: {compose_alter(facts.name, [change])};",
+            hint=hint,
             location=location,
         )

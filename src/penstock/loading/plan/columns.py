@@ -270,16 +270,29 @@ def refuse_unknown_names(header: Sequence[str], *, job: TargetJob, table: TableF
 
 
 def unknown_columns(
-    header: Sequence[str] | None, job: TargetJob, table: TableFacts, edge: Edge | None
-) -> tuple[str, ...]:
-    """Return the names for the columns of a file that a table lacks, in the file's order."""
+    header: Sequence[str] | None,
+    job: TargetJob,
+    table: TableFacts,
+    edge: Edge | None,
+    *,
+    columnar: ColumnarSample | None = None,
+    uri: str = "",
+) -> dict[str, str]:
+    """Return the names for the columns of a file that a table lacks, in the file's order, and their types.
+
+    The types are those of a columnar file at `uri`, else text. Raises SourceError if one of these cannot be loaded.
+    """
     names = job.columns if job.columns is not None else name_fields(header, edge)
     if names is None:
-        return ()
+        return {}
     created = name_columns(names)
     kept = [index for index, name in enumerate(names) if not is_skipped(name, created[index], job)]
     found = _find_columns(names, created, kept=kept, table=table)
-    return tuple(created[index] for index in kept if found[index] is None)
+    unknown = [index for index in kept if found[index] is None]
+    if columnar is None:
+        return {created[index]: "text" for index in unknown}
+    refuse_types(columnar, unknown, uri=uri)
+    return {created[index]: columnar.fields[index].sql_type or "" for index in unknown}
 
 
 def _columns_by_position(job: TargetJob, table: TableFacts) -> tuple[str, ...]:

@@ -23,16 +23,22 @@ if TYPE_CHECKING:
 
 
 def describe_meaning(
-    plan: LoadPlan, *, oids: Sequence[int], sources: Sequence[Sequence[str]], settings: Mapping[str, str]
+    plan: LoadPlan,
+    *,
+    oids: Sequence[int],
+    sources: Sequence[Sequence[str]],
+    settings: Mapping[str, str],
+    new_schema: str | None,
 ) -> str:
     """Return the meaning of a load, which decides the rows that it stores, as JSON: equal for equal loads.
 
     `oids` are the oids of the targets; with 0 the result does not depend on the database. `sources` are the names of
     each target's sources that do not depend on the current directory; `settings` are the session's settings that decide
-    how a text is read as a value.
+    how a text is read as a value. `new_schema` is the schema of tables that the load creates and whose schema is not
+    given: when the load is resumed, they exist.
     """
     targets = [
-        _describe_target(target, oid=oid, sources=names)
+        _describe_target(target, oid=oid, sources=names, new_schema=new_schema)
         for target, oid, names in zip(plan.targets, oids, sources, strict=True)
     ]
     rules = plan.job.rules
@@ -69,11 +75,11 @@ def describe_changes(before: str, now: str) -> list[str]:
     return changes
 
 
-def _describe_target(target: TargetPlan, *, oid: int, sources: Sequence[str]) -> dict[str, Any]:
+def _describe_target(target: TargetPlan, *, oid: int, sources: Sequence[str], new_schema: str | None) -> dict[str, Any]:
     return {
         "oid": oid,
         "numbers": _number_columns(target) if oid else None,
-        "schema": target.table.schema,
+        "schema": target.table.schema or new_schema,
         "table": target.table.name,
         "mode": target.job.mode,
         "key": target.job.key,

@@ -214,9 +214,9 @@ def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -
         types = name_created_types(sample.columnar, job, count=len(created), uri=uri)
     table = facts if facts is not None else _created_table(job.into, created or (), types)
     landing = choose_landing(job, facts, is_atomic=rules.atomic)
-    added: tuple[str, ...] = ()
+    added: dict[str, str] = {}
     if facts is not None and job.add_columns and not gathered.may_be_loaded:
-        added = unknown_columns(probe.header, job, facts, edge)
+        added = unknown_columns(probe.header, job, facts, edge, columnar=sample.columnar, uri=uri)
         table = facts = with_columns(facts, added)
     filled = table if staged is None else _created_table(table.name, staged)
     column_map, refusal = _map_sample(probe, gathered, filled, edge, rejects=rules.on_error == "reject")

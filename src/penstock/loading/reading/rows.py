@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 # and queues hold eight blocks of an object.
 _BLOCK_BYTES: Final = MIB
 
+_FITTING: Final = "Write the file with a value that fits, or use --on-error reject."
+_WIDER: Final = "Give the table's column a wider type, or use --on-error reject."
+
 
 class RowStream:
     """An open columnar object. `text_s` are the seconds in which rows were decoded, `reading_s` included."""
@@ -234,7 +237,7 @@ class _RowWriter:
             text = self._write_text(batch)
             self._refuse_faults(text, batch)
             reason, row, index = error.args
-            raise self._explain(text, batch, (row, index, reason)) from error
+            raise self._explain(text, batch, (row, index, reason), hint=_WIDER) from error
 
     def _part(self, text: TextRows, batch: Batch) -> Iterator[Block]:
         """Yield each row that has a fault as a block of its own."""
@@ -254,13 +257,13 @@ class _RowWriter:
         if found:
             raise self._explain(text, batch, min(found))
 
-    def _explain(self, text: TextRows, batch: Batch, found: tuple[int, int, str]) -> DataError:
+    def _explain(self, text: TextRows, batch: Batch, found: tuple[int, int, str], *, hint: str = _FITTING) -> DataError:
         row, index, reason = found
         location = FileLocation(file=self.uri, line=batch.start + row + 1, column=self.names[index], part=batch.part)
         return DataError(
             reason,
             detail=f'{location}, column "{self.names[index]}": "{text.field(row, index)}".',
-            hint="Write the file with a value that fits, or use --on-error reject.",
+            hint=hint,
             location=location,
         )
 

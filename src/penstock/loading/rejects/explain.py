@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.errors import DataError, FileLocation
 from penstock.files.blocks import ENDS_WITH_DELIMITER
-from penstock.loading.plan.changes import compose_alter, suggest_change
+from penstock.loading.plan.changes import compose_alter, null_option, suggest_change
 from penstock.loading.plan.plan import table_after_creation
-from penstock.model.source.types import TAKEN
+from penstock.model.source.types import NULL_WORDS, TAKEN
 from penstock.server.connect.errors import ServerReport, choose_class, find_hint, is_passing
 
 if TYPE_CHECKING:
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 
     from penstock.errors import PenstockError
     from penstock.model.load.plan import TargetPlan
-    from penstock.model.source.dialect import Dialect
     from penstock.server.copy.copy import CopyFailed
 
 # How much of a value an error quotes.
@@ -38,8 +36,11 @@ _UNFIT = ("22P02", "22003", "22007", "22008")
 # Too few or too many fields: "bad copy file format".
 BAD_FORMAT = "22P04"
 
-# Words that other programs write for null
-_NULL_WORDS = ("", "\\N", "NULL", "null", "NA", "N/A", "#N/A", "n/a", "None", "none", "nil", "-", "--", ".", "?")
+# Where the hint for text names an option that says how text is written.
+_COLUMNAR_HINTS = {
+    "22021": "Write the file with texts that are valid UTF-8, or use --on-error reject.",
+    "23502": "Write the file with a value, or use --on-error reject.",
+}
 
 
 def rename(text: str, names: Iterable[tuple[str, str]]) -> str:
@@ -105,14 +106,16 @@ def explain_failure(
 
 
 def _find_own_hint(failure: CopyFailed, target: TargetPlan) -> str | None:
-    """Return the hint for a value that is a word for null, or for a record that ends with one delimiter too many."""
+    """Return the hint for a value that is a word for null, for a record with one delimiter too many, and the like."""
     value, column, sqlstate = failure.context.value, failure.context.column, failure.report.sqlstate
+    if target.columnar is not None and sqlstate in _COLUMNAR_HINTS:
+        return _COLUMNAR_HINTS[sqlstate]
     dialect, field_count = target.dialect, target.column_map.field_count
     if value is None:
         return None
-    is_delimited = dialect.format != "jsonl"
-    if column is not None and is_delimited and value in _NULL_WORDS and (sqlstate or "").startswith("22"):
-        return f"Use {_null_option(value, column, dialect)}, or correct the value in the file."
+    is_delimited = dialect.format != "jsonl" and target.columnar is None
+    if column is not None and is_delimited and value in NULL_WORDS and (sqlstate or "").startswith("22"):
+        return f"Use {null_option(value, column, dialect)}, or correct the value in the file."
     if column is not None and sqlstate in _UNFIT and (hint := _suggest_type(column, value, target)) is not None:
         return hint
     is_long = field_count is not None and value.count(dialect.delimiter) >= field_count
@@ -125,16 +128,9 @@ def _suggest_type(name: str, value: str, target: TargetPlan) -> str | None:
     change = None if column is None else suggest_change(column, value)
     if change is None:
         return None
-    widen = " --types widen does so before the load." if change.was in TAKEN else ""
+    can_widen = change.was in TAKEN and target.columnar is None
+    widen = " --types widen does so before the load." if can_widen else ""
     return f"Correct the value in the file, or run: {compose_alter(target.table, [change])};{widen}"
-
-
-def _null_option(value: str, column: str, dialect: Dialect) -> str:
-    """Return the option that loads a word as null; if --null names the word already, the value was in quotes."""
-    if dialect.format == "csv" and value in dialect.nulls:
-        return f"--force-null {shlex.quote(column)} if it stands for null"
-    too = " (with --null '' too, if empty fields do)" if value else ""
-    return f"--null {shlex.quote(value)} if it stands for null{too}"
 
 
 def is_types_refusal(failure: CopyFailed) -> bool:

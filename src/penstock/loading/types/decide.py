@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.loading.plan.changes import null_option
 from penstock.model.source.dialect import Notice
-from penstock.model.source.types import ALL_TYPES, TYPES, UNCLEAR_DATE, ColumnFindings, TypedColumn
+from penstock.model.source.types import ALL_TYPES, NULL_WORDS, TYPES, UNCLEAR_DATE, ColumnFindings, TypedColumn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from penstock.model.source.dialect import Dialect
     from penstock.model.source.types import Position, Witness
+
+_COLUMNS_SHOWN = 3
 
 
 def usable_types(*, server_encoding: str) -> int:
@@ -54,3 +58,33 @@ def unclear_notices(table: str, typed: Sequence[TypedColumn]) -> tuple[Notice, .
         for column in typed
         if column.is_unclear_date and column.decided_by is not None
     )
+
+
+def null_notices(table: str, typed: Sequence[TypedColumn], dialect: Dialect) -> tuple[Notice, ...]:
+    """Return a warning for each word that other programs write for null, and which made columns text.
+
+    JSON Lines have a null of their own.
+    """
+    if dialect.format == "jsonl":
+        return ()
+    found: dict[str, list[tuple[str, Witness]]] = {}
+    for column in typed:
+        seen = column.decided_by
+        if column.type_name == "text" and seen is not None and seen.value in NULL_WORDS and seen.value:
+            found.setdefault(seen.value, []).append((column.name, seen))
+    return tuple(
+        Notice(
+            code="literal-null",
+            message=f'{word} is text in this dialect, and so {_list_columns(columns)} of table "{table}"',
+            uri=columns[0][1].uri,
+            line=columns[0][1].line,
+            hint=f"Use {null_option(word, columns[0][0], dialect)}.",
+        )
+        for word, columns in found.items()
+    )
+
+
+def _list_columns(columns: Sequence[tuple[str, Witness]]) -> str:
+    names = [f'"{name}"' for name, _ in columns[:_COLUMNS_SHOWN]]
+    more = f" and {len(columns) - len(names)} more" if len(columns) > len(names) else ""
+    return f"is column {names[0]}" if len(columns) == 1 else f"are columns {', '.join(names)}{more}"

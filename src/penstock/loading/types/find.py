@@ -25,7 +25,7 @@ from penstock.loading.plan.columns import map_names, unknown_columns
 from penstock.loading.plan.dialects import refuse_other_dialects
 from penstock.loading.plan.plan import table_after_creation
 from penstock.loading.plan.work import all_objects
-from penstock.loading.types.decide import choose_type, choose_types, unclear_notices, usable_types
+from penstock.loading.types.decide import choose_type, choose_types, null_notices, unclear_notices, usable_types
 from penstock.loading.types.scan import scan_objects
 from penstock.loading.warned import WarningLog
 from penstock.model.load.plan import total_size
@@ -33,7 +33,7 @@ from penstock.model.source.types import TAKEN, UNCLEAR_DATE
 from penstock.units import format_bytes, format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from penstock.loading.context import LoadTools
     from penstock.loading.plan.work import ObjectWork
@@ -67,6 +67,7 @@ def find_columns(
         if found is not None:
             group = [_with_types(target, found, find_dependents) for target in group]
             notices |= dict.fromkeys(unclear_notices(str(table), group[0].typed))
+            notices |= dict.fromkeys(null_notices(str(table), group[0].typed, group[0].dialect))
         # How a JSON value is sent depends on the type of its column.
         group = [replace(each, column_map=_map_names(each)) if _are_json([each]) else each for each in group]
         for number, target in zip(numbers, group, strict=True):
@@ -87,14 +88,17 @@ def _add_columns(group: _Targets, tools: LoadTools) -> _Targets:
     for number, target in enumerate(group):
         if not target.job.add_columns:
             continue
-        missing = [change.column for change in target.changes]
+        missing = {change.column: change.type_name for change in target.changes}
         for sample in tools.sources.sample_all(_read_again(target), target.job.dialect):
-            header = _header_of(sample, target)
-            missing += unknown_columns(header, target.job, table_after_creation(first), target.edge)
+            header, table = _header_of(sample, target), table_after_creation(first)
+            unknown = unknown_columns(
+                header, target.job, table, target.edge, columnar=sample.columnar, uri=sample.source.uri
+            )
+            missing |= {name: type_name for name, type_name in unknown.items() if name not in missing}
             if _are_json([target]):
                 headers[number] = unite_names(headers[number] or (), header or (), table_columns=_names(first))
         known = {column.name for column in table_after_creation(first).columns}
-        first = _extend(first, [name for name in dict.fromkeys(missing) if name not in known])
+        first = _extend(first, {name: each for name, each in missing.items() if name not in known})
     return [replace(_follow(target, first), header=header) for target, header in zip(group, headers, strict=True)]
 
 
@@ -130,18 +134,19 @@ def _header_of(sample: ObjectSample, target: TargetPlan) -> Sequence[str] | None
     )
 
 
-def _extend(target: TargetPlan, names: Sequence[str]) -> TargetPlan:
-    if not names:
+def _extend(target: TargetPlan, added: Mapping[str, str]) -> TargetPlan:
+    """Return the target of a table with more columns, of these names and types."""
+    if not added:
         return target
     if target.facts is None:
         types = target.create_types
         return replace(
             target,
-            create_columns=(*(target.create_columns or ()), *names),
-            create_types=None if types is None else (*types, *("text" for _ in names)),
+            create_columns=(*(target.create_columns or ()), *added),
+            create_types=None if types is None else (*types, *added.values()),
         )
-    facts = with_columns(target.facts, names)
-    return replace(target, facts=facts, changes=(*target.changes, *added_changes(facts, names)))
+    facts = with_columns(target.facts, added)
+    return replace(target, facts=facts, changes=(*target.changes, *added_changes(facts, added)))
 
 
 # ---------------------------------------------------------------- types
@@ -235,7 +240,7 @@ def _with_types(
         for name, type_name in widenable(target.facts).items():
             wider = find_wider(facts, name, type_name, found.get(name))
             if wider is not None:
-                refuse_widening(facts, wider, find_dependents(facts.oid, name))
+                refuse_widening(facts, wider, find_dependents(facts.oid, name), target.dialect)
                 facts = with_type(facts, wider)
                 changes.append(wider)
     return replace(target, facts=facts, changes=tuple(changes), typed=tuple(added))

@@ -45,6 +45,9 @@ TAKEN: Final = {"smallint": 1 << 11, "integer": 1 << 12, "bigint": 1 << 13, "num
 # The bits in the order of their loss that a plan reports.
 BITS: Final = tuple(1 << number for number in range(15))
 
+# Words that other programs write for null.
+NULL_WORDS: Final = ("", "\\N", "NULL", "null", "NA", "N/A", "#N/A", "n/a", "None", "none", "nil", "-", "--", ".", "?")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Witness:

@@ -54,7 +54,7 @@ _HINTS = {
     "22008": _DATE_HINT,
     "22021": "Name the file's encoding with --encoding.",
     "22P04": "Check the format, delimiter, quote and columns against the file's first lines.",
-    "22P05": "The database's encoding has no such character: load into a database that is UTF8.",
+    "22P05": "Correct the value: no text has \\u0000; for other characters, load into a database with encoding UTF8.",
     "23": "Correct the record in the file, or the table's constraint.",
     "23502": "Name the text that stands for null with --null, or give the column a value with --set.",
     "23503": "Load the referenced table first, or correct the record in the file.",

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 from psycopg import sql
 
 from penstock.errors import OtherTableError
-from penstock.model.source.types import TYPE_OIDS
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.sql.queries import fetch_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from penstock.model.server.table import TableName
     from penstock.model.source.types import ColumnChange
@@ -55,14 +54,15 @@ def alter_table(connection: Connection, name: TableName, oid: int, changes: Sequ
     with in_transaction(connection, f"altering table {name}"):
         connection.execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE").format(table))
         found = connection.execute("SELECT %s::regclass::oid", [table.as_string(connection)]).fetchone()
-        missing = [change for change in changes if not _is_made(change, _read_columns(connection, oid), name)]
+        oids = _read_types(connection, changes)
+        missing = [change for change in changes if not _is_made(change, _read_columns(connection, oid), oids, name)]
         if found != (oid,):
             raise _changed(name)
         if not missing:
             return
         connection.execute(sql.SQL("ALTER TABLE {} {}").format(table, sql.SQL(", ").join(map(_compose, missing))))
         columns = _read_columns(connection, oid)
-        if not all(_is_made(change, columns, name) for change in missing):
+        if not all(_is_made(change, columns, oids, name) for change in missing):
             # Another session has added or dropped a column, so this one has another number than planned.
             raise _changed(name)
     for change in missing:
@@ -78,12 +78,20 @@ def _read_columns(connection: Connection, oid: int) -> dict[str, tuple[int, int]
     return {name: (number, type_oid) for name, number, type_oid in connection.execute(_COLUMNS, [oid])}
 
 
-def _is_made(change: ColumnChange, columns: dict[str, tuple[int, int]], table: TableName) -> bool:
+def _read_types(connection: Connection, changes: Sequence[ColumnChange]) -> dict[str | None, int]:
+    """Return the oids of the types that columns have, before the changes and after them."""
+    names = [name for change in changes for name in (change.was, change.type_name) if name is not None]
+    return dict(connection.execute("SELECT name, name::regtype::oid FROM unnest(%s::text[]) AS name", [names]))
+
+
+def _is_made(
+    change: ColumnChange, columns: dict[str, tuple[int, int]], oids: Mapping[str | None, int], table: TableName
+) -> bool:
     """Return whether a change is made; raise OtherTableError if the column is neither as before nor as after it."""
     found = columns.get(change.column)
-    if found == (change.number, TYPE_OIDS[change.type_name]):
+    if found == (change.number, oids[change.type_name]):
         return True
-    before = None if change.was is None else (change.number, TYPE_OIDS[change.was])
+    before = None if change.was is None else (change.number, oids[change.was])
     if found != before:
         raise _changed(table)
     return False
