@@ -9,6 +9,7 @@ from benchmarks import (
     bad_rows,
     bulk_load,
     commits,
+    copy_format,
     default_settings,
     dialects,
     disk_space,
@@ -64,6 +65,7 @@ BENCHMARKS = {
     "volumes": volumes,
     "import_routes": import_routes,
     "infer": infer,
+    "copy_format": copy_format,
     "real_types": real_types,
     "json_lines": json_lines,
 }

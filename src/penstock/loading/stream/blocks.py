@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.loading.reading.feed import BlockFeed, reader_limit
 from penstock.loading.reading.objects import open_blocks
 from penstock.loading.rejects.limit import RejectLimit
+from penstock.loading.stream.formats import open_binary
 from penstock.loading.stream.session import LoadSession
 from penstock.model.load.reject import FOREIGN_KEY_VIOLATION
 from penstock.server.copy.copy import CopySession
@@ -50,6 +52,7 @@ class BlockUnit:
             reader_limit=reader_limit(work, sessions=sessions),
             sessions=sessions,
             is_in_job_order=plan.is_in_job_order,
+            open_binary=partial(open_binary, as_text=tools.as_text),
             clock=tools.clock,
         )
 
