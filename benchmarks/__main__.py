@@ -9,6 +9,7 @@ from benchmarks import (
     bad_rows,
     bulk_load,
     commits,
+    copy_format,
     default_settings,
     dialects,
     disk_space,
@@ -66,6 +67,7 @@ BENCHMARKS = {
     "import_routes": import_routes,
     "infer": infer,
     "many_hosts": many_hosts,
+    "copy_format": copy_format,
     "real_types": real_types,
     "json_lines": json_lines,
 }

@@ -53,15 +53,25 @@ class Run:
         return self.client_cpu_s + self.server_cpu_s
 
 
-def run_once(argv: list[str], server: EmbeddedServer, target: Target, *, rows: int, status: int = 0) -> Run:
+def run_once(
+    argv: list[str],
+    server: EmbeddedServer,
+    target: Target,
+    *,
+    rows: int,
+    status: int = 0,
+    gunzip: Path | None = None,
+) -> Run:
     """Run a load that ends with `status` into the table, which is new and empty, and must store so many rows.
+
+    `gunzip` is decompressed into its standard input, by a process whose CPU is not counted.
 
     Raises ProcessFailed, WrongRows.
     """
     postmaster = server.status().pid
     assert postmaster is not None
     before_s = _server_cpu_s(postmaster)
-    cost = run_measured(argv, status=status)
+    cost = run_measured(argv, gunzip=gunzip, status=status)
     target.wait_alone()
     after_s = _server_cpu_s(postmaster)
     if (count := target.count()) != rows:

@@ -20,12 +20,12 @@ const END_TIMESTAMP: i64 = 9_223_371_331_200_000_000;
 /// The length of the widest value of a fixed one, a uuid.
 const WIDEST: usize = 16;
 
-const NUMERIC_NEGATIVE: u16 = 0x4000;
+pub(crate) const NUMERIC_NEGATIVE: u16 = 0x4000;
 /// The decimal digits of one digit of `numeric`, and its base (`NBASE`).
 const GROUP: u32 = 4;
 const BASE: u128 = 10_000;
 /// A 128-bit number has 39 decimal digits, and the last group may be filled up.
-const MOST_GROUPS: usize = 11;
+pub(crate) const MOST_GROUPS: usize = 11;
 
 /// A value that its type does not hold, by its row and column, from 0.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -292,7 +292,7 @@ fn write_int(value: i64, to: Integer, out: &mut Vec<u8>) -> Result<(), Reason> {
 
 /// Writes what `numeric_recv` reads: groups of four decimal digits, aligned at the decimal point, the highest first.
 #[allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap)] // groups are below 10,000, and there are few
-fn write_numeric(value: i128, scale: u32, out: &mut Vec<u8>) {
+pub(crate) fn write_numeric(value: i128, scale: u32, out: &mut Vec<u8>) {
     let mut groups = [0_u16; MOST_GROUPS];
     let mut count = 0;
     let mut left = value.unsigned_abs();
@@ -318,20 +318,29 @@ fn write_numeric(value: i128, scale: u32, out: &mut Vec<u8>) {
     while count > 0 && groups[count - 1] == 0 {
         count -= 1;
     }
-    let first = groups[..count].iter().position(|&group| group != 0).unwrap_or(count);
-    let used = &groups[first..count];
-    let weight = if used.is_empty() { 0 } else { count as i16 - 1 - scale.div_ceil(GROUP) as i16 };
     let mut bytes = [0; 12 + 2 * MOST_GROUPS];
+    let length = pack_numeric(&groups[..count], scale as usize, value < 0, &mut bytes);
+    out.extend_from_slice(&bytes[..length]);
+}
+
+/// Writes a numeric with its length, given its groups, the lowest first, and returns how many bytes it takes.
+#[allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap)] // there are few groups
+pub(crate) fn pack_numeric(groups: &[u16], scale: usize, is_negative: bool, out: &mut [u8]) -> usize {
+    let count = groups.len();
+    let first = groups.iter().position(|&group| group != 0).unwrap_or(count);
+    let used = &groups[first..];
+    let weight = if used.is_empty() { 0 } else { count as i16 - 1 - scale.div_ceil(GROUP as usize) as i16 };
     let length = 12 + 2 * used.len();
+    let bytes = &mut out[..length];
     bytes[..4].copy_from_slice(&(length as u32 - 4).to_be_bytes());
     bytes[4..6].copy_from_slice(&(used.len() as u16).to_be_bytes());
     bytes[6..8].copy_from_slice(&weight.to_be_bytes());
-    bytes[8..10].copy_from_slice(&if value < 0 { NUMERIC_NEGATIVE } else { 0 }.to_be_bytes());
+    bytes[8..10].copy_from_slice(&if is_negative { NUMERIC_NEGATIVE } else { 0 }.to_be_bytes());
     bytes[10..12].copy_from_slice(&(scale as u16).to_be_bytes());
-    for (at, group) in bytes[12..length].chunks_exact_mut(2).zip(used.iter().rev()) {
+    for (at, group) in bytes[12..].chunks_exact_mut(2).zip(used.iter().rev()) {
         at.copy_from_slice(&group.to_be_bytes());
     }
-    out.extend_from_slice(&bytes[..length]);
+    length
 }
 
 #[cfg(test)]

@@ -4,9 +4,12 @@
 //! `python.rs` is the only file that names `PyO3`; the others are plain Rust.
 
 pub mod arrow;
+mod canonical;
 pub mod doubts;
+pub mod encode;
 pub mod error;
 pub mod escape;
+pub mod fieldmask;
 pub mod fields;
 pub mod json;
 pub mod json_lines;

@@ -1,6 +1,7 @@
 //! The Python face: converts, registers, and lets go of the interpreter while bytes are worked on.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -8,8 +9,10 @@ use pyo3::types::{PyBytes, PyTuple};
 
 use crate::arrow::{self, Column, Integer, Kind, Unit, ValueError};
 use crate::doubts::{self, Guess};
+use crate::encode::{self, Buffers as EncoderBuffers, Declined, Encoder, Kind as EncodedKind};
 use crate::error::{RecordError as NativeRecordError, RewriterError};
 use crate::escape;
+use crate::fieldmask::Shape;
 use crate::fields::{Format, LineEnd};
 use crate::json_lines::{self, JsonRewriter as NativeJsonRewriter};
 use crate::records::{Cut as NativeCut, RecordCutter as NativeCutter};
@@ -304,6 +307,69 @@ impl Records {
     }
 }
 
+thread_local! {
+    static BUFFERS: RefCell<EncoderBuffers> = RefCell::default();
+}
+
+#[pyclass(frozen, module = "penstock._native")]
+struct BinaryEncoder {
+    encoder: Encoder,
+    columns: usize,
+}
+
+/// The first record that is not encoded, its column, and the rule.
+type Refusal = (usize, Option<usize>, &'static str);
+/// Records, each column's values and their bytes, and why the block is not encoded.
+type Examined = (usize, Vec<(u64, u64)>, Option<Refusal>);
+
+#[allow(clippy::needless_pass_by_value)] // arguments that come from Python are owned by the call
+#[pymethods]
+impl BinaryEncoder {
+    #[new]
+    #[pyo3(signature = (*, format, delimiter, quote=None, null, kinds))]
+    fn new(format: &str, delimiter: &[u8], quote: Option<&[u8]>, null: Vec<u8>, kinds: Vec<String>) -> PyResult<Self> {
+        let shape =
+            Shape { format: to_format(format, quote, quote)?, delimiter: to_byte(delimiter)?, line_end: LineEnd::Lf };
+        let columns = kinds.len();
+        let kinds: Option<Vec<_>> = kinds.iter().map(|name| EncodedKind::named(name)).collect();
+        let kinds = kinds.filter(|kinds| !kinds.is_empty());
+        let kinds = kinds.ok_or_else(|| PyValueError::new_err("no columns, or a kind that is not encoded"))?;
+        Ok(Self { encoder: Encoder::new(shape, null, kinds), columns })
+    }
+
+    /// `segments` are (buffer, start, end) runs that together hold whole records.
+    fn encode<'py>(
+        &self,
+        py: Python<'py>,
+        segments: Vec<(Bound<'py, PyBytes>, usize, usize)>,
+        line_end: &str,
+        records: usize,
+    ) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let line_end = to_line_end(line_end)?;
+        let runs = to_runs(&segments)?;
+        BUFFERS.with_borrow_mut(|buffers| {
+            let encoded = py.detach(|| self.encoder.encode(&runs, line_end, buffers));
+            Ok(encoded.ok().filter(|(_, count)| *count == records).map(|(rows, _)| PyBytes::new(py, rows)))
+        })
+    }
+
+    fn examine(
+        &self,
+        py: Python<'_>,
+        segments: Vec<(Bound<'_, PyBytes>, usize, usize)>,
+        line_end: &str,
+    ) -> PyResult<Examined> {
+        let line_end = to_line_end(line_end)?;
+        let runs = to_runs(&segments)?;
+        BUFFERS.with_borrow_mut(|buffers| {
+            Ok(py.detach(|| match self.encoder.encode(&runs, line_end, buffers) {
+                Ok((rows, count)) => (count, encode::measure(rows, self.columns), None),
+                Err(Declined { record, column, rule }) => (record, Vec::new(), Some((record, column, rule.name()))),
+            }))
+        })
+    }
+}
+
 type Value<'py> = (Bound<'py, PyBytes>, Option<Bound<'py, PyBytes>>);
 
 #[pyclass(frozen, module = "penstock._native")]
@@ -526,6 +592,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Cut>()?;
     module.add_class::<RecordCutter>()?;
     module.add_class::<Rewriter>()?;
+    module.add_class::<BinaryEncoder>()?;
     module.add_class::<JsonRewriter>()?;
     module.add_class::<Form>()?;
     module.add_class::<Record>()?;

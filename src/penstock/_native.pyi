@@ -172,6 +172,24 @@ class Records:
     open_quote: int | None
 
 @final
+class BinaryEncoder:
+    """Encodes whole records of csv (escape and quote the same), text or tsv in COPY's binary format."""
+
+    def __new__(
+        cls, *, format: str, delimiter: bytes, quote: bytes | None = None, null: bytes, kinds: Sequence[str]
+    ) -> BinaryEncoder: ...
+    def encode(self, segments: Sequence[tuple[bytes, int, int]], line_end: LineEnd, records: int) -> bytes | None:
+        """Return the rows, without header and end; None if the block must be sent as text."""
+
+    def examine(
+        self, segments: Sequence[tuple[bytes, int, int]], line_end: LineEnd
+    ) -> tuple[int, list[tuple[int, int]], tuple[int, int | None, str] | None]:
+        """Return the number of records, each column's values that are not null and their bytes, and no refusal.
+
+        If the records are not encoded: the first one that is not, nothing, and (record, column, rule).
+        """
+
+@final
 class Form:
     """The characters that decide where records and fields end, one byte each; only csv has quotes, and it has both.
 

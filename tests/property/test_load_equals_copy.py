@@ -24,7 +24,7 @@ from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 from psycopg import sql
 
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, UsageError
 from support.loads import AGAIN, Loads, target
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hypothesis.strategies import DrawFn
+
+    from penstock.model.load.job import CopyFormat
 
 Format = Literal["csv", "text", "tsv"]
 
@@ -62,6 +64,7 @@ class File:
     piece_bytes: int
     chunk_bytes: int
     sessions: int
+    copy_format: CopyFormat = "auto"
 
 
 def _parts(file_format: Format, delimiter: str, quote: str | None, escape: str | None) -> list[bytes]:
@@ -144,6 +147,7 @@ def _files(draw: DrawFn, *, formats: tuple[Format, ...] = FORMATS) -> File:
         piece_bytes=draw(st.sampled_from((1, 2, 3, 7, 16, 64, 1000, 1_000_000))),
         chunk_bytes=draw(st.sampled_from((1, 10, 100, 100_000))),
         sessions=draw(st.integers(1, 4)),
+        copy_format=draw(st.sampled_from(("text", "binary"))),
     )
 
 
@@ -238,7 +242,14 @@ def _load(server: Database, file: File, path: Path) -> tuple[Counter[tuple[Any, 
     )
     try:
         loads = Loads(server.conninfo, piece_bytes=file.piece_bytes, chunk_bytes=file.chunk_bytes)
-        outcome = loads.run(job, sessions=file.sessions, rules=AGAIN)
+        try:
+            outcome = loads.run(replace(job, copy_format=file.copy_format), sessions=file.sessions, rules=AGAIN)
+        except UsageError as error:
+            # The binary format cannot carry this dialect.
+            if "--copy-format binary" not in error.message:
+                raise
+            event("text instead")
+            outcome = loads.run(job, sessions=file.sessions, rules=AGAIN)
     except PenstockError as error:
         assert not server.take_rows(file.width)
         return error, False

@@ -32,6 +32,7 @@ from penstock.loading.prepare import foresee_load
 from penstock.loading.retry import Patience, patiently
 from penstock.loading.run import run_load
 from penstock.loading.steps.order import plan_steps
+from penstock.loading.stream.formats import choose_formats
 from penstock.loading.warned import WarningLog, strict_error
 from penstock.model.load.job import Housekeeping, LoadRules
 from penstock.model.load.tuning import DEFAULT_TUNING, LoadTuning
@@ -144,7 +145,7 @@ class Loader(Closing):
 
     def _look(self, job: LoadJob) -> LoadPlan:
         with self._hearing() as heard:
-            plan = self._find_types(self._plan_load(job, heard))
+            plan = choose_formats(self._find_types(self._plan_load(job, heard)), self._samples, self.server)
         return replace(plan, notices=(*plan.notices, *heard.notices))
 
     def _plan_load(self, job: LoadJob, heard: WarningLog) -> LoadPlan:

@@ -8,6 +8,7 @@ from penstock.errors import PenstockError
 from penstock.loading.claim.prepared import NothingToDo
 from penstock.loading.prepare import prepare_load
 from penstock.loading.retry import Patience, fewer_sessions
+from penstock.loading.stream.formats import RefusedInBinaryError
 from penstock.model.load.ledger import FinishedLoad
 from penstock.server.ledger.ending import confirm
 
@@ -34,6 +35,11 @@ class Retrying:
 
     def wait(self, error: PenstockError) -> None:
         """Wait before another attempt, or raise the error if there must not be one."""
+        if isinstance(error, RefusedInBinaryError):
+            # Each time it is another object, and as text the error is the server's own.
+            self._tools.notice(f"{error.message}: sending the objects of this batch as text")
+            self._tools.as_text.update(error.objects)
+            return
         fewer = fewer_sessions(self.sessions, error)
         if error.is_transient and self._rejects and fewer.maximum < self.sessions.maximum:
             # Sessions wait for each other because they send the same key, and one of the records will be rejected.

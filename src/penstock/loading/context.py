@@ -57,6 +57,8 @@ class LoadTools:
     the id of the load to resume: if it is given, no other load may begin. `retries` is the id of the load whose
     rejected records this load loads. `max_record_bytes` and `rejects_torn` (reject only the line that contains a stray
     quote) follow from the load's rules. `sends_text`: the rows of columnar files are sent as COPY text in any case.
+    `as_text` are the objects of which the server has refused a batch in the binary format, by their numbers in the
+    ledger.
     """
 
     connect: ConnectionFactory
@@ -76,6 +78,7 @@ class LoadTools:
     max_record_bytes: int = MAX_RECORD_BYTES
     rejects_torn: bool = False
     sends_text: bool = False
+    as_text: set[int] = field(default_factory=set)
     clock: Callable[[], float] = time.perf_counter
     sleep: Callable[[float], None] = time.sleep
 

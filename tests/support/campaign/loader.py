@@ -110,6 +110,7 @@ def _read_job(request: dict[str, Any]) -> LoadJob:
         dialect=DialectOptions(**request["dialect"]),
         mode=request["mode"],
         key=tuple(request["key"]),
+        copy_format=request.get("copy_format", "auto"),
     )
     rules = LoadRules(
         retry_for=request["retry_for_s"],

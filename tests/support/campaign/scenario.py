@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.lab.relay import Relay
-    from penstock.model.load.job import Mode
+    from penstock.model.load.job import CopyFormat, Mode
     from support.campaign.files import Row
     from support.campaign.plant import Pair, Plant, Single
     from support.campaign.processes import LoaderProcess
@@ -97,6 +97,7 @@ class Scenario:
 
     `has_commits_off`: the loader's sessions have synchronous_commit = off from the user. `ends_with_loss`: the server
     is lost as soon as the load has said that it is complete. `forms`: what its files may be.
+    `has_binary`: about half of the loaders send rows in the binary format.
     """
 
     seed: int
@@ -114,6 +115,7 @@ class Scenario:
     faults: int
     has_commits_off: bool
     ends_with_loss: bool
+    has_binary: bool
     forms: tuple[str, ...]
 
 
@@ -173,6 +175,7 @@ def draw_scenario(
         faults=rng.randrange(5, 12),
         has_commits_off=rng.random() < 0.3,
         ends_with_loss=theme in ("crash", "promote") and rng.random() < 0.5,
+        has_binary=theme != "import" and mode not in MERGES,
         # COPY has no tsv and no JSON Lines.
         forms=("csv", "text") if theme == "import" else forms,
     )
@@ -270,6 +273,7 @@ class Run:
             "mode": self.scenario.mode,
             "key": ["id"] if self.scenario.mode in MERGES else [],
             "on_error": "reject" if self.scenario.bad else "stop",
+            "copy_format": self._draw_format(),
             "on_changed": self.on_changed,
             "retry_for_s": 60.0,
             "join": self.scenario.theme == "hosts",
@@ -278,6 +282,13 @@ class Run:
             "environment": {} if self.store is None else self.store.environment,
         }
         return self.plant.zygote.start(request | dict(changes))
+
+    def _draw_format(self) -> CopyFormat:
+        """Return the format in which the next loader sends rows: it may resume what another began in the other one."""
+        may_be = self.scenario.has_binary and not self.scenario.bad and self.files.format != "jsonl"
+        return (
+            "binary" if may_be and random.Random(f"{self.scenario.seed} {len(self.loaders)}").random() < 0.5 else "auto"
+        )
 
     def go_on(self) -> None:
         """Start another loader, unless the last one had loaded everything before it ended."""

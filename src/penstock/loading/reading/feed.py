@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.copyformat import Encoder
+from penstock.copyformat.binary import BinaryBlocks
 from penstock.errors import PenstockError
 from penstock.files import OpenStream
 from penstock.files.listing import is_remote
@@ -65,10 +66,14 @@ class NothingReady(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The encoder and the record form of an open object: how its records are sent and read."""
+    """The encoder and the record form of an open object: how its records are sent and read.
+
+    `binary` encodes its blocks in the binary format, None if all of them are sent as text.
+    """
 
     encoder: Encoder
     form: RecordForm
+    binary: BinaryBlocks | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -99,6 +104,18 @@ class OpenObject:
     def form(self) -> RecordForm:
         """Return how the object's records are read."""
         return self._opened().form
+
+    @property
+    def binary(self) -> BinaryBlocks | None:
+        """Return what encodes the object's blocks in the binary format, None if they are sent as text."""
+        binary = self._opened().binary
+        return binary if binary is not None and binary.is_active else None
+
+    @property
+    def spec(self) -> CopySpec:
+        """Return the COPY command that the next block probably needs."""
+        binary = self.binary
+        return self.encoder.spec if binary is None else binary.spec
 
     def _opened(self) -> Reading:
         if self.reading is None:
@@ -131,6 +148,10 @@ class OpenObject:
 OpenBlocks = Callable[[ObjectWork], tuple[OpenStream, Iterable[Block], Encoder, RecordForm]]
 
 
+# Returns what encodes an object's blocks in the binary format, None if they are sent as text.
+OpenBinary = Callable[[ObjectWork, Encoder, RecordForm], BinaryBlocks | None]
+
+
 class BlockFeed:
     """Hands blocks to sessions; all methods are safe from any thread.
 
@@ -151,6 +172,7 @@ class BlockFeed:
         is_open: bool = False,
         least_claim_bytes: int = 0,
         on_object_failed: Callable[[OpenObject, PenstockError], None] | None = None,
+        open_binary: OpenBinary | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._objects = [OpenObject(item) for item in work]
@@ -161,6 +183,7 @@ class BlockFeed:
         self._done: list[FileProgress] = []
         self._done_bytes = 0
         self._open_blocks = open_blocks
+        self._open_binary = open_binary
         self._on_object_failed = on_object_failed
         self._reader_limit = reader_limit
         self._is_in_job_order = is_in_job_order
@@ -331,7 +354,7 @@ class BlockFeed:
         ready = [opened for opened in self._active if opened.queue]
         if not ready:
             return None
-        same = (opened for opened in ready if opened.encoder.spec == prefer)
+        same = (opened for opened in ready if opened.spec == prefer)
         return next(same, ready[0])
 
     def _pop(self, opened: OpenObject) -> tuple[OpenObject, Block]:
@@ -430,7 +453,8 @@ class BlockFeed:
         spent = ReaderSeconds()
         making_s = 0.0
         with stream:
-            opened.stream, opened.reading = stream, Reading(encoder, form)
+            binary = None if self._open_binary is None else self._open_binary(opened.work, encoder, form)
+            opened.stream, opened.reading = stream, Reading(encoder, form, binary)
             try:
                 for block in blocks:
                     making_s += watch.lap()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.loading.reading.feed import BlockFeed, reader_limit
 from penstock.loading.reading.objects import open_blocks
 from penstock.loading.rejects.limit import RejectLimit
+from penstock.loading.stream.formats import open_binary
 from penstock.loading.stream.session import LoadSession
 from penstock.model.load.reject import FOREIGN_KEY_VIOLATION
 from penstock.server.copy.copy import CopySession
@@ -53,6 +55,7 @@ class BlockUnit:
             is_in_job_order=plan.is_in_job_order,
             is_open=self._member is not None,
             least_claim_bytes=plan.tuning.least_claim_bytes,
+            open_binary=partial(open_binary, as_text=tools.as_text),
             clock=tools.clock,
         )
 

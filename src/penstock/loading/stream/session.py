@@ -16,9 +16,10 @@ from penstock.loading.reading.feed import NothingReady
 from penstock.loading.rejects.explain import explain_failure, explain_miscount
 from penstock.loading.stream.batch import Batch
 from penstock.loading.stream.chunk import Chunk
+from penstock.loading.stream.formats import RefusedInBinaryError
 from penstock.loading.warned import WarningLog
 from penstock.model.load.accounts import SessionTotals, Stopwatch
-from penstock.server.copy.copy import CopyFailed, CopySession, Superseded
+from penstock.server.copy.copy import CopyFailed, CopySession, OtherTypes, Superseded
 from penstock.server.ledger.committed import insert_ranges
 from penstock.server.ledger.ledger import taken_over
 
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
+
+# A receive function found another number of bytes than its type has: the column's type has changed.
+_PROTOCOL_VIOLATION = "08P01"
 
 
 @dataclass(slots=True)
@@ -88,6 +92,8 @@ class LoadSession:
         self._seals = seals
         self._warnings = WarningLog() if warnings is None else warnings
         self._opened: dict[int, OpenObject] = {}
+        # The objects of which the present batch has blocks in the binary format.
+        self._binary: set[int] = set()
         # Rejected records, which are written to the ledger only after the COPY command has ended.
         self._unwritten: list[Reject] = []
         self._clock = clock
@@ -140,6 +146,7 @@ class LoadSession:
     def _end_batch(self) -> None:
         self.totals.rows_committed += self._batch.rows
         self._batch = Batch()
+        self._binary.clear()
 
     def _is_batch_due(self) -> bool:
         plan = self._batch_plan
@@ -172,16 +179,24 @@ class LoadSession:
             self._batch.add(opened.work.number, block, header=form.header)
             self._feed.note_sent(opened, 0)
             return
-        is_untouched = encoder.is_untouched(block)
+        rows, spec = self._encode_binary(opened, block)
+        is_untouched = rows is None and encoder.is_untouched(block)
         line_end: LineEnd = block.line_end if is_untouched else "lf"
         command = self._command
-        if command is not None and not self._continues(command, opened, encoder.spec, line_end):
+        if command is not None and not self._continues(command, opened, spec, line_end):
             self._end_chunk()
             command = None
         self._current = opened
         if command is None:
-            command = self._begin_chunk(encoder.spec, line_end)
-        parts = self._encode(command.chunk, opened, block)
+            command = self._begin_chunk(spec, line_end)
+        parts: Sequence[bytes | memoryview]
+        if rows is None:
+            parts = self._encode(command.chunk, opened, block)
+        else:
+            parts = [rows]
+            self._binary.add(opened.work.number)
+            # An error is located when the object is sent again as text.
+            command.chunk.count(block, uri=opened.source.uri, records=block.records)
         self._batch.add(opened.work.number, block, header=form.header)
         self.totals.seconds.encoding_s += self._watch.lap()
         if parts:
@@ -195,6 +210,13 @@ class LoadSession:
             self._end_chunk()
         if is_due:
             self._commit_batch()
+
+    def _encode_binary(self, opened: OpenObject, block: Block) -> tuple[bytes | None, CopySpec]:
+        """Return a block's rows in the binary format, None if it is sent as text, and its COPY command."""
+        binary = opened.binary
+        rows = None if binary is None else binary.encode(block)
+        self.totals.seconds.encoding_s += self._watch.lap()
+        return rows, opened.encoder.spec if binary is None or rows is None else binary.spec
 
     def _encode(self, chunk: Chunk, opened: OpenObject, block: Block) -> Sequence[bytes | memoryview]:
         """Return a block's payload, and add the block to the chunk; records that cannot be encoded may be rejected."""
@@ -282,7 +304,13 @@ class LoadSession:
         try:
             return act()
         except CopyFailed as failure:
-            raise self._explain(failure) from failure
+            error = self._explain(failure)
+            is_lasting = not error.is_transient or error.sqlstate == _PROTOCOL_VIOLATION
+            if self._binary and is_lasting and not failure.is_disconnect:
+                raise RefusedInBinaryError(error, self._binary) from failure
+            raise error from failure
+        except OtherTypes as exc:
+            raise RefusedInBinaryError("columns have other types than when the load began", self._binary) from exc
         except Superseded as exc:
             raise taken_over(self._claim.load_id) from exc
 

@@ -49,6 +49,8 @@ Types = Literal["text", "infer", "widen"]
 # What to do with a table's user triggers, and with its autovacuum, while it is loaded.
 TriggerRule = Literal["keep", "disable"]
 AutovacuumRule = Literal["keep", "pause"]
+# The format of COPY in which rows are sent.
+CopyFormat = Literal["auto", "text", "binary"]
 # Whether a warning is an error.
 WarningRule = Literal["show", "error"]
 
@@ -159,6 +161,14 @@ class TargetJob:
         words(OnMissing),
         "What to do if a file lacks a column of the table, or one of --skip: error; or default: the column gets its "
         "default or null, which a NOT NULL column without a default cannot (default: error).",
+    )
+
+    copy_format: CopyFormat = _server(
+        "auto",
+        words(CopyFormat),
+        "Format in which rows of text files are sent. binary: values in canonical form are encoded here, which saves "
+        "the server's time; blocks with other values go as text. auto: binary if the column types and the load's size "
+        "let it gain; --plan shows which and why. The rows stored are the same (default: auto).",
     )
 
     def __post_init__(self) -> None:

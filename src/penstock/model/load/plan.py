@@ -57,6 +57,14 @@ class ObjectSample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CopyChoice:
+    """The format of COPY in which the rows of text files are sent, and why. Of other files `reason` is empty."""
+
+    format: Literal["text", "binary"] = "text"
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TargetPlan:
     """What the load will do for one table.
 
@@ -70,7 +78,8 @@ class TargetPlan:
     if unknown. `follows` are the staged tables of this load to which the table's foreign keys refer: the table gets
     its rows after they get theirs. `refusal` is why the table does not accept the columns of files that are loaded
     already: it is raised if one of these files must be read again. If the objects are columnar files, `columnar`
-    describes the first one, and `dialect` is that of the text that is sent. `unloaded` are the objects that are not
+    describes the first one, and `dialect` is that of the text that is sent. `copy` is the format of COPY in which rows
+    are sent. `unloaded` are the objects that are not
     loaded according to the ledger. `changes` are the columns that the load adds or alters first; `facts` has them
     as they will be.
     """
@@ -98,6 +107,7 @@ class TargetPlan:
     typed: tuple[TypedColumn, ...] = ()
     unloaded: tuple[SourceObject, ...] = ()
     changes: tuple[ColumnChange, ...] = ()
+    copy: CopyChoice = CopyChoice()
 
     @property
     def fills_table(self) -> bool:

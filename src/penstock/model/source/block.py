@@ -54,7 +54,8 @@ class CopySpec:
 
     `columns` is the COPY column list; `encoding` is PostgreSQL's name of the payload's encoding. `quote` and `escape`
     are None for text. `force_null` are the columns whose quoted fields may be null. Of these, format binary has only
-    the columns.
+    the columns. `type_oids` are the types for which blocks of text were encoded in it: the binary format does not say
+    them, so the command counts only if the columns have these types.
     """
 
     schema: str | None
@@ -67,3 +68,4 @@ class CopySpec:
     escape: str | None
     encoding: str
     force_null: tuple[str, ...] = ()
+    type_oids: tuple[int, ...] = ()

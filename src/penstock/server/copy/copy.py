@@ -87,6 +87,10 @@ class CopyFailed(Exception):
         self.is_disconnect = is_disconnect
 
 
+class OtherTypes(Exception):
+    """Columns do not have the types for which rows were encoded in the binary format. What COPY stored is wrong."""
+
+
 class Superseded(Exception):
     """Another process has taken the load over, so this session must not write anything."""
 
@@ -135,6 +139,16 @@ def copy_options(spec: CopySpec) -> list[sql.Composable]:
         names = sql.SQL(", ").join(map(sql.Identifier, spec.force_null))
         options.append(sql.SQL("FORCE_NULL ({})").format(names))
     return options
+
+
+def _check_types(spec: CopySpec, found: str) -> None:
+    """Raise OtherTypes if columns have other types than a spec says; `found` is the result of `compose_look`.
+
+    COPY does not check types in the binary format: it stores a bigint as double precision, for example.
+    """
+    oids = tuple(int(column.split()[1]) for column in found.split(",") if column)
+    if spec.type_oids and oids != spec.type_oids:
+        raise OtherTypes
 
 
 class CopySession:
@@ -310,7 +324,8 @@ class CopySession:
     def finish_copy(self) -> int:
         """End the COPY command and return its row count.
 
-        Raises TargetError if the table's name belongs to a table other than the one in `tables`.
+        Raises TargetError if the table's name belongs to a table other than the one in `tables`, OtherTypes if the
+        rows were encoded for other types than the columns have.
         """
         assert self._spec is not None
         self._is_copying, table = False, self._find_table(self._spec)
@@ -324,6 +339,9 @@ class CopySession:
             if table is not None and found is not None:
                 oid, columns = (found.get_value(0, column) or b"" for column in (0, 1))
                 check_look(self._connection, table, self._spec.columns, int(oid or 0), columns.decode("ascii"))
+                _check_types(self._spec, columns.decode("ascii"))
+            elif self._spec.type_oids:
+                raise OtherTypes
         if self._is_protected:
             self._savepoint = "kept"
         return reported

@@ -1,0 +1,310 @@
+//! Values in the one form whose meaning depends on no setting, read eight bytes at a time.
+//!
+//! Each method names the input function of the server (src/backend/utils/adt) that reads the same value from what it
+//! takes. It takes less than that function: `types.rs` recognises more forms, as it only finds types.
+
+use memchr::memchr;
+
+const ZEROS: u64 = 0x3030_3030_3030_3030;
+const HIGH_BITS: u64 = 0x8080_8080_8080_8080;
+const LOW_BITS: u64 = 0x0101_0101_0101_0101;
+
+const POWERS: [f64; 23] = [
+    1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20,
+    1e21, 1e22,
+];
+const SMALL_POWERS: [f32; 11] = [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10];
+
+/// The days before each month of a year that is no leap year, and before the next year.
+const DAYS_BEFORE: [u32; 13] = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334, 365];
+/// The days from 0001-01-01 to 2000-01-01.
+const EPOCH_DAYS: i32 = 730_119;
+const DAY_MICROSECONDS: i64 = 86_400_000_000;
+
+/// A block, and bytes that are NUL behind it, so that a fixed number can be read anywhere.
+#[derive(Clone, Copy)]
+pub(crate) struct Input<'a>(pub(crate) &'a [u8]);
+
+impl Input<'_> {
+    #[inline(always)]
+    fn load(&self, at: usize) -> u64 {
+        let mut bytes = [0; 8];
+        bytes.copy_from_slice(&self.0[at..at + 8]);
+        u64::from_le_bytes(bytes)
+    }
+
+    /// `int2in`, `int4in` (int.c), `int8in` (int8.c): digits, maybe behind a minus sign.
+    #[inline(always)]
+    pub(crate) fn integer(&self, start: usize, end: usize) -> Option<i64> {
+        let is_negative = self.0[start] == b'-';
+        let first = start + usize::from(is_negative);
+        let size = match end.checked_sub(first)? {
+            length @ 1..=8 => read_digits(self.load(first), length)?,
+            length @ 9..=16 => {
+                let high = read_digits(self.load(first), length - 8)?;
+                high * 100_000_000 + read_digits(self.load(end - 8), 8)?
+            }
+            length @ 17..=19 => {
+                let high = read_digits(self.load(first), length - 16)?;
+                let middle = read_digits(self.load(end - 16), 8)?;
+                (high * 100_000_000 + middle) * 100_000_000 + read_digits(self.load(end - 8), 8)?
+            }
+            _ => return None,
+        };
+        if is_negative {
+            0_i64.checked_sub_unsigned(size)
+        } else {
+            i64::try_from(size).ok()
+        }
+    }
+
+    /// A number as digits, or digits, a point and digits, maybe behind a minus sign; None if it is not so, or too long.
+    #[inline(always)]
+    pub(crate) fn decimal(&self, start: usize, end: usize) -> Option<Decimal> {
+        let is_negative = self.0[start] == b'-';
+        let first = start + usize::from(is_negative);
+        let length = end.checked_sub(first)?;
+        let (size, scale) = match length {
+            1..=8 => read_decimal8(self.load(first), length)?,
+            9..=16 => read_decimal16(u128::from(self.load(first)) | u128::from(self.load(first + 8)) << 64, length)?,
+            _ => return None,
+        };
+        Some(Decimal { is_negative, size, scale })
+    }
+
+    /// `float8in` (float.c). The quotient of two numbers that a double holds exactly is rounded once.
+    #[inline(always)]
+    pub(crate) fn float8(&self, start: usize, end: usize) -> Option<f64> {
+        match self.decimal(start, end) {
+            Some(Decimal { is_negative, size, scale }) if size <= 1 << 53 => {
+                #[allow(clippy::cast_precision_loss)] // up to 2^53 there is none
+                let value = size as f64 / POWERS[scale];
+                Some(if is_negative { -value } else { value })
+            }
+            _ => {
+                let value: f64 = read_float(&self.0[start..end])?;
+                let is_within = value == 0.0 || (1e-290..=1e300).contains(&value.abs());
+                is_within.then_some(value)
+            }
+        }
+    }
+
+    /// `float4in` (float.c): rounded to a float at once, not by way of a double.
+    #[inline(always)]
+    pub(crate) fn float4(&self, start: usize, end: usize) -> Option<f32> {
+        match self.decimal(start, end) {
+            Some(Decimal { is_negative, size, scale }) if size <= 1 << 24 && scale < SMALL_POWERS.len() => {
+                #[allow(clippy::cast_precision_loss)] // up to 2^24 there is none
+                let value = size as f32 / SMALL_POWERS[scale];
+                Some(if is_negative { -value } else { value })
+            }
+            _ => {
+                let value: f32 = read_float(&self.0[start..end])?;
+                let is_within = value == 0.0 || (1e-35..=1e37).contains(&value.abs());
+                is_within.then_some(value)
+            }
+        }
+    }
+
+    // ------------------------------------------------------------ days, times, uuids
+
+    /// `date_in` (date.c): 2026-01-31, as days from 2000-01-01 on.
+    #[inline(always)]
+    pub(crate) fn date(&self, start: usize, end: usize) -> Option<i32> {
+        if end - start == 10 {
+            self.day(start)
+        } else {
+            None
+        }
+    }
+
+    #[inline(always)]
+    fn day(&self, start: usize) -> Option<i32> {
+        // "2026-01-" without its dashes is 8 digits, two of which are 0.
+        let head = self.load(start) ^ 0x2d30_302d_3030_3030;
+        let (tens, ones) = (self.0[start + 8] ^ b'0', self.0[start + 9] ^ b'0');
+        if !are_digits(head) || head & 0xff00_00ff_0000_0000 != 0 || tens > 9 || ones > 9 {
+            return None;
+        }
+        let digit = |at: usize| u32::from(head.to_le_bytes()[at]);
+        let year = digit(0) * 1000 + digit(1) * 100 + digit(2) * 10 + digit(3);
+        let (month, day) = (digit(5) * 10 + digit(6), u32::from(tens) * 10 + u32::from(ones));
+        if year == 0 || !(1..=12).contains(&month) || day == 0 {
+            return None;
+        }
+        let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+        let before = DAYS_BEFORE[month as usize - 1];
+        let length = DAYS_BEFORE[month as usize] - before + u32::from(is_leap && month == 2);
+        if day > length {
+            return None;
+        }
+        let years = year - 1;
+        let days = years * 365 + years / 4 - years / 100 + years / 400;
+        let days = days + before + u32::from(is_leap && month > 2) + day - 1;
+        Some(days.cast_signed() - EPOCH_DAYS)
+    }
+
+    /// `timestamp_in` (timestamp.c): 2026-01-31 23:59:59, and up to six decimals; in microseconds.
+    #[inline(always)]
+    pub(crate) fn timestamp(&self, start: usize, end: usize) -> Option<i64> {
+        let length = end - start;
+        if length < 19 || self.0[start + 10] != b' ' {
+            return None;
+        }
+        let day = self.day(start)?;
+        let time = self.load(start + 11) ^ 0x3030_3a30_303a_3030;
+        if !are_digits(time) || time & 0x0000_ff00_00ff_0000 != 0 {
+            return None;
+        }
+        let pair = |at: u32| (time >> (8 * at) & 0xff) * 10 + (time >> (8 * at + 8) & 0xff);
+        let (hours, minutes, seconds) = (pair(0), pair(3), pair(6));
+        if hours > 23 || minutes > 59 || seconds > 59 {
+            return None;
+        }
+        let mut time = (hours * 3600 + minutes * 60 + seconds) * 1_000_000;
+        if length > 19 {
+            let digits = length - 20;
+            if self.0[start + 19] != b'.' || !(1..=6).contains(&digits) {
+                return None;
+            }
+            time += read_digits(self.load(start + 20), digits)? * [0, 100_000, 10_000, 1_000, 100, 10, 1][digits];
+        }
+        Some(i64::from(day) * DAY_MICROSECONDS + time.cast_signed())
+    }
+
+    /// `uuid_in` (uuid.c): 8-4-4-4-12 hexadecimal digits.
+    #[inline(always)]
+    pub(crate) fn uuid(&self, start: usize, end: usize) -> Option<[u8; 16]> {
+        if end - start != 36 || [8, 13, 18, 23].iter().any(|&at| self.0[start + at] != b'-') {
+            return None;
+        }
+        let low = 0xffff_ffff;
+        let words = [
+            self.load(start),
+            self.load(start + 9) & low | (self.load(start + 14) & low) << 32,
+            self.load(start + 19) & low | (self.load(start + 24) & low) << 32,
+            self.load(start + 28),
+        ];
+        let mut value = [0; 16];
+        for (word, place) in words.into_iter().zip(value.chunks_exact_mut(4)) {
+            place.copy_from_slice(&read_hexadecimal(word)?.to_le_bytes());
+        }
+        Some(value)
+    }
+}
+
+/// A number of up to 16 digits, `scale` of which are behind the point.
+#[derive(Clone, Copy)]
+pub(crate) struct Decimal {
+    pub(crate) is_negative: bool,
+    pub(crate) size: u64,
+    pub(crate) scale: usize,
+}
+
+/// Whether eight bytes that were digits are 0 to 9, after '0' was taken from each by an exclusive or.
+#[inline(always)]
+fn are_digits(word: u64) -> bool {
+    (word.wrapping_add(0x7676_7676_7676_7676) | word) & HIGH_BITS == 0
+}
+
+/// The number that the first `length` (1 to 8) bytes of a word write, the first being the lowest.
+#[inline(always)]
+fn read_digits(word: u64, length: usize) -> Option<u64> {
+    let digits = (word ^ ZEROS) << (64 - 8 * length);
+    are_digits(digits).then(|| join_digits(digits))
+}
+
+/// Eight digits as a number: neighbours are joined to pairs, these to fours, these to all.
+#[inline(always)]
+fn join_digits(digits: u64) -> u64 {
+    let pairs = digits.wrapping_mul(10).wrapping_add(digits >> 8);
+    let low = (pairs & 0x0000_00ff_0000_00ff).wrapping_mul(0x000f_4240_0000_0064);
+    let high = (pairs >> 16 & 0x0000_00ff_0000_00ff).wrapping_mul(0x0000_2710_0000_0001);
+    low.wrapping_add(high) >> 32
+}
+
+/// The digits of 1 to 8 bytes as a number, and how many of them are behind a point.
+#[inline(always)]
+fn read_decimal8(word: u64, length: usize) -> Option<(u64, usize)> {
+    let points = word ^ (LOW_BITS * u64::from(b'.'));
+    let found = points.wrapping_sub(LOW_BITS) & !points & HIGH_BITS & u64::MAX >> (64 - 8 * length);
+    if found == 0 {
+        return Some((read_digits(word, length)?, 0));
+    }
+    let point = found.trailing_zeros() as usize / 8;
+    if point == 0 || point + 1 == length {
+        return None;
+    }
+    let before = (1_u64 << (8 * point)) - 1;
+    let joined = word & before | word >> 8 & !before;
+    Some((read_digits(joined, length - 1)?, length - 1 - point))
+}
+
+/// As `read_decimal8`, of 9 to 16 bytes.
+#[inline(always)]
+fn read_decimal16(word: u128, length: usize) -> Option<(u64, usize)> {
+    let ones = u128::from(LOW_BITS) << 64 | u128::from(LOW_BITS);
+    let points = word ^ (ones * u128::from(b'.'));
+    let found = points.wrapping_sub(ones) & !points & (ones << 7) & u128::MAX >> (128 - 8 * length);
+    let (joined, length, scale) = if found == 0 {
+        (word, length, 0)
+    } else {
+        let point = found.trailing_zeros() as usize / 8;
+        if point == 0 || point + 1 == length {
+            return None;
+        }
+        let before = (1_u128 << (8 * point)) - 1;
+        (word & before | word >> 8 & !before, length - 1, length - 1 - point)
+    };
+    let digits = (joined ^ (ones * u128::from(b'0'))) << (128 - 8 * length);
+    #[allow(clippy::cast_possible_truncation)] // both halves
+    let (first, last) = (digits as u64, (digits >> 64) as u64);
+    (are_digits(first) && are_digits(last)).then(|| (join_digits(first) * 100_000_000 + join_digits(last), scale))
+}
+
+/// The four bytes that eight hexadecimal digits write, the first being the lowest.
+#[inline(always)]
+fn read_hexadecimal(word: u64) -> Option<u32> {
+    if word & HIGH_BITS != 0 {
+        return None;
+    }
+    // What is above '9' must be a letter, A to F in either case. The high bit keeps bytes from borrowing of each other.
+    let above_nine = (word ^ ZEROS).wrapping_add(LOW_BITS * 0x76) & HIGH_BITS;
+    let letters = (word | (LOW_BITS * 0x20) | HIGH_BITS) - LOW_BITS * 0x61;
+    let not_letters = (!letters | ((letters & !HIGH_BITS) + LOW_BITS * 0x7a)) & HIGH_BITS;
+    if above_nine & not_letters != 0 {
+        return None;
+    }
+    let halves = (word & (LOW_BITS * 0x0f)) + (above_nine >> 7) * 9;
+    let pairs = (halves << 4 | halves >> 8) & 0x00ff_00ff_00ff_00ff;
+    let fours = (pairs | pairs >> 8) & 0x0000_ffff_0000_ffff;
+    #[allow(clippy::cast_possible_truncation)] // the upper half is what was joined to the lower
+    let joined = (fours | fours >> 16) as u32;
+    Some(joined)
+}
+
+/// Whether a text is digits, or digits, a point and digits.
+pub(crate) fn is_plain(text: &[u8]) -> bool {
+    let is_number = |part: &[u8]| !part.is_empty() && part.iter().all(u8::is_ascii_digit);
+    match memchr(b'.', text) {
+        Some(point) => is_number(&text[..point]) && is_number(&text[point + 1..]),
+        None => is_number(text),
+    }
+}
+
+/// The nearest number to a plain one that may have a sign and an exponent; None if it is not so, or vanishes.
+///
+/// What `parse` takes besides is a plus sign, a point without digits on both sides, and words.
+fn read_float<T: std::str::FromStr + PartialEq + From<i8>>(text: &[u8]) -> Option<T> {
+    let digits = text.strip_prefix(b"-").unwrap_or(text);
+    let has_digit = |at: usize| digits.get(at).is_some_and(u8::is_ascii_digit);
+    if !has_digit(0) || memchr(b'.', digits).is_some_and(|point| !has_digit(point + 1)) {
+        return None;
+    }
+    let value: T = std::str::from_utf8(text).ok()?.parse().ok()?;
+    let is_zero = || {
+        let mantissa = digits.split(|byte| matches!(byte, b'e' | b'E')).next();
+        mantissa.is_some_and(|mantissa| mantissa.iter().all(|byte| matches!(byte, b'0' | b'.')))
+    };
+    (value != T::from(0) || is_zero()).then_some(value)
+}

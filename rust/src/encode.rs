@@ -1,0 +1,638 @@
+//! Records of csv, text and tsv as rows of COPY's binary format, where the result is what the server makes of the text.
+//!
+//! A block is encoded as a whole or not at all. Each kind takes only forms whose meaning depends on no setting, and
+//! names the input function that it must equal (src/backend/utils/adt). The receive function applies the type's
+//! modifier, as the input function does. Everything else is left to the text path.
+
+use memchr::{memchr, memchr_iter};
+
+use crate::arrow::{pack_numeric, write_numeric, MOST_GROUPS, NUMERIC_NEGATIVE};
+use crate::canonical::{is_plain, Decimal, Input};
+use crate::fieldmask::{find_ends, Rule, Shape};
+use crate::fields::{Format, LineEnd};
+use crate::lanes::{with_widest, Lanes, Work};
+
+/// Longer blocks (one record is longer than the reader's buffers) go as text: their buffers would stay.
+const MOST_BYTES: usize = 4 << 20;
+/// What is behind the input and the output, so that fixed numbers of bytes can be read and written anywhere.
+const SLACK: usize = 64;
+/// Texts up to this length are copied as if they had it.
+const SHORT: usize = 32;
+/// A value takes at most its own bytes and so many more: its length, and the head of a numeric.
+const ROOM: usize = 24;
+
+/// Digits that always fit 128 bits.
+const LONG_DIGITS: usize = 38;
+
+/// The types that have an encoder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Int2,
+    Int4,
+    Int8,
+    Float4,
+    Float8,
+    Numeric,
+    Bool,
+    Date,
+    Timestamp,
+    Timestamptz,
+    Uuid,
+    /// text, character varying and character: their receive functions check the encoding and the length as text does.
+    Text,
+}
+
+impl Kind {
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "int2" => Self::Int2,
+            "int4" => Self::Int4,
+            "int8" => Self::Int8,
+            "float4" => Self::Float4,
+            "float8" => Self::Float8,
+            "numeric" => Self::Numeric,
+            "bool" => Self::Bool,
+            "date" => Self::Date,
+            "timestamp" => Self::Timestamp,
+            "timestamptz" => Self::Timestamptz,
+            "uuid" => Self::Uuid,
+            "text" => Self::Text,
+            _ => return None,
+        })
+    }
+}
+
+/// A block that must go as text: its first record and column, from 0, by the rule. The column is None if the rule is
+/// about the block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Declined {
+    pub record: usize,
+    pub column: Option<usize>,
+    pub rule: Rule,
+}
+
+impl From<Rule> for Declined {
+    fn from(rule: Rule) -> Self {
+        Self { record: 0, column: None, rule }
+    }
+}
+
+/// Buffers that one thread uses for block after block.
+#[derive(Default)]
+pub struct Buffers {
+    input: Vec<u8>,
+    ends: Vec<u32>,
+    output: Vec<u8>,
+}
+
+/// Encodes blocks of one form for columns of known types.
+pub struct Encoder {
+    shape: Shape,
+    null: Vec<u8>,
+    kinds: Vec<Kind>,
+}
+
+impl Encoder {
+    #[must_use]
+    pub fn new(shape: Shape, null: Vec<u8>, kinds: Vec<Kind>) -> Self {
+        Self { shape, null, kinds }
+    }
+
+    /// Returns the rows of a block of whole records, and how many there are.
+    ///
+    /// # Errors
+    ///
+    /// Why the block must go as text.
+    pub fn encode<'b>(
+        &self,
+        runs: &[&[u8]],
+        line_end: LineEnd,
+        buffers: &'b mut Buffers,
+    ) -> Result<(&'b [u8], usize), Declined> {
+        let Buffers { input, ends, output } = buffers;
+        let length = runs.iter().map(|run| run.len()).sum::<usize>();
+        if length > MOST_BYTES {
+            return Err(Rule::Length.into());
+        }
+        input.clear();
+        for run in runs {
+            input.extend_from_slice(run);
+        }
+        if memchr(0, input).is_some() || std::str::from_utf8(input).is_err() {
+            return Err(Rule::Encoding.into());
+        }
+        let backslashes = find_ends(Shape { line_end, ..self.shape }, input, ends)?;
+        input.extend_from_slice(&[0; SLACK]);
+        let room = length + (ROOM + 2) * ends.len() + SLACK;
+        if output.len() < room {
+            output.resize(room, 0);
+        }
+        let rows = Rows { encoder: self, input, length };
+        let has_returns = line_end == LineEnd::CrLf;
+        let written = with_widest(Writing { rows, ends, has_returns, output })?;
+        let in_null = memchr_iter(b'\\', &self.null).count();
+        if self.shape.format == Format::Text && backslashes != written.nulls * in_null {
+            return Err(Rule::Escape.into());
+        }
+        Ok((&output[..written.end], written.records))
+    }
+}
+
+/// For each column, how many values are not null and how many bytes they have.
+#[must_use]
+pub fn measure(mut rows: &[u8], columns: usize) -> Vec<(u64, u64)> {
+    let mut widths = vec![(0, 0); columns];
+    while let Some((_, mut rest)) = rows.split_first_chunk::<2>() {
+        for (values, bytes) in &mut widths {
+            let Some((length, behind)) = rest.split_first_chunk::<4>() else { return widths };
+            rest = behind;
+            if let Ok(length) = usize::try_from(i32::from_be_bytes(*length)) {
+                *values += 1;
+                *bytes += length as u64;
+                rest = &rest[length.min(rest.len())..];
+            }
+        }
+        rows = rest;
+    }
+    widths
+}
+
+/// What was written: where it ends in the output, and how many records and nulls it has.
+#[derive(Default)]
+struct Written {
+    end: usize,
+    records: usize,
+    nulls: usize,
+}
+
+/// Methods that write a field return where the next one goes, None if the value is not canonical. That place is passed
+/// and not kept here: in memory, each field would wait for the one before it.
+struct Rows<'a> {
+    encoder: &'a Encoder,
+    /// The block, and `SLACK` bytes that are NUL.
+    input: &'a [u8],
+    length: usize,
+}
+
+/// Writes the rows with the instructions that come with wide lanes, such as those that count zeros: 4 % less CPU.
+struct Writing<'a> {
+    rows: Rows<'a>,
+    ends: &'a [u32],
+    has_returns: bool,
+    output: &'a mut [u8],
+}
+
+impl Work for Writing<'_> {
+    type Output = Result<Written, Declined>;
+
+    #[inline(always)]
+    fn run<L: Lanes>(self) -> Self::Output {
+        self.rows.write_all(self.ends, self.has_returns, self.output)
+    }
+}
+
+impl Rows<'_> {
+    #[inline(always)]
+    fn write_all(&self, ends: &[u32], has_returns: bool, out: &mut [u8]) -> Result<Written, Declined> {
+        let Encoder { shape, null, kinds } = self.encoder;
+        let quote = match shape.format {
+            Format::Csv { quote, .. } => Some(quote),
+            _ => None,
+        };
+        let last = kinds.len() - 1;
+        #[allow(clippy::cast_possible_truncation)] // a table has at most 1,600 columns
+        let head = (kinds.len() as u16).to_be_bytes();
+        let (mut start, mut written) = (0, Written::default());
+        let mut ends = ends.iter();
+        while start < self.length {
+            let mut at = put(out, written.end, head);
+            for (column, &kind) in kinds.iter().enumerate() {
+                let declined = |rule| Declined { record: written.records, column: Some(column), rule };
+                let Some(&end) = ends.next() else { return Err(declined(Rule::FieldCount)) };
+                let end = end as usize;
+                // Behind the block is NUL, which ends a last record without a line end.
+                if (self.input[end] == shape.delimiter) == (column == last) {
+                    return Err(declined(Rule::FieldCount));
+                }
+                let stop = if column == last && has_returns && end < self.length { end - 1 } else { end };
+                let next = if quote == Some(self.input[start]) && stop > start {
+                    self.write_quoted(kind, start + 1, stop - 1, out, at)
+                } else if stop - start == null.len() && (null.is_empty() || self.input[start..stop] == null[..]) {
+                    written.nulls += 1;
+                    Some(put(out, at, (-1_i32).to_be_bytes()))
+                } else {
+                    self.write_value(kind, start, stop, out, at)
+                };
+                at = next.ok_or_else(|| declined(Rule::Value))?;
+                start = end + 1;
+            }
+            written.end = at;
+            written.records += 1;
+        }
+        if ends.next().is_some() {
+            return Err(Declined { record: written.records, column: None, rule: Rule::FieldCount });
+        }
+        Ok(written)
+    }
+
+    /// Writes what quotes enclose, a text with every second of its doubled quotes left out.
+    fn write_quoted(&self, kind: Kind, start: usize, end: usize, out: &mut [u8], at: usize) -> Option<usize> {
+        let Format::Csv { quote, .. } = self.encoder.shape.format else { return None };
+        if kind != Kind::Text || memchr(quote, &self.input[start..end]).is_none() {
+            return self.write_value(kind, start, end, out, at);
+        }
+        let (mut from, mut to) = (start, at + 4);
+        while let Some(offset) = memchr(quote, &self.input[from..end]) {
+            to = self.copy(from, from + offset + 1, out, to);
+            from += offset + 2;
+        }
+        to = self.copy(from, end, out, to);
+        #[allow(clippy::cast_possible_truncation)] // a block is at most MOST_BYTES long
+        put(out, at, ((to - at - 4) as u32).to_be_bytes());
+        Some(to)
+    }
+
+    #[inline(always)]
+    fn write_value(&self, kind: Kind, start: usize, end: usize, out: &mut [u8], at: usize) -> Option<usize> {
+        let input = Input(self.input);
+        Some(match kind {
+            Kind::Text => {
+                #[allow(clippy::cast_possible_truncation)] // a block is at most MOST_BYTES long
+                let at = put(out, at, ((end - start) as u32).to_be_bytes());
+                self.copy(start, end, out, at)
+            }
+            Kind::Int2 => put_value(out, at, i16::try_from(input.integer(start, end)?).ok()?.to_be_bytes()),
+            Kind::Int4 => put_value(out, at, i32::try_from(input.integer(start, end)?).ok()?.to_be_bytes()),
+            Kind::Int8 => put_value(out, at, input.integer(start, end)?.to_be_bytes()),
+            Kind::Float4 => put_value(out, at, input.float4(start, end)?.to_be_bytes()),
+            Kind::Float8 => put_value(out, at, input.float8(start, end)?.to_be_bytes()),
+            Kind::Numeric => match input.decimal(start, end) {
+                Some(decimal) => put_numeric(decimal, out, at),
+                None => put_long_numeric(&self.input[start..end], out, at)?,
+            },
+            Kind::Bool => match &self.input[start..end] {
+                b"t" => put_value(out, at, [1]),
+                b"f" => put_value(out, at, [0]),
+                _ => return None,
+            },
+            Kind::Date => put_value(out, at, input.date(start, end)?.to_be_bytes()),
+            Kind::Timestamp => put_value(out, at, input.timestamp(start, end)?.to_be_bytes()),
+            Kind::Timestamptz => {
+                let stop = end.checked_sub(3).filter(|&stop| stop > start && self.input[stop..end] == *b"+00")?;
+                put_value(out, at, input.timestamp(start, stop)?.to_be_bytes())
+            }
+            Kind::Uuid => put_value(out, at, input.uuid(start, end)?),
+        })
+    }
+
+    #[inline(always)]
+    fn copy(&self, start: usize, end: usize, out: &mut [u8], at: usize) -> usize {
+        let length = end - start;
+        if length <= SHORT {
+            // A fixed number of bytes is copied by a few instructions; those beyond are written over.
+            out[at..at + SHORT].copy_from_slice(&self.input[start..start + SHORT]);
+        } else {
+            out[at..at + length].copy_from_slice(&self.input[start..end]);
+        }
+        at + length
+    }
+}
+
+#[inline(always)]
+fn put<const N: usize>(out: &mut [u8], at: usize, bytes: [u8; N]) -> usize {
+    out[at..at + N].copy_from_slice(&bytes);
+    at + N
+}
+
+/// Writes a value with its length.
+#[inline(always)]
+fn put_value<const N: usize>(out: &mut [u8], at: usize, bytes: [u8; N]) -> usize {
+    let place = &mut out[at..at + 4 + N];
+    #[allow(clippy::cast_possible_truncation)] // 16 at most
+    place[..4].copy_from_slice(&(N as u32).to_be_bytes());
+    place[4..].copy_from_slice(&bytes);
+    at + 4 + N
+}
+
+/// `numeric_in` (numeric.c): groups of four digits around the point. The scale is the number of digits behind it.
+#[inline(always)]
+#[allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap)] // groups are below 10,000, and there are few
+fn put_numeric(Decimal { is_negative, size, scale }: Decimal, out: &mut [u8], at: usize) -> usize {
+    let left = size * [1, 1_000, 100, 10][scale % 4];
+    if left >= 10_000_000_000_000_000 {
+        return put_wide_numeric(left, scale, is_negative, out, at);
+    }
+    // What `pack_numeric` writes, with four groups as one word. Most numbers have two of them.
+    let (high, low) = if left < 100_000_000 { (0, left) } else { (left / 100_000_000, left % 100_000_000) };
+    let mut groups = (low / 10_000) << 16 | (low % 10_000);
+    if high > 0 {
+        groups |= (high / 10_000) << 48 | (high % 10_000) << 32;
+    }
+    let count = 4 - groups.leading_zeros() / 16;
+    let used = count.saturating_sub(groups.trailing_zeros() / 16);
+    let weight = if count > 0 { count as i16 - 1 - scale.div_ceil(4) as i16 } else { 0 };
+    let sign = if is_negative && left > 0 { NUMERIC_NEGATIVE } else { 0 };
+    let head = u64::from(used) << 48 | u64::from(weight.cast_unsigned()) << 32 | u64::from(sign) << 16 | scale as u64;
+    let place = &mut out[at..at + 20];
+    place[..4].copy_from_slice(&(8 + 2 * used).to_be_bytes());
+    place[4..12].copy_from_slice(&head.to_be_bytes());
+    place[12..].copy_from_slice(&groups.wrapping_shl(64 - 16 * count).to_be_bytes());
+    at + 12 + 2 * used as usize
+}
+
+fn put_wide_numeric(mut left: u64, scale: usize, is_negative: bool, out: &mut [u8], at: usize) -> usize {
+    let mut groups = [0_u16; MOST_GROUPS];
+    let mut count = 0;
+    while left > 0 {
+        #[allow(clippy::cast_possible_truncation)] // below 10,000
+        {
+            groups[count] = (left % 10_000) as u16;
+        }
+        left /= 10_000;
+        count += 1;
+    }
+    at + pack_numeric(&groups[..count], scale, is_negative, &mut out[at..])
+}
+
+#[cold]
+fn put_long_numeric(text: &[u8], out: &mut [u8], at: usize) -> Option<usize> {
+    let (is_negative, digits) = text.strip_prefix(b"-").map_or((false, text), |rest| (true, rest));
+    if !is_plain(digits) || digits.len() > LONG_DIGITS {
+        return None;
+    }
+    let scale = memchr(b'.', digits).map_or(0, |point| digits.len() - point - 1);
+    let numbers = digits.iter().filter(|byte| byte.is_ascii_digit());
+    let size = numbers.fold(0_i128, |sum, digit| sum * 10 + i128::from(digit - b'0'));
+    let mut bytes = Vec::new();
+    #[allow(clippy::cast_possible_truncation)] // LONG_DIGITS at most
+    write_numeric(if is_negative { -size } else { size }, scale as u32, &mut bytes);
+    out[at..at + bytes.len()].copy_from_slice(&bytes);
+    Some(at + bytes.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fields::FieldReader;
+
+    const CSV: Format = Format::Csv { quote: b'"', escape: b'"' };
+
+    fn encoder(format: Format, null: &str, kinds: &[Kind]) -> Encoder {
+        let shape = Shape { format, delimiter: b',', line_end: LineEnd::Lf };
+        Encoder::new(shape, null.as_bytes().to_vec(), kinds.to_vec())
+    }
+
+    fn encode(format: Format, null: &str, kinds: &[Kind], block: &str) -> Result<Vec<u8>, Declined> {
+        let mut buffers = Buffers::default();
+        let encoder = encoder(format, null, kinds);
+        encoder.encode(&[block.as_bytes()], LineEnd::Lf, &mut buffers).map(|(rows, _)| rows.to_vec())
+    }
+
+    /// The bytes of one value; None if its block is declined.
+    fn value(kind: Kind, text: &str) -> Option<Vec<u8>> {
+        let rows = encode(CSV, "NULL", &[kind], &format!("{text}\n"));
+        rows.ok().map(|rows| rows[6..].to_vec())
+    }
+
+    fn refused(kind: Kind, texts: &[&str]) {
+        for text in texts {
+            assert_eq!(value(kind, text), None, "{kind:?} {text}");
+        }
+    }
+
+    #[test]
+    fn integers_are_digits_within_the_range() {
+        for number in [0, 7, -1, 12_345_678, 123_456_789, -1_234_567_890_123_456, i64::MAX, i64::MIN, i64::MAX / 10] {
+            assert_eq!(value(Kind::Int8, &number.to_string()), Some(number.to_be_bytes().to_vec()), "{number}");
+        }
+        assert_eq!(value(Kind::Int4, "-2147483648"), Some(vec![128, 0, 0, 0]));
+        assert_eq!(value(Kind::Int2, "007"), Some(vec![0, 7]));
+        refused(Kind::Int2, &["32768", "-32769"]);
+        refused(Kind::Int4, &["2147483648", "1:", "1/", "", "-"]);
+        let others = ["+1", " 1", "1 ", "1_000", "0x1", "0o1", "0b1", "9223372036854775808", "--1", "1.0", "1e3"];
+        refused(Kind::Int8, &others);
+        refused(Kind::Int8, &["99999999999999999999", "12345678a", "a2345678123456789", "1234567890123456\u{e9}"]);
+    }
+
+    #[test]
+    fn numerics_are_digits_around_a_point() {
+        let parts = |text: &str| {
+            value(Kind::Numeric, text)
+                .map(|bytes| bytes.chunks(2).map(|pair| i16::from_be_bytes([pair[0], pair[1]])).collect::<Vec<_>>())
+        };
+        // ndigits, weight, sign, dscale, digits
+        for (text, expected) in [
+            ("0", vec![0, 0, 0, 0]),
+            ("-0.00", vec![0, 0, 0, 2]),
+            ("123456.78", vec![3, 1, 0, 2, 12, 3456, 7800]),
+            ("-0.00000001", vec![1, -2, 0x4000, 8, 1]),
+            ("10000", vec![1, 1, 0, 0, 1]),
+            ("0001.50", vec![2, 0, 0, 2, 1, 5000]),
+            ("9999999999999999", vec![4, 3, 0, 0, 9999, 9999, 9999, 9999]),
+            ("0.1234567890123456", vec![4, -1, 0, 16, 1234, 5678, 9012, 3456]),
+            ("-12345678901234567890.12345", vec![7, 4, 0x4000, 5, 1234, 5678, 9012, 3456, 7890, 1234, 5000]),
+        ] {
+            assert_eq!(parts(text), Some(expected), "{text}");
+        }
+        refused(
+            Kind::Numeric,
+            &["1e3", "NaN", "inf", "+1", ".5", "5.", "1_0", "0x1", " 1", "1..2", "1.2.3", "-", "-.5"],
+        );
+        refused(Kind::Numeric, &["123456789.", ".123456789", "1.234567.89", "123456789012345.67e1", "12345678:"]);
+        refused(Kind::Numeric, &["1".repeat(39).as_str()]);
+    }
+
+    #[test]
+    fn floats_are_the_nearest_to_their_text() {
+        for text in ["0", "-0", "1.5", "0.1", "-123456.789", "1e300", "5e-290", "0.30000000000000004", "0e9", "1E+2"] {
+            let expected: f64 = text.parse().unwrap();
+            assert_eq!(value(Kind::Float8, text), Some(expected.to_be_bytes().to_vec()), "{text}");
+        }
+        for text in ["0.1", "16777217", "1.00000017881393432617187499", "3.4e36", "33554435", "-7.5"] {
+            let expected: f32 = text.parse().unwrap();
+            assert_eq!(value(Kind::Float4, text), Some(expected.to_be_bytes().to_vec()), "{text}");
+        }
+        let others = ["NaN", "inf", "Infinity", "-inf", ".5", "5.", "+1", " 1", "0x1", "1e", "1e+", "1e12345", "1f"];
+        refused(Kind::Float8, &others);
+        refused(Kind::Float4, &others);
+        refused(Kind::Float8, &["1e301", "1e-291", "1e-400", "0.0000000000000000000000000000000001e-290"]);
+        refused(Kind::Float4, &["1e38", "1e-36", "1e-50"]);
+    }
+
+    #[test]
+    fn days_and_times_are_those_of_the_calendar() {
+        let day = |text: &str| value(Kind::Date, text).map(|bytes| i32::from_be_bytes(bytes.try_into().unwrap()));
+        for (text, expected) in [
+            ("2000-01-01", 0),
+            ("1999-12-31", -1),
+            ("2000-02-29", 59),
+            ("2000-03-01", 60),
+            ("0001-01-01", -730_119),
+            ("9999-12-31", 2_921_939),
+        ] {
+            assert_eq!(day(text), Some(expected), "{text}");
+        }
+        refused(Kind::Date, &["2026-02-29", "1900-02-29", "2026-13-01", "2026-00-10", "2026-04-31", "2026-01-00"]);
+        refused(
+            Kind::Date,
+            &["0000-01-01", "10000-01-01", "2026-1-1", "01-02-2026", "2026/01/01", "infinity", "today"],
+        );
+        refused(Kind::Date, &["2026-01-01 BC", "20260101", "2026-01-0:", "2026-01-:1", "202a-01-01"]);
+        let time = |text: &str| value(Kind::Timestamp, text).map(|bytes| i64::from_be_bytes(bytes.try_into().unwrap()));
+        assert_eq!(time("2000-01-01 00:00:00"), Some(0));
+        assert_eq!(time("2000-01-02 23:59:59.999999"), Some(172_799_999_999));
+        assert_eq!(time("1999-12-31 23:59:59.5"), Some(-500_000));
+        let utc = value(Kind::Timestamptz, "2000-01-01 00:00:01.05+00");
+        assert_eq!(utc, Some(1_050_000_i64.to_be_bytes().to_vec()));
+        let others = [
+            "2026-01-01",
+            "2026-01-01T00:00:00",
+            "2026-01-01 24:00:00",
+            "2026-01-01 00:60:00",
+            "2026-01-01 00:00:60",
+            "2026-01-01 00:00",
+            "2026-01-01 00:00:00.",
+            "2026-01-01 00:00:00.1234567",
+            "2026-01-01 00:00:00 BC",
+            "infinity",
+            "-infinity",
+            "now",
+            "epoch",
+            "2026/01/01 00:00:00",
+            "2026-01-01 00:00:00+01",
+            "2026-01-01 00:00:00Z",
+            "2026-01-01 00:00:00-00",
+            "2026-01-01 00:00:00+00:00",
+            "2026-01-01 00:00:00 +00",
+        ];
+        refused(Kind::Timestamp, &others);
+        refused(Kind::Timestamptz, &others);
+        refused(Kind::Timestamp, &["2026-01-01 00:00:00+00"]);
+        refused(Kind::Timestamptz, &["2026-01-01 00:00:00", "+00"]);
+    }
+
+    #[test]
+    fn uuids_and_booleans_have_one_form() {
+        let expected: Vec<u8> = (0..16).map(|at| at * 17).collect();
+        for text in ["00112233-4455-6677-8899-aabbccddeeff", "00112233-4455-6677-8899-AABBCCDDEEFF"] {
+            assert_eq!(value(Kind::Uuid, text), Some(expected.clone()));
+        }
+        let tail = "0112233-4455-6677-8899-aabbccddeeff";
+        for byte in 1..=127_u8 {
+            let text = format!("{}{tail}", byte as char);
+            assert_eq!(value(Kind::Uuid, &text).is_some(), byte.is_ascii_hexdigit(), "{text}");
+        }
+        refused(Kind::Uuid, &["00112233445566778899aabbccddeeff", "{00112233-4455-6677-8899-aabbccddeeff}"]);
+        refused(Kind::Uuid, &["0011-2233-4455-6677-8899-aabb-ccdd-eeff", "0\u{e9}112233-4455-6677-8899-abbccddeeff"]);
+        assert_eq!((value(Kind::Bool, "t"), value(Kind::Bool, "f")), (Some(vec![1]), Some(vec![0])));
+        refused(Kind::Bool, &["true", "false", "T", "1", "0", "yes", "on"]);
+    }
+
+    #[test]
+    fn nulls_are_unquoted_and_quotes_are_taken_off() {
+        let rows = encode(CSV, "", &[Kind::Text, Kind::Int2], "\"\",\n\"a\"\"b,\"\"\",\"3\"\n").unwrap();
+        let expected = b"\0\x02\0\0\0\0\xff\xff\xff\xff\0\x02\0\0\0\x05a\"b,\"\0\0\0\x02\0\x03";
+        assert_eq!(rows, expected);
+        assert_eq!(encode(Format::Text, "\\N", &[Kind::Text], "\\N\n").unwrap(), b"\0\x01\xff\xff\xff\xff");
+        assert_eq!(encode(Format::Tsv, "\\N", &[Kind::Text], "\\n\n").unwrap(), b"\0\x01\0\0\0\x02\\n");
+        assert_eq!(encode(CSV, "", &[Kind::Text], "\n").unwrap(), b"\0\x01\xff\xff\xff\xff");
+        assert_eq!(measure(&rows, 2), [(2, 5), (1, 2)]);
+    }
+
+    #[test]
+    fn what_declines_a_block_is_named_with_its_place() {
+        let two = [Kind::Int4, Kind::Text];
+        for (format, block, record, column, rule) in [
+            (CSV, "1,a\n2\n", 1, Some(0), Rule::FieldCount),
+            (CSV, "1,a\n2,b,c\n", 1, Some(1), Rule::FieldCount),
+            (CSV, "1,a\nx,b\n", 1, Some(0), Rule::Value),
+            (CSV, "1,a\0\n", 0, None, Rule::Encoding),
+            (Format::Text, "1,a\\tb\n", 0, None, Rule::Escape),
+            (Format::Text, "1,\\N\n\\N,\\.\n", 0, None, Rule::Escape),
+        ] {
+            let declined = encode(format, "\\N", &two, block).unwrap_err();
+            assert_eq!(declined, Declined { record, column, rule }, "{block:?}");
+        }
+        let latin: &[&[u8]] = &[b"1,\xe9\n"];
+        let refused = encoder(CSV, "", &two).encode(latin, LineEnd::Lf, &mut Buffers::default()).unwrap_err();
+        assert_eq!(refused.rule, Rule::Encoding);
+    }
+
+    /// What the rows must be, field by field from the reader that takes any block; None if there is a value of another
+    /// form, or another number of fields.
+    fn model(encoder: &Encoder, null: &[u8], block: &[u8]) -> Option<Vec<u8>> {
+        let reader = FieldReader::new(encoder.shape.format, b',', block, LineEnd::Lf);
+        let (mut start, mut fields, mut rows) = (0, Vec::new(), Vec::new());
+        while start < block.len() {
+            start = reader.read_record(start, &mut fields)?;
+            if fields.len() != encoder.kinds.len() || !fields.iter().all(|field| reader.is_regular(field)) {
+                return None;
+            }
+            rows.extend_from_slice(&[0, u8::try_from(fields.len()).unwrap()]);
+            for (field, kind) in fields.iter().zip(&encoder.kinds) {
+                let is_quoted = field.is_special && encoder.shape.format == CSV;
+                if !is_quoted && &block[field.start..field.end] == null {
+                    rows.extend_from_slice(&[255; 4]);
+                    continue;
+                }
+                let value = reader.value(field);
+                let bytes = match kind {
+                    Kind::Text => value.to_vec(),
+                    Kind::Int4 => {
+                        let text = std::str::from_utf8(&value).ok().filter(|text| !text.starts_with('+'))?;
+                        text.parse::<i32>().ok()?.to_be_bytes().to_vec()
+                    }
+                    _ => return None,
+                };
+                rows.extend_from_slice(&u32::try_from(bytes.len()).unwrap().to_be_bytes());
+                rows.extend_from_slice(&bytes);
+            }
+        }
+        Some(rows)
+    }
+
+    #[test]
+    fn noise_is_encoded_as_the_reader_reads_it_or_declined() {
+        let alphabet: [&[u8]; 14] = [
+            b"1,a\n",
+            b"-20,bc\n",
+            b"3,\"d,e\"\n",
+            b"4,\"f\ng\"\n",
+            b"\"5\",\"h\"\"i\"\n",
+            b"6,\n",
+            b",j\n",
+            b"7,\"\"\n",
+            b"8,\xc3\xa9\n",
+            b"2147483648,k\n",
+            b"9,\\N\n",
+            b"x",
+            b",",
+            b"\"",
+        ];
+        let mut seed = 3_u64;
+        let mut noise = move |below: usize| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            usize::try_from(seed >> 33).unwrap() % below
+        };
+        let mut buffers = Buffers::default();
+        let (mut taken, mut declined) = (0, 0);
+        for round in 0..20_000 {
+            // Every second block has only records that are right.
+            let kinds = if round % 2 == 0 { 9 } else { alphabet.len() };
+            let block: Vec<u8> = (0..=noise(30)).flat_map(|_| alphabet[noise(kinds)].to_vec()).collect();
+            for (format, null) in [(CSV, ""), (CSV, "\\N"), (Format::Tsv, "\\N")] {
+                let encoder = encoder(format, null, &[Kind::Int4, Kind::Text]);
+                let middle = noise(block.len());
+                let runs = [&block[..middle], &block[middle..]];
+                let Ok((rows, _)) = encoder.encode(&runs, LineEnd::Lf, &mut buffers) else {
+                    declined += 1;
+                    continue;
+                };
+                taken += 1;
+                assert_eq!(Some(rows), model(&encoder, null.as_bytes(), &block).as_deref(), "{format:?} {block:?}");
+            }
+        }
+        assert!(taken > 5_000 && declined > 5_000, "{taken} {declined}");
+    }
+}

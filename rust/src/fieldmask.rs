@@ -1,0 +1,257 @@
+//! Where the fields of a block end, found 64 bytes at a time, if nothing in the block needs a closer look.
+//!
+//! `fields.rs` reads any block. This index has only what both read alike: fields that are quoted as a whole or not at
+//! all, records that end in one way, no carriage returns in data, and in text format no escape but that of nulls.
+
+use crate::fields::{Format, LineEnd};
+use crate::lanes::{prefix_xor, with_widest, Lanes, Work, WORD};
+
+const LAST_BIT: u32 = 63;
+const STEP: u32 = 64;
+
+/// Why a block is not indexed or not encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// Records that end in carriage returns alone, or a carriage return in data.
+    CarriageReturn,
+    /// A quote inside a field that is not quoted, or text behind a closing quote.
+    Quote,
+    /// A backslash of text format other than that of a null.
+    Escape,
+    /// Bytes that are not UTF-8, or the character NUL.
+    Encoding,
+    /// Another number of fields than columns, or another number of records than expected.
+    FieldCount,
+    /// A value that is not in the canonical form of its type.
+    Value,
+    /// A block that is longer than buffers should become.
+    Length,
+}
+
+impl Rule {
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::CarriageReturn => "carriage return",
+            Self::Quote => "quote",
+            Self::Escape => "escape",
+            Self::Encoding => "encoding",
+            Self::FieldCount => "field count",
+            Self::Value => "value",
+            Self::Length => "length",
+        }
+    }
+}
+
+/// How the fields of a block are separated. Escape and quote of csv are the same.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    pub format: Format,
+    pub delimiter: u8,
+    pub line_end: LineEnd,
+}
+
+/// Fill `ends` with the delimiters and line ends outside of quotes; of a last record without a line end, the block's
+/// end. Returns the number of backslashes in text format.
+///
+/// # Errors
+///
+/// The rule by which the block must be read by `fields.rs`.
+pub fn find_ends(shape: Shape, block: &[u8], ends: &mut Vec<u32>) -> Result<usize, Rule> {
+    ends.clear();
+    if shape.line_end == LineEnd::Cr {
+        return Err(Rule::CarriageReturn);
+    }
+    let backslashes = with_widest(Indexing { shape, block, ends })?;
+    let is_ended = ends.last().is_some_and(|&end| end as usize + 1 == block.len() && block[end as usize] == b'\n');
+    if !(is_ended || block.is_empty()) {
+        ends.push(u32::try_from(block.len()).map_err(|_| Rule::Length)?);
+    }
+    Ok(backslashes)
+}
+
+struct Indexing<'a> {
+    shape: Shape,
+    block: &'a [u8],
+    ends: &'a mut Vec<u32>,
+}
+
+/// What a word leaves to the next: bit 0 of each mask, and whether it ends in quotes.
+#[derive(Default)]
+struct Carried {
+    separator: u64,
+    closing: u64,
+    carriage_return: u64,
+    in_quote: bool,
+    backslashes: usize,
+}
+
+impl Work for Indexing<'_> {
+    type Output = Result<usize, Rule>;
+
+    #[inline(always)]
+    fn run<L: Lanes>(self) -> Self::Output {
+        let Self { shape, block, ends } = self;
+        let mut carried = Carried { separator: 1, ..Carried::default() };
+        let mut words = block.chunks_exact(WORD);
+        let mut start = 0;
+        for word in &mut words {
+            let mut bytes = [0; WORD];
+            bytes.copy_from_slice(word);
+            carried.index::<L>(shape, &bytes, start, ends)?;
+            start += STEP;
+        }
+        let rest = words.remainder();
+        if !rest.is_empty() {
+            // No delimiter or quote is NUL.
+            let mut bytes = [0; WORD];
+            bytes[..rest.len()].copy_from_slice(rest);
+            // A closing quote may stand at the end, as before a delimiter.
+            bytes[rest.len()] = shape.delimiter;
+            carried.index::<L>(shape, &bytes, start, ends)?;
+            if !carried.in_quote {
+                ends.pop();
+            }
+        }
+        if carried.carriage_return != 0 {
+            return Err(Rule::CarriageReturn);
+        }
+        if carried.in_quote {
+            return Err(Rule::Quote);
+        }
+        Ok(carried.backslashes)
+    }
+}
+
+impl Carried {
+    #[inline(always)]
+    fn index<L: Lanes>(
+        &mut self,
+        shape: Shape,
+        bytes: &[u8; WORD],
+        start: u32,
+        ends: &mut Vec<u32>,
+    ) -> Result<(), Rule> {
+        let lanes = L::load(bytes);
+        let mut line_feeds = lanes.equal(b'\n');
+        let mut separators = lanes.equal(shape.delimiter) | line_feeds;
+        let carriage_returns = lanes.equal(b'\r');
+        if let Format::Csv { quote, .. } = shape.format {
+            let quotes = lanes.equal(quote);
+            if quotes != 0 || self.in_quote || self.closing != 0 {
+                let inside = prefix_xor(quotes) ^ if self.in_quote { u64::MAX } else { 0 };
+                let (opening, closing) = (quotes & inside, quotes & !inside);
+                separators &= !inside;
+                line_feeds &= !inside;
+                let behind_closing = closing << 1 | self.closing;
+                let may_open = separators << 1 | self.separator | behind_closing;
+                let may_follow = separators | opening | carriage_returns;
+                if opening & !may_open != 0 || behind_closing & !may_follow != 0 {
+                    return Err(Rule::Quote);
+                }
+                self.closing = closing >> LAST_BIT;
+                self.in_quote = inside >> LAST_BIT != 0;
+            }
+        } else if shape.format == Format::Text {
+            self.backslashes += lanes.equal(b'\\').count_ones() as usize;
+        }
+        if carriage_returns != 0 || self.carriage_return != 0 || shape.line_end == LineEnd::CrLf {
+            let before_line_feed = carriage_returns << 1 | self.carriage_return;
+            if shape.line_end == LineEnd::Lf || before_line_feed != line_feeds {
+                return Err(Rule::CarriageReturn);
+            }
+            self.carriage_return = carriage_returns >> LAST_BIT;
+        }
+        self.separator = separators >> LAST_BIT;
+        while separators != 0 {
+            ends.push(start + separators.trailing_zeros());
+            separators &= separators - 1;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fields::FieldReader;
+
+    const CSV: Format = Format::Csv { quote: b'"', escape: b'"' };
+
+    fn indexed(format: Format, line_end: LineEnd, block: &[u8]) -> Result<Vec<u32>, Rule> {
+        let mut ends = Vec::new();
+        find_ends(Shape { format, delimiter: b',', line_end }, block, &mut ends).map(|_| ends)
+    }
+
+    /// The end of every field by the reader that takes any block; None if it does not take this one.
+    fn read(format: Format, line_end: LineEnd, block: &[u8]) -> Option<Vec<u32>> {
+        let reader = FieldReader::new(format, b',', block, line_end);
+        let (mut start, mut fields, mut ends) = (0, Vec::new(), Vec::new());
+        while start < block.len() {
+            start = reader.read_record(start, &mut fields)?;
+            if !fields.iter().all(|field| reader.is_regular(field)) {
+                return None;
+            }
+            ends.extend(fields.iter().map(|field| u32::try_from(field.end).unwrap()));
+            let is_ended = line_end == LineEnd::CrLf && reader.is_ended(start);
+            *ends.last_mut()? += u32::from(is_ended);
+        }
+        Some(ends)
+    }
+
+    #[test]
+    fn noise_is_indexed_as_the_reader_reads_it_or_declined() {
+        let long: &[u8] = b"abcdefghijklmnopqrstuvwxyz abcdefghijklmnopqrstuvwxyz abcdefghij";
+        let alphabets: [&[&[u8]]; 4] = [
+            &[b"a", long, b",", b"\n", b"\"", b",\"a\"", b"\"\"", b"\"a\nb\","],
+            &[b"a", long, b",", b",\"\"\"x\"\"\",", b"\n", b",\"", b"\",", b"\"\n"],
+            &[b"a", b"bcd", b",", b"\r\n", b",\"x\"\r\n", b"\r", b",\"\n\""],
+            &[b"a", b"bcdefgh", b",", b"\n", b"\\N", b",\\N,", b"\\"],
+        ];
+        let mut seed = 11_u64;
+        let mut noise = move |below: usize| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            usize::try_from(seed >> 33).unwrap() % below
+        };
+        let (mut taken, mut declined) = (0, 0);
+        for round in 0..40_000 {
+            let alphabet = alphabets[round % alphabets.len()];
+            let count = 1 + noise(40);
+            let block: Vec<u8> = (0..count).flat_map(|_| alphabet[noise(alphabet.len())].to_vec()).collect();
+            for format in [CSV, Format::Text, Format::Tsv] {
+                for line_end in [LineEnd::Lf, LineEnd::CrLf] {
+                    let Ok(ends) = indexed(format, line_end, &block) else {
+                        declined += 1;
+                        continue;
+                    };
+                    taken += 1;
+                    if format == Format::Text && block.contains(&b'\\') {
+                        // The caller compares the backslashes with those of nulls.
+                        continue;
+                    }
+                    assert_eq!(Some(ends), read(format, line_end, &block), "{format:?} {line_end:?} {block:?}");
+                }
+            }
+        }
+        assert!(taken > 20_000 && declined > 20_000, "{taken} {declined}");
+    }
+
+    #[test]
+    fn each_rule_of_the_stream_declines() {
+        for (format, line_end, block, rule) in [
+            (CSV, LineEnd::Cr, &b"a\rb\r"[..], Rule::CarriageReturn),
+            (CSV, LineEnd::Lf, b"\"a\rb\"\n", Rule::CarriageReturn),
+            (CSV, LineEnd::CrLf, b"\"a\r\nb\"\r\n", Rule::CarriageReturn),
+            (CSV, LineEnd::CrLf, b"a\r\nb\n", Rule::CarriageReturn),
+            (Format::Tsv, LineEnd::CrLf, b"a\r\nb\r", Rule::CarriageReturn),
+            (CSV, LineEnd::Lf, b"a\"b\"\n", Rule::Quote),
+            (CSV, LineEnd::Lf, b"\"a\" ,b\n", Rule::Quote),
+            (CSV, LineEnd::Lf, b"\"a", Rule::Quote),
+        ] {
+            assert_eq!(indexed(format, line_end, block), Err(rule), "{block:?}");
+        }
+        assert_eq!(indexed(CSV, LineEnd::CrLf, b"a,\"\n\"\r\n\"\""), Ok(vec![1, 6, 9]));
+        assert_eq!(indexed(CSV, LineEnd::Lf, b"a,"), Ok(vec![1, 2]));
+        assert_eq!(indexed(CSV, LineEnd::Lf, b""), Ok(vec![]));
+    }
+}

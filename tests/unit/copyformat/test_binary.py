@@ -1,0 +1,92 @@
+"""When the encoder of an object gives up, and what a row saves by the cost model."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.copyformat.binary import KINDS, BinaryBlocks, make_binary
+from penstock.copyformat.choose import GAINS, gain_per_row
+from penstock.model.server.table import Column, ColumnMap
+from penstock.model.source.block import Block, CopySpec
+from penstock.model.source.dialect import Dialect
+
+_CSV = Dialect(format="csv", delimiter=",", quote='"', escape='"', nulls=("",), has_header=False, encoding="UTF8")
+_SPEC = CopySpec(
+    schema="s",
+    table="t",
+    columns=("n",),
+    format="csv",
+    delimiter=",",
+    null="",
+    quote='"',
+    escape='"',
+    encoding="UTF8",
+)
+
+
+def make_encoder() -> BinaryBlocks:
+    """Return the encoder of an object with one column of integers."""
+    column = Column(name="n", type_name="integer", type_oid=23)
+    made = make_binary(_CSV, ColumnMap(columns=("n",)), [column], _SPEC)
+    assert made is not None
+    return made
+
+
+def block(data: bytes) -> Block:
+    """Return a block of one record."""
+    return Block(
+        segments=((data, 0, len(data)),),
+        start=0,
+        end=len(data),
+        first_line=1,
+        lines=1,
+        server_lines=1,
+        records=1,
+        line_end="lf",
+        stray_backslashes=0,
+        is_unended=False,
+    )
+
+
+_GOOD, _ODD = block(b"1\n"), block(b"+1\n")
+
+
+@pytest.mark.parametrize(
+    ("blocks", "is_active"),
+    [
+        ("oo", True),
+        ("ooo", False),
+        ("ogogo", False),
+        ("o" + "g" * 9 + "o" + "g" * 9 + "o" + "g" * 9, False),
+        ("o" + "g" * 16 + "o" + "g" * 16 + "o" + "g" * 16, True),
+        ("g" * 40 + "ogog" + "o", True),
+    ],
+)
+def test_the_rest_goes_as_text_after_three_blocks_in_a_row_or_a_tenth(blocks: str, is_active: bool) -> None:
+    """Blocks that are encoded (g) and that decline (o)."""
+    encoder = make_encoder()
+    for each in blocks:
+        assert (encoder.encode(_GOOD if each == "g" else _ODD) is None) == (each == "o" or not encoder.is_active)
+    assert encoder.is_active == is_active
+    assert (encoder.encode(_GOOD) is not None) == is_active
+
+
+def test_a_block_with_another_number_of_records_declines() -> None:
+    """The cutter and the encoder must agree on where records end."""
+    assert make_encoder().encode(block(b"1\n2\n")) is None
+
+
+def test_the_command_says_the_types_that_rows_are_encoded_for() -> None:
+    """Blocks encoded for other types never share a command with them."""
+    assert (make_encoder().spec.format, make_encoder().spec.type_oids) == ("binary", (23,))
+
+
+def test_a_gain_is_known_for_each_kind() -> None:
+    """Texts by their width, all others by the kind."""
+    assert set(KINDS.values()) == {*GAINS.by_kind, "text"}
+
+
+def test_wide_texts_gain_and_short_ones_lose() -> None:
+    """By the figures in docs/copy-format.md."""
+    gains = [gain_per_row([25], [(10, 10 * width)], records=10) for width in (0, 4, 12, 32, 200)]
+    assert [round(gain) for gain in gains] == [-8, -8, -8, 39, 439]
