@@ -285,7 +285,7 @@ class Run:
 
     def _draw_format(self) -> CopyFormat:
         """Return the format in which the next loader sends rows: it may resume what another began in the other one."""
-        may_be = self.scenario.has_binary and not self.scenario.bad and self.files.format != "jsonl"
+        may_be = self.scenario.has_binary and not self.scenario.bad and self.files.format in ("csv", "tsv", "text")
         return (
             "binary" if may_be and random.Random(f"{self.scenario.seed} {len(self.loaders)}").random() < 0.5 else "auto"
         )
