@@ -43,6 +43,7 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check src tests benchmarks
 	$(BIN)/ruff check src tests benchmarks
 	$(BIN)/mypy
+	$(BIN)/stubtest penstock._native --mypy-config-file pyproject.toml --allowlist rust/stubtest.txt >/dev/null
 	$(BIN)/lint-imports --no-cache
 	cargo fmt --manifest-path rust/Cargo.toml --check
 	cargo clippy --quiet --manifest-path rust/Cargo.toml --target-dir rust/target --all-targets -- -D warnings
