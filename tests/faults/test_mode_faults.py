@@ -16,7 +16,7 @@ import pytest
 
 from penstock.errors import PenstockError, TargetError
 from penstock.model.load.job import LoadRules, Transform
-from penstock.model.load.ledger import Claim
+from penstock.model.load.ledger import Claim, LoaderProcess
 from penstock.server.connect.connection import ConnectionFactory
 from penstock.server.ledger import Ledger
 from penstock.server.ledger.ending import finish
@@ -204,7 +204,7 @@ def test_last_transaction_is_closed_to_a_loader_that_was_superseded(loads: Loads
     ((load_id,),) = loads.execute("SELECT id::text FROM penstock.loads")
     ledger = Ledger()
     with ConnectionFactory(loads.conninfo).connect() as connection:
-        ledger.take_over(connection, load_id, client="another")
+        ledger.take_over(connection, load_id, process=LoaderProcess(client="another", lock="0" * 64))
         stale = Claim(load_id=load_id, epoch=1, is_resumed=False)
         with pytest.raises(TargetError, match="taken over"):
             finish(ledger, connection, stale, act=lambda: pytest.fail("acted"))

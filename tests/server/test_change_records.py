@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
+from penstock.model.load.ledger import LoaderProcess
 from penstock.model.load.shape import Change, Hold
 from penstock.model.server.table import TableName
 from penstock.server.changes.holds import delete_holds, read_holds, shape_lock, write_hold
@@ -96,7 +97,15 @@ def test_a_hold_lasts_as_long_as_its_loader(loads: Loads, connection: Connection
     holder = ConnectionFactory(loads.conninfo).connect()
     assert try_lock(holder, _IDENTITY)
     Ledger().begin(
-        holder, load_id=_LOAD, identity="i", lock=_IDENTITY, client="c", tables=[], meaning="{}", job=None, objects=[]
+        holder,
+        load_id=_LOAD,
+        identity="i",
+        lock=_IDENTITY,
+        process=LoaderProcess(client="c", lock=_IDENTITY),
+        tables=[],
+        meaning="{}",
+        job=None,
+        objects=[],
     )
     with shape_lock(holder, 7):
         write_hold(holder, "penstock", Hold(holder_id=_LOAD, target_oid=7))

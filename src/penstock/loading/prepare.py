@@ -26,7 +26,7 @@ from penstock.loading.imports.route import refuse_parts
 from penstock.loading.plan.dialects import refuse_other_dialects
 from penstock.loading.plan.identity import digest
 from penstock.loading.plan.work import ObjectWork, all_objects
-from penstock.model.load.ledger import Claim, Coverage, LedgerOutlook
+from penstock.model.load.ledger import Claim, Coverage, LedgerOutlook, LoaderProcess
 from penstock.server.connect.errors import in_transaction
 from penstock.server.connect.search_path import find_creation_schema
 from penstock.server.ledger.committed import read_coverage
@@ -185,8 +185,8 @@ class _Preparation:
         self._connection = connection
         self._reader = reader
         self._member = member
-        # The lock that shows that this process lives: of a load with one member, the load's own.
-        self._member_lock = reader.lock if member is None else member.lock
+        # Of a load with one member, the lock that shows that the process lives is the load's own.
+        self._process = LoaderProcess(client=client_name(), lock=reader.lock if member is None else member.lock)
 
     def claim(self, created: tuple[CreatedTable, ...]) -> PreparedLoad | NothingToDo:
         facts = self._reader.read(created)
@@ -315,7 +315,7 @@ class _Preparation:
                 self._tools,
                 self._connection,
                 waits=waits,
-                member_lock=self._member_lock,
+                process=self._process,
                 is_joint=self._member is not None,
                 job=job,
             )
@@ -331,8 +331,7 @@ class _Preparation:
             load_id=self._plan.load_id,
             identity=identity,
             lock=self._reader.lock,
-            client=client_name(),
-            member_lock=self._member_lock,
+            process=self._process,
             tables=[str(target.table) for target in self._plan.targets],
             meaning=facts.meaning,
             job=job,

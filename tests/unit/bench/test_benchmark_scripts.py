@@ -93,6 +93,7 @@ def test_benchmarks_are_listed() -> None:
         "volumes",
         "import_routes",
         "infer",
+        "many_hosts",
         "copy_format",
         "real_types",
         "json_lines",

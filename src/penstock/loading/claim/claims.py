@@ -12,7 +12,7 @@ from penstock.server.ledger.locks import find_lock_holder, find_workers, try_loc
 
 if TYPE_CHECKING:
     from penstock.loading.context import LoadTools
-    from penstock.model.load.ledger import Claim
+    from penstock.model.load.ledger import Claim, LoaderProcess
     from penstock.server.connect.connection import Connection
 
 # How often to check if another process has ended.
@@ -60,23 +60,22 @@ def take_over(
     connection: Connection,
     *,
     waits: bool,
-    member_lock: str,
+    process: LoaderProcess,
     is_joint: bool = False,
     job: str | None = None,
 ) -> Claim:
     """Return a claim to a load that has begun, once no transaction of an earlier loader is open.
 
-    `member_lock` is the lock that shows that this process lives. If `is_joint`, the load's other members go on. `job`
-    replaces the job in the ledger. A loader that was killed leaves sessions that may still be committing; what they
-    commit counts. Raises TargetError if there are such sessions and `waits` is false.
+    `process` becomes a member of the load. If `is_joint`, the load's other members go on. `job` replaces the job in the
+    ledger. A loader that was killed leaves sessions that may still be committing; what they commit counts. Raises
+    TargetError if there are such sessions and `waits` is false.
     """
     is_shown = False
     take = partial(
         tools.ledger.take_over,
         connection,
         load_id,
-        client=client_name(),
-        member_lock=member_lock,
+        process=process,
         is_joint=is_joint,
         job=job,
         is_own_job=tools.resumes is None,

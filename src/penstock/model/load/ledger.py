@@ -134,6 +134,17 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LoaderProcess:
+    """A process that loads. `client` names it; a session of it holds the advisory lock `lock` while it lives.
+
+    `lock` is the argument of locks.try_lock.
+    """
+
+    client: str
+    lock: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MembersLook:
     """How a load stands for one of its members.
 

@@ -25,7 +25,7 @@ from penstock.server.ledger.schema import create_ledger, has_ledger, look_for_le
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from penstock.model.load.ledger import LedgerObject
+    from penstock.model.load.ledger import LedgerObject, LoaderProcess
     from penstock.server.connect.connection import Connection
 
 # A statement that waits for another transaction is retried after this time, so that the caller can report the wait.
@@ -77,8 +77,7 @@ class Ledger:
         load_id: str,
         identity: str,
         lock: str,
-        client: str,
-        member_lock: str,
+        process: LoaderProcess,
         tables: Sequence[str],
         meaning: str,
         job: str | None,
@@ -88,10 +87,9 @@ class Ledger:
     ) -> Claim | None:
         """Record a new load, with its objects, in one round trip.
 
-        `lock` is the argument of locks.try_lock, `member_lock` that of the lock which shows that this process lives;
-        `meaning` and `job` are JSON. Returns None, and records nothing, if a
-        load that is not in `seen` has one of the objects whose numbers are `unshared`: that load has begun after the
-        ledger was read.
+        `lock` is the argument of locks.try_lock; `process` becomes the load's first member; `meaning` and `job` are
+        JSON. Returns None, and records nothing, if a load that is not in `seen` has one of the objects whose numbers
+        are `unshared`: that load has begun after the ledger was read.
 
         Holds of earlier loads with the same lock are removed: these loads are over, and their holds would count again
         now that the lock is held.
@@ -118,8 +116,8 @@ class Ledger:
             "load": load_id,
             "identity": identity,
             "lock": lock,
-            "member_lock": member_lock,
-            "client": client,
+            "member_lock": process.lock,
+            "client": process.client,
             "names": list(tables),
             "meaning": meaning,
             "job": job,
@@ -142,8 +140,7 @@ class Ledger:
         connection: Connection,
         load_id: str,
         *,
-        client: str,
-        member_lock: str,
+        process: LoaderProcess,
         is_joint: bool = False,
         job: str | None = None,
         is_own_job: bool = True,
@@ -164,7 +161,7 @@ class Ledger:
             " login = CASE WHEN %s OR login = SESSION_USER THEN SESSION_USER END,"
             " changed_at = pg_catalog.now() WHERE id = %s AND state = 'running' RETURNING epoch"
         ).format(self._table("loads"))
-        values = {"load": load_id, "lock": member_lock, "client": client}
+        values = {"load": load_id, "lock": process.lock, "client": process.client}
         member: tuple[Any, ...] | None = None
         try:
             with in_transaction(connection, "taking the load over"):
@@ -172,7 +169,7 @@ class Ledger:
                 # With synchronous_commit off, a crash could restore the old epoch after rows were committed under the
                 # new one.
                 connection.execute("SET LOCAL synchronous_commit = 'local'")
-                row = connection.execute(query, [client, job, is_own_job, load_id]).fetchone()
+                row = connection.execute(query, [process.client, job, is_own_job, load_id]).fetchone()
                 if row is not None:
                     connection.execute(remove_holds, [load_id])
                     connection.execute(compose_end(self.schema, only_dead=is_joint), values)
