@@ -27,7 +27,7 @@ from penstock.model.server.names import parse_table_name
 from support.tls import RDS_HOST, FakeTokenCheck, TlsFront, amazon_like_authority, write_roots
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from files.conftest import S3, Web
     from support.servers import PgServer
@@ -222,7 +222,9 @@ def test_nothing_that_a_load_leaves_holds_a_secret(planted: Planted, s3: S3, web
     assert not leaks, "\n".join(leaks)
 
 
-def test_no_failure_tells_a_secret(planted: Planted, s3: S3, web: Web) -> None:
+def test_no_failure_tells_a_secret(
+    planted: Planted, s3: S3, web: Web, some: Callable[[Sequence[list[str]], int], list[list[str]]]
+) -> None:
     """What is refused, mistyped, unreachable or broken is told without the secrets that were given for it."""
     s3.put("a.csv", b"1,a\nbad,b\n")
     signed = _presign(planted, s3, "a.csv")
@@ -275,7 +277,7 @@ def test_no_failure_tells_a_secret(planted: Planted, s3: S3, web: Web) -> None:
         ["load", signed, *into, *to, "--unknown", planted.uri],
         ["load", signed, *into, f"--too={planted.uri}"],
     ]
-    codes = {tuple(arguments): planted.run(*arguments).returncode for arguments in failing}
+    codes = {tuple(arguments): planted.run(*arguments).returncode for arguments in some(failing, 18)}
     codes[("PGDATABASE",)] = planted.run("load", signed, *into, PGDATABASE=planted.uri, PGHOST="127.0.0.1").returncode
     assert [arguments for arguments, code in codes.items() if code == 0] == []
     assert [arguments for arguments, code in codes.items() if code == 70] == []

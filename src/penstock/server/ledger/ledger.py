@@ -95,23 +95,6 @@ class Ledger:
         now that the lock is held.
         """
         remove_holds = sql.SQL("DELETE FROM ONLY {} WHERE lock_key = %(lock)s").format(self._table("holds"))
-        query = sql.SQL(
-            """
-            INSERT INTO {loads} (id, identity, lock_key, client, tables, meaning, job)
-            SELECT %(load)s::uuid, %(identity)s, %(lock)s, %(client)s, %(names)s::text[], %(meaning)s::jsonb,
-                   %(job)s::jsonb
-             WHERE NOT EXISTS ({taken})
-            RETURNING true
-            """
-        ).format(loads=self._table("loads"), taken=self._find_taken())
-        # A separate statement, because the row security of objects must see the new row of loads.
-        begun_load = sql.SQL("(SELECT l.id FROM ONLY {} AS l WHERE l.id = %(load)s::uuid) AS b").format(
-            self._table("loads")
-        )
-        add = self._insert_objects(sql.SQL("b.id"), begun_load)
-        join = sql.SQL(
-            "INSERT INTO {} (load, number, lock_key, client) SELECT b.id, 1, %(member_lock)s, %(client)s FROM {}"
-        ).format(self._table("members"), begun_load)
         values = _with_seen(objects, unshared, seen) | {
             "load": load_id,
             "identity": identity,
@@ -128,12 +111,35 @@ class Ledger:
                 # Durable, so that a load which is missing in the ledger was removed, and not lost in a crash.
                 connection.execute(BE_DURABLE)
                 connection.execute(remove_holds, values)
-                begun = connection.execute(query, values)
-                connection.execute(add, values)
-                connection.execute(join, values)
+                begun = connection.execute(self._insert_load(), values)
+                for statement in self._insert_parts():
+                    connection.execute(statement, values)
             if begun.fetchone() is None:
                 return None
         return Claim(load_id=load_id, epoch=1, is_resumed=False, member=1)
+
+    def _insert_load(self) -> sql.Composed:
+        """Return the statement that adds a load, and returns a row if it did."""
+        return sql.SQL(
+            """
+            INSERT INTO {loads} (id, identity, lock_key, client, tables, meaning, job)
+            SELECT %(load)s::uuid, %(identity)s, %(lock)s, %(client)s, %(names)s::text[], %(meaning)s::jsonb,
+                   %(job)s::jsonb
+             WHERE NOT EXISTS ({taken})
+            RETURNING true
+            """
+        ).format(loads=self._table("loads"), taken=self._find_taken())
+
+    def _insert_parts(self) -> tuple[sql.Composed, sql.Composed]:
+        """Return the statements that add the objects and the first member of a load, if it was added.
+
+        They follow the load's own, because the row security of these tables must see its row.
+        """
+        begun = sql.SQL("(SELECT l.id FROM ONLY {} AS l WHERE l.id = %(load)s::uuid) AS b").format(self._table("loads"))
+        join = sql.SQL(
+            "INSERT INTO {} (load, number, lock_key, client) SELECT b.id, 1, %(member_lock)s, %(client)s FROM {}"
+        ).format(self._table("members"), begun)
+        return self._insert_objects(sql.SQL("b.id"), begun), join
 
     def take_over(
         self,
