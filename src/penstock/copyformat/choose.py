@@ -20,27 +20,28 @@ class CellGains:
 
     `by_kind` has the kinds whose gain does not depend on the width. A text is copied whole in either format, and read
     byte by byte as text: it saves `text_ns_per_byte`, less `text_ns` for its length, and at least `least_text_ns`.
-    Source: benchmarks/copy_format.py --cells, PostgreSQL 18, 2 sessions (measured: texts of 12, 32 and 200 bytes).
+    The figures are those of benchmarks/results/2026-11-25-copy_format.md (PostgreSQL 18, 2 sessions); texts follow the
+    line through those of 12 and 200 bytes.
     """
 
     by_kind: Mapping[str, float] = field(
         default_factory=lambda: {
-            "bool": 0.0,
-            "int2": 5.0,
-            "int4": 5.0,
-            "numeric": 6.0,
-            "int8": 25.0,
-            "float4": 97.0,
-            "float8": 97.0,
+            "bool": 12.0,
+            "int2": 0.0,
+            "int4": 23.0,
+            "numeric": 2.0,
+            "int8": 45.0,
+            "float4": 33.0,
+            "float8": 68.0,
             "date": 110.0,
-            "timestamp": 161.0,
-            "timestamptz": 249.0,
-            "uuid": 347.0,
+            "timestamp": 292.0,
+            "timestamptz": 286.0,
+            "uuid": 392.0,
         }
     )
-    text_ns: float = 37.0
-    text_ns_per_byte: float = 2.38
-    least_text_ns: float = -8.0
+    text_ns: float = 33.5
+    text_ns_per_byte: float = 1.96
+    least_text_ns: float = -24.0
 
 
 GAINS = CellGains()
@@ -51,8 +52,8 @@ def gain_per_row(
 ) -> float:
     """Return how many ns a row saves on average. `widths` are each column's values that are not null, and their bytes.
 
-    >>> gain_per_row([23, 25], [(10, 40), (5, 50)], records=10)
-    1.0
+    >>> round(gain_per_row([23, 25], [(10, 40), (5, 50)], records=10), 2)
+    16.05
     """
     return sum(_gain(oid, *width, gains) for oid, width in zip(oids, widths, strict=True)) / max(records, 1)
 
