@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import subprocess
 import sys
@@ -305,7 +306,8 @@ def test_the_command_tells_of_each_index(loads: Loads, path: Path) -> None:
     """When it is dropped, when it is rebuilt, and how long that took."""
     done = run_command("load", str(path), "--into", "t", "--to", loads.conninfo, "--indexes", "rebuild")
     assert done.returncode == 0
-    assert "progress: rebuilding indexes, 0 of 2 done" in done.stderr
+    # An index of so few rows may be rebuilt before the first report.
+    assert re.search(r"progress: rebuilding indexes, [012] of 2 done", done.stderr)
     assert "rebuilt 2 indexes and keys in" in done.stdout
 
 
