@@ -5,8 +5,8 @@ from __future__ import annotations
 import ipaddress
 import os
 import socket
-import urllib.error
 import urllib.request
+from http.client import HTTPException
 from typing import TYPE_CHECKING
 
 from penstock.model.server.rds import Nearness
@@ -35,7 +35,7 @@ def read_host_zone() -> str | None:
         zone = _request(
             "GET", f"{base}/latest/meta-data/placement/availability-zone", {"X-aws-ec2-metadata-token": token}
         )
-    except (OSError, ValueError):
+    except (HTTPException, OSError, ValueError):
         return None
     return zone if zone.isascii() and zone.replace("-", "").isalnum() else None
 
