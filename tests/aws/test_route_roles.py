@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from penstock.api.route import _ask_roles
+from penstock.api.rds.route import _ask_roles
 from penstock.model.server.rds import AssociatedRole, Gap
 
 if TYPE_CHECKING:

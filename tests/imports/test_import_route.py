@@ -373,7 +373,7 @@ def test_auto_takes_the_client_if_an_object_cannot_be_imported(
     s3: S3Lab, loads: Loads, monkeypatch: pytest.MonkeyPatch, key: str, body: bytes, reason: str
 ) -> None:
     """That is no error either: nothing may be refused by auto which the client's route loads."""
-    monkeypatch.setattr("penstock.api.route.measure_link", lambda _: Link(round_trip_s=0.1, bytes_per_s=1e6))
+    monkeypatch.setattr("penstock.api.rds.route.measure_link", lambda _: Link(round_trip_s=0.1, bytes_per_s=1e6))
     for number in range(20):
         s3.put(f"d/{number}.csv", b"a,b\n%d,x\n" % number)
     wanted = LoadJob(targets=(job(),), rules=LoadRules(via="auto", retry_for=0.0))

@@ -175,7 +175,7 @@ class Loader(Closing):
 
                 check_landings(plan, connection, ledger_schema=schema)
             if job.rules.via != "client":
-                from penstock.api.route import plan_route  # noqa: PLC0415 (for who imports from S3)
+                from penstock.api.rds.route import plan_route  # noqa: PLC0415 (for who imports from S3)
 
                 plan = plan_route(plan, server, connection, self._sources)
         refuse_joint(plan)

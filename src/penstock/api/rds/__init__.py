@@ -1,1 +1,1 @@
-"""Functions for servers of Amazon RDS: AWS's description, access, a load's plan for the instance, snapshot exports."""
+"""Functions for servers of Amazon RDS: AWS's description, access, imports from S3, and adapting a load's plan."""
