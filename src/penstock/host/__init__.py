@@ -4,7 +4,7 @@ from penstock.host.cpus import busy_cpu_s, cpu_count, process_cpu_s
 from penstock.host.devices import find_device, find_devices, read_counters
 from penstock.host.disks import Disk, measure_disk, measure_files
 from penstock.host.machine import Machine, read_machine
-from penstock.host.memory import memory_bytes
+from penstock.host.memory import keep_freed_memory, memory_bytes
 
 __all__ = [
     "Disk",
@@ -13,6 +13,7 @@ __all__ = [
     "cpu_count",
     "find_device",
     "find_devices",
+    "keep_freed_memory",
     "measure_disk",
     "measure_files",
     "memory_bytes",

@@ -195,7 +195,9 @@ class LoadCommand:
     def run(self, request: Request, *, action: Literal["plan", "check", "load"], resumes: str | None = None) -> None:
         """Plan, check or run the load. Raises PenstockError, typer.Exit."""
         from penstock.api import Loader, connect_to
+        from penstock.host import keep_freed_memory
 
+        keep_freed_memory()
         connect = connect_to(**asdict(request.access))
         with Loader(connect, request.housekeeping, resumes=resumes) as loader:
             plan = loader.plan(request.job, on_notice=self.messages.note)
