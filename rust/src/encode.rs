@@ -8,7 +8,7 @@ use memchr::{memchr, memchr_iter};
 
 use crate::arrow::{pack_numeric, write_numeric, MOST_GROUPS, NUMERIC_NEGATIVE};
 use crate::canonical::{is_plain, Decimal, Input};
-use crate::fieldmask::{find_ends, Rule, Shape};
+use crate::fieldmask::{find_ends, Ends, Rule, Shape};
 use crate::fields::{Format, LineEnd};
 use crate::lanes::{with_widest, Lanes, Work};
 
@@ -82,7 +82,7 @@ impl From<Rule> for Declined {
 #[derive(Default)]
 pub struct Buffers {
     input: Vec<u8>,
-    ends: Vec<u32>,
+    ends: Ends,
     output: Vec<u8>,
 }
 
@@ -119,12 +119,9 @@ impl Encoder {
         for run in runs {
             input.extend_from_slice(run);
         }
-        if memchr(0, input).is_some() || std::str::from_utf8(input).is_err() {
-            return Err(Rule::Encoding.into());
-        }
-        let backslashes = find_ends(Shape { line_end, ..self.shape }, input, ends)?;
+        find_ends(Shape { line_end, ..self.shape }, input, ends)?;
         input.extend_from_slice(&[0; SLACK]);
-        let room = length + (ROOM + 2) * ends.len() + SLACK;
+        let room = length + (ROOM + 2) * ends.as_slice().len() + SLACK;
         if output.len() < room {
             output.resize(room, 0);
         }
@@ -132,7 +129,7 @@ impl Encoder {
         let has_returns = line_end == LineEnd::CrLf;
         let written = with_widest(Writing { rows, ends, has_returns, output })?;
         let in_null = memchr_iter(b'\\', &self.null).count();
-        if self.shape.format == Format::Text && backslashes != written.nulls * in_null {
+        if self.shape.format == Format::Text && ends.backslashes != written.nulls * in_null {
             return Err(Rule::Escape.into());
         }
         Ok((&output[..written.end], written.records))
@@ -178,7 +175,7 @@ struct Rows<'a> {
 /// Writes the rows with the instructions that come with wide lanes, such as those that count zeros: 4 % less CPU.
 struct Writing<'a> {
     rows: Rows<'a>,
-    ends: &'a [u32],
+    ends: &'a Ends,
     has_returns: bool,
     output: &'a mut [u8],
 }
@@ -194,29 +191,32 @@ impl Work for Writing<'_> {
 
 impl Rows<'_> {
     #[inline(always)]
-    fn write_all(&self, ends: &[u32], has_returns: bool, out: &mut [u8]) -> Result<Written, Declined> {
+    fn write_all(&self, ends: &Ends, has_returns: bool, out: &mut [u8]) -> Result<Written, Declined> {
         let Encoder { shape, null, kinds } = self.encoder;
         let quote = match shape.format {
-            Format::Csv { quote, .. } => Some(quote),
+            Format::Csv { quote, .. } if ends.has_quotes => Some(quote),
             _ => None,
         };
-        let last = kinds.len() - 1;
+        let columns = kinds.len();
+        let places = ends.as_slice();
+        // With as many records as that, and the last of so many fields always a record's, no other ends a record.
+        if ends.records * columns != places.len() {
+            return Err(self.find_ragged(places));
+        }
         #[allow(clippy::cast_possible_truncation)] // a table has at most 1,600 columns
-        let head = (kinds.len() as u16).to_be_bytes();
+        let head = (columns as u16).to_be_bytes();
         let (mut start, mut written) = (0, Written::default());
-        let mut ends = ends.iter();
-        while start < self.length {
+        for fields in places.chunks_exact(columns) {
+            let last = fields[columns - 1] as usize;
+            // Behind the block is NUL, which ends a last record without a line end.
+            if self.input[last] == shape.delimiter {
+                return Err(self.find_ragged(places));
+            }
             let mut at = put(out, written.end, head);
-            for (column, &kind) in kinds.iter().enumerate() {
-                let declined = |rule| Declined { record: written.records, column: Some(column), rule };
-                let Some(&end) = ends.next() else { return Err(declined(Rule::FieldCount)) };
+            for (column, (&kind, &end)) in kinds.iter().zip(fields).enumerate() {
                 let end = end as usize;
-                // Behind the block is NUL, which ends a last record without a line end.
-                if (self.input[end] == shape.delimiter) == (column == last) {
-                    return Err(declined(Rule::FieldCount));
-                }
-                let stop = if column == last && has_returns && end < self.length { end - 1 } else { end };
-                let next = if quote == Some(self.input[start]) && stop > start {
+                let stop = if has_returns && end == last && end < self.length { end - 1 } else { end };
+                let next = if quote.is_some_and(|quote| self.input[start] == quote) && stop > start {
                     self.write_quoted(kind, start + 1, stop - 1, out, at)
                 } else if stop - start == null.len() && (null.is_empty() || self.input[start..stop] == null[..]) {
                     written.nulls += 1;
@@ -224,16 +224,25 @@ impl Rows<'_> {
                 } else {
                     self.write_value(kind, start, stop, out, at)
                 };
-                at = next.ok_or_else(|| declined(Rule::Value))?;
+                let value = || Declined { record: written.records, column: Some(column), rule: Rule::Value };
+                at = next.ok_or_else(value)?;
                 start = end + 1;
             }
             written.end = at;
             written.records += 1;
         }
-        if ends.next().is_some() {
-            return Err(Declined { record: written.records, column: None, rule: Rule::FieldCount });
-        }
         Ok(written)
+    }
+
+    /// Finds the first field that ends a record too early, or does not end it.
+    #[cold]
+    fn find_ragged(&self, places: &[u32]) -> Declined {
+        let columns = self.encoder.kinds.len();
+        let is_wrong = |(at, &end): (usize, &u32)| {
+            (self.input[end as usize] == self.encoder.shape.delimiter) == (at % columns == columns - 1)
+        };
+        let at = places.iter().enumerate().position(is_wrong).unwrap_or(places.len());
+        Declined { record: at / columns, column: Some(at % columns), rule: Rule::FieldCount }
     }
 
     /// Writes what quotes enclose, a text with every second of its doubled quotes left out.

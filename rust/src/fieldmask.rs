@@ -3,11 +3,15 @@
 //! `fields.rs` reads any block. This index has only what both read alike: fields that are quoted as a whole or not at
 //! all, records that end in one way, no carriage returns in data, and in text format no escape but that of nulls.
 
+use memchr::memchr;
+
 use crate::fields::{Format, LineEnd};
 use crate::lanes::{prefix_xor, with_widest, Lanes, Work, WORD};
 
 const LAST_BIT: u32 = 63;
 const STEP: u32 = 64;
+/// How many ends are written at once.
+const FEW: usize = 4;
 
 /// Why a block is not indexed or not encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,29 +55,74 @@ pub struct Shape {
     pub line_end: LineEnd,
 }
 
+/// Where the fields of a block end, in a buffer for block after block.
+#[derive(Default)]
+pub struct Ends {
+    places: Vec<u32>,
+    count: usize,
+    /// How many of them end a record, the block's end included.
+    pub records: usize,
+    /// How many backslashes there are in text format.
+    pub backslashes: usize,
+    pub has_quotes: bool,
+}
+
+impl Ends {
+    #[must_use]
+    pub fn as_slice(&self) -> &[u32] {
+        &self.places[..self.count]
+    }
+
+    /// Add the places of a word that begins at `start`.
+    #[inline(always)]
+    fn add(&mut self, start: u32, mut mask: u64) {
+        if self.places.len() < self.count + WORD {
+            self.places.resize(2 * self.places.len() + WORD, 0);
+        }
+        let places = &mut self.places[self.count..self.count + WORD];
+        let count = mask.count_ones() as usize;
+        self.count += count;
+        // As many as most words have are written at once: how many there are is hard to foretell for a processor.
+        for few in places.chunks_exact_mut(FEW).take(count.div_ceil(FEW)) {
+            for place in few {
+                *place = start + mask.trailing_zeros();
+                mask &= mask.wrapping_sub(1);
+            }
+        }
+    }
+
+    fn push(&mut self, end: u32) {
+        self.places.truncate(self.count);
+        self.places.push(end);
+        self.count += 1;
+    }
+}
+
 /// Fill `ends` with the delimiters and line ends outside of quotes; of a last record without a line end, the block's
-/// end. Returns the number of backslashes in text format.
+/// end.
 ///
 /// # Errors
 ///
-/// The rule by which the block must be read by `fields.rs`.
-pub fn find_ends(shape: Shape, block: &[u8], ends: &mut Vec<u32>) -> Result<usize, Rule> {
-    ends.clear();
+/// The rule by which the block must be read by `fields.rs`, or `Rule::Encoding`.
+pub fn find_ends(shape: Shape, block: &[u8], ends: &mut Ends) -> Result<(), Rule> {
+    *ends = Ends { places: std::mem::take(&mut ends.places), ..Ends::default() };
     if shape.line_end == LineEnd::Cr {
         return Err(Rule::CarriageReturn);
     }
-    let backslashes = with_widest(Indexing { shape, block, ends })?;
-    let is_ended = ends.last().is_some_and(|&end| end as usize + 1 == block.len() && block[end as usize] == b'\n');
+    with_widest(Indexing { shape, block, ends })?;
+    let last = ends.as_slice().last();
+    let is_ended = last.is_some_and(|&end| end as usize + 1 == block.len() && block[end as usize] == b'\n');
     if !(is_ended || block.is_empty()) {
         ends.push(u32::try_from(block.len()).map_err(|_| Rule::Length)?);
+        ends.records += 1;
     }
-    Ok(backslashes)
+    Ok(())
 }
 
 struct Indexing<'a> {
     shape: Shape,
     block: &'a [u8],
-    ends: &'a mut Vec<u32>,
+    ends: &'a mut Ends,
 }
 
 /// What a word leaves to the next: bit 0 of each mask, and whether it ends in quotes.
@@ -83,11 +132,12 @@ struct Carried {
     closing: u64,
     carriage_return: u64,
     in_quote: bool,
-    backslashes: usize,
+    nuls: u64,
+    high: u64,
 }
 
 impl Work for Indexing<'_> {
-    type Output = Result<usize, Rule>;
+    type Output = Result<(), Rule>;
 
     #[inline(always)]
     fn run<L: Lanes>(self) -> Self::Output {
@@ -102,6 +152,9 @@ impl Work for Indexing<'_> {
             start += STEP;
         }
         let rest = words.remainder();
+        if carried.nuls != 0 || memchr(0, rest).is_some() {
+            return Err(Rule::Encoding);
+        }
         if !rest.is_empty() {
             // No delimiter or quote is NUL.
             let mut bytes = [0; WORD];
@@ -110,8 +163,11 @@ impl Work for Indexing<'_> {
             bytes[rest.len()] = shape.delimiter;
             carried.index::<L>(shape, &bytes, start, ends)?;
             if !carried.in_quote {
-                ends.pop();
+                ends.count -= 1;
             }
+        }
+        if carried.high != 0 && std::str::from_utf8(block).is_err() {
+            return Err(Rule::Encoding);
         }
         if carried.carriage_return != 0 {
             return Err(Rule::CarriageReturn);
@@ -119,26 +175,23 @@ impl Work for Indexing<'_> {
         if carried.in_quote {
             return Err(Rule::Quote);
         }
-        Ok(carried.backslashes)
+        Ok(())
     }
 }
 
 impl Carried {
     #[inline(always)]
-    fn index<L: Lanes>(
-        &mut self,
-        shape: Shape,
-        bytes: &[u8; WORD],
-        start: u32,
-        ends: &mut Vec<u32>,
-    ) -> Result<(), Rule> {
+    fn index<L: Lanes>(&mut self, shape: Shape, bytes: &[u8; WORD], start: u32, ends: &mut Ends) -> Result<(), Rule> {
         let lanes = L::load(bytes);
+        self.nuls |= lanes.equal(0);
+        self.high |= lanes.high();
         let mut line_feeds = lanes.equal(b'\n');
         let mut separators = lanes.equal(shape.delimiter) | line_feeds;
         let carriage_returns = lanes.equal(b'\r');
         if let Format::Csv { quote, .. } = shape.format {
             let quotes = lanes.equal(quote);
             if quotes != 0 || self.in_quote || self.closing != 0 {
+                ends.has_quotes = true;
                 let inside = prefix_xor(quotes) ^ if self.in_quote { u64::MAX } else { 0 };
                 let (opening, closing) = (quotes & inside, quotes & !inside);
                 separators &= !inside;
@@ -153,7 +206,7 @@ impl Carried {
                 self.in_quote = inside >> LAST_BIT != 0;
             }
         } else if shape.format == Format::Text {
-            self.backslashes += lanes.equal(b'\\').count_ones() as usize;
+            ends.backslashes += lanes.equal(b'\\').count_ones() as usize;
         }
         if carriage_returns != 0 || self.carriage_return != 0 || shape.line_end == LineEnd::CrLf {
             let before_line_feed = carriage_returns << 1 | self.carriage_return;
@@ -163,10 +216,8 @@ impl Carried {
             self.carriage_return = carriage_returns >> LAST_BIT;
         }
         self.separator = separators >> LAST_BIT;
-        while separators != 0 {
-            ends.push(start + separators.trailing_zeros());
-            separators &= separators - 1;
-        }
+        ends.records += line_feeds.count_ones() as usize;
+        ends.add(start, separators);
         Ok(())
     }
 }
@@ -179,8 +230,8 @@ mod tests {
     const CSV: Format = Format::Csv { quote: b'"', escape: b'"' };
 
     fn indexed(format: Format, line_end: LineEnd, block: &[u8]) -> Result<Vec<u32>, Rule> {
-        let mut ends = Vec::new();
-        find_ends(Shape { format, delimiter: b',', line_end }, block, &mut ends).map(|_| ends)
+        let mut ends = Ends::default();
+        find_ends(Shape { format, delimiter: b',', line_end }, block, &mut ends).map(|_| ends.as_slice().to_vec())
     }
 
     /// The end of every field by the reader that takes any block; None if it does not take this one.

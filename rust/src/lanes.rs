@@ -17,6 +17,10 @@ pub trait Lanes {
     /// The mask of the bytes equal to `byte`, bit i for byte i.
     #[must_use]
     fn equal(&self, byte: u8) -> u64;
+
+    /// The mask of the bytes that are not ASCII.
+    #[must_use]
+    fn high(&self) -> u64;
 }
 
 /// For each bit, whether an odd number of bits are set up to and with it: inside quotes.
@@ -62,6 +66,11 @@ impl Lanes for Narrow {
             mask |= u64::from(bytes.simd_eq(wanted).to_bitmask()) << (lane * LANE);
         }
         mask
+    }
+
+    #[inline(always)]
+    fn high(&self) -> u64 {
+        self.0.iter().enumerate().fold(0, |mask, (lane, bytes)| mask | u64::from(bytes.to_bitmask()) << (lane * LANE))
     }
 }
 
@@ -114,6 +123,13 @@ mod avx2 {
             };
             u64::from(low) | u64::from(high) << (WORD / 2)
         }
+
+        #[inline(always)]
+        fn high(&self) -> u64 {
+            // SAFETY: `run_with_avx2` alone names this type.
+            let [low, high] = unsafe { self.0.map(|half| _mm256_movemask_epi8(half).cast_unsigned()) };
+            u64::from(low) | u64::from(high) << (WORD / 2)
+        }
     }
 }
 
@@ -124,10 +140,11 @@ mod tests {
     struct Masks<'a>(&'a [u8; WORD], u8);
 
     impl Work for Masks<'_> {
-        type Output = u64;
+        type Output = (u64, u64);
 
-        fn run<L: Lanes>(self) -> u64 {
-            L::load(self.0).equal(self.1)
+        fn run<L: Lanes>(self) -> (u64, u64) {
+            let lanes = L::load(self.0);
+            (lanes.equal(self.1), lanes.high())
         }
     }
 
@@ -137,8 +154,10 @@ mod tests {
         for (index, byte) in bytes.iter_mut().enumerate() {
             *byte = u8::try_from(index * 37 % 7 + if index % 5 == 0 { 0xf9 } else { 0 }).unwrap_or(0xff);
         }
+        let mask_of =
+            |is_set: &dyn Fn(u8) -> bool| bytes.iter().rev().fold(0, |mask, &byte| mask << 1 | u64::from(is_set(byte)));
         for wanted in 0..=u8::MAX {
-            let expected = bytes.iter().rev().fold(0, |mask, &byte| mask << 1 | u64::from(byte == wanted));
+            let expected = (mask_of(&|byte| byte == wanted), mask_of(&|byte| !byte.is_ascii()));
             assert_eq!(Masks(&bytes, wanted).run::<Narrow>(), expected, "{wanted}");
             assert_eq!(with_widest(Masks(&bytes, wanted)), expected, "{wanted}");
         }
