@@ -9,10 +9,18 @@ const ZEROS: u64 = 0x3030_3030_3030_3030;
 const HIGH_BITS: u64 = 0x8080_8080_8080_8080;
 const LOW_BITS: u64 = 0x0101_0101_0101_0101;
 
-const POWERS: [f64; 23] = [
-    1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20,
-    1e21, 1e22,
-];
+const POWERS: [f64; 20] =
+    [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19];
+/// As many digits as the longest `part` has.
+const WHOLE_POWERS: [u64; 20] = {
+    let mut powers = [1; 20];
+    let mut at = 1;
+    while at < powers.len() {
+        powers[at] = powers[at - 1] * 10;
+        at += 1;
+    }
+    powers
+};
 const SMALL_POWERS: [f32; 11] = [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10];
 
 /// The days before each month of a year that is no leap year, and before the next year.
@@ -38,24 +46,47 @@ impl Input<'_> {
     pub(crate) fn integer(&self, start: usize, end: usize) -> Option<i64> {
         let is_negative = self.0[start] == b'-';
         let first = start + usize::from(is_negative);
-        let size = match end.checked_sub(first)? {
-            length @ 1..=8 => read_digits(self.load(first), length)?,
-            length @ 9..=16 => {
-                let high = read_digits(self.load(first), length - 8)?;
-                high * 100_000_000 + read_digits(self.load(end - 8), 8)?
-            }
-            length @ 17..=19 => {
-                let high = read_digits(self.load(first), length - 16)?;
-                let middle = read_digits(self.load(end - 16), 8)?;
-                (high * 100_000_000 + middle) * 100_000_000 + read_digits(self.load(end - 8), 8)?
-            }
-            _ => return None,
-        };
+        let size = self.digits(first, end.checked_sub(first)?)?;
         if is_negative {
             0_i64.checked_sub_unsigned(size)
         } else {
             i64::try_from(size).ok()
         }
+    }
+
+    /// The number that `length` digits from `at` on write; None if they are not digits, or more than 19.
+    #[inline(always)]
+    fn digits(&self, at: usize, length: usize) -> Option<u64> {
+        match length {
+            1..=8 => read_digits(self.load(at), length),
+            9..=16 => {
+                let high = read_digits(self.load(at), length - 8)?;
+                Some(high * 100_000_000 + read_digits(self.load(at + length - 8), 8)?)
+            }
+            17..=19 => {
+                let high = read_digits(self.load(at), length - 16)?;
+                let middle = read_digits(self.load(at + length - 16), 8)?;
+                Some((high * 100_000_000 + middle) * 100_000_000 + read_digits(self.load(at + length - 8), 8)?)
+            }
+            _ => None,
+        }
+    }
+
+    /// How many of `length` bytes are before a point, if one is among the first 24.
+    #[inline(always)]
+    fn before_point(&self, start: usize, length: usize) -> Option<usize> {
+        for at in [0, 8, 16] {
+            if at >= length {
+                break;
+            }
+            let points = self.load(start + at) ^ (LOW_BITS * u64::from(b'.'));
+            let found = points.wrapping_sub(LOW_BITS) & !points & HIGH_BITS;
+            if found != 0 {
+                let before = at + found.trailing_zeros() as usize / 8;
+                return (before < length).then_some(before);
+            }
+        }
+        None
     }
 
     /// A number as digits, or digits, a point and digits, maybe behind a minus sign; None if it is not so, or too long.
@@ -64,46 +95,44 @@ impl Input<'_> {
         let is_negative = self.0[start] == b'-';
         let first = start + usize::from(is_negative);
         let length = end.checked_sub(first)?;
-        let (size, scale) = match length {
-            1..=8 => read_decimal8(self.load(first), length)?,
-            9..=16 => read_decimal16(u128::from(self.load(first)) | u128::from(self.load(first + 8)) << 64, length)?,
-            _ => return None,
+        let Some(before) = self.before_point(first, length) else {
+            return Some(Decimal { is_negative, whole: self.digits(first, length)?, part: 0, scale: 0 });
         };
-        Some(Decimal { is_negative, size, scale })
+        let scale = length - before - 1;
+        let whole = self.digits(first, before)?;
+        Some(Decimal { is_negative, whole, part: self.digits(first + before + 1, scale)?, scale })
     }
 
-    /// `float8in` (float.c). The quotient of two numbers that a double holds exactly is rounded once.
+    /// `float8in` (float.c): the nearest double.
     #[inline(always)]
     pub(crate) fn float8(&self, start: usize, end: usize) -> Option<f64> {
-        match self.decimal(start, end) {
-            Some(Decimal { is_negative, size, scale }) if size <= 1 << 53 => {
-                #[allow(clippy::cast_precision_loss)] // up to 2^53 there is none
-                let value = size as f64 / POWERS[scale];
-                Some(if is_negative { -value } else { value })
-            }
-            _ => {
-                let value: f64 = read_float(&self.0[start..end])?;
-                let is_within = value == 0.0 || (1e-290..=1e300).contains(&value.abs());
-                is_within.then_some(value)
-            }
+        let decimal = self.decimal(start, end);
+        if let Some((size, scale, is_negative)) =
+            decimal.and_then(|found| Some((found.size()?, found.scale, found.is_negative)))
+        {
+            // The quotient of two numbers that a double holds exactly is rounded once.
+            #[allow(clippy::cast_precision_loss)] // up to 2^53 there is none
+            let value = if size <= 1 << 53 { size as f64 / POWERS[scale] } else { divide(size, WHOLE_POWERS[scale]) };
+            return Some(if is_negative { -value } else { value });
         }
+        let value: f64 = read_float(&self.0[start..end])?;
+        let is_within = value == 0.0 || (1e-290..=1e300).contains(&value.abs());
+        is_within.then_some(value)
     }
 
     /// `float4in` (float.c): rounded to a float at once, not by way of a double.
     #[inline(always)]
     pub(crate) fn float4(&self, start: usize, end: usize) -> Option<f32> {
-        match self.decimal(start, end) {
-            Some(Decimal { is_negative, size, scale }) if size <= 1 << 24 && scale < SMALL_POWERS.len() => {
+        if let Some(decimal) = self.decimal(start, end).filter(|found| found.scale < SMALL_POWERS.len()) {
+            if let Some(size) = decimal.size().filter(|&size| size <= 1 << 24) {
                 #[allow(clippy::cast_precision_loss)] // up to 2^24 there is none
-                let value = size as f32 / SMALL_POWERS[scale];
-                Some(if is_negative { -value } else { value })
-            }
-            _ => {
-                let value: f32 = read_float(&self.0[start..end])?;
-                let is_within = value == 0.0 || (1e-35..=1e37).contains(&value.abs());
-                is_within.then_some(value)
+                let value = size as f32 / SMALL_POWERS[decimal.scale];
+                return Some(if decimal.is_negative { -value } else { value });
             }
         }
+        let value: f32 = read_float(&self.0[start..end])?;
+        let is_within = value == 0.0 || (1e-35..=1e37).contains(&value.abs());
+        is_within.then_some(value)
     }
 
     // ------------------------------------------------------------ days, times, uuids
@@ -193,12 +222,37 @@ impl Input<'_> {
     }
 }
 
-/// A number of up to 16 digits, `scale` of which are behind the point.
+/// A number: what is before its point, and what the `scale` digits behind it write, each of up to 19 digits.
 #[derive(Clone, Copy)]
 pub(crate) struct Decimal {
     pub(crate) is_negative: bool,
-    pub(crate) size: u64,
+    pub(crate) whole: u64,
+    pub(crate) part: u64,
     pub(crate) scale: usize,
+}
+
+impl Decimal {
+    /// All digits as one number, if 64 bits hold it.
+    #[inline(always)]
+    fn size(self) -> Option<u64> {
+        self.whole.checked_mul(WHOLE_POWERS[self.scale])?.checked_add(self.part)
+    }
+}
+
+/// The double next to a quotient, a tie to the even one.
+///
+/// Both numbers are shifted so that their highest bit is set. Their quotient then has 63 bits or 64, ten more than a double
+/// holds, and a remainder sets the last of them: the conversion rounds as if it saw all bits. A power of two is exact.
+#[inline(always)]
+fn divide(size: u64, divisor: u64) -> f64 {
+    let (up, down) = (size.leading_zeros(), divisor.leading_zeros());
+    let numerator = u128::from(size << up) << 63;
+    let divisor = u128::from(divisor << down);
+    #[allow(clippy::cast_possible_truncation)] // below 2^64, as the divisor is at least 2^63
+    let quotient = (numerator / divisor) as u64 | u64::from(numerator % divisor != 0);
+    #[allow(clippy::cast_precision_loss)] // rounded here, and only here
+    let value = quotient as f64;
+    value * f64::from_bits(u64::from(1023 - 63 + down - up) << 52)
 }
 
 /// Whether eight bytes that were digits are 0 to 9, after '0' was taken from each by an exclusive or.
@@ -221,45 +275,6 @@ fn join_digits(digits: u64) -> u64 {
     let low = (pairs & 0x0000_00ff_0000_00ff).wrapping_mul(0x000f_4240_0000_0064);
     let high = (pairs >> 16 & 0x0000_00ff_0000_00ff).wrapping_mul(0x0000_2710_0000_0001);
     low.wrapping_add(high) >> 32
-}
-
-/// The digits of 1 to 8 bytes as a number, and how many of them are behind a point.
-#[inline(always)]
-fn read_decimal8(word: u64, length: usize) -> Option<(u64, usize)> {
-    let points = word ^ (LOW_BITS * u64::from(b'.'));
-    let found = points.wrapping_sub(LOW_BITS) & !points & HIGH_BITS & u64::MAX >> (64 - 8 * length);
-    if found == 0 {
-        return Some((read_digits(word, length)?, 0));
-    }
-    let point = found.trailing_zeros() as usize / 8;
-    if point == 0 || point + 1 == length {
-        return None;
-    }
-    let before = (1_u64 << (8 * point)) - 1;
-    let joined = word & before | word >> 8 & !before;
-    Some((read_digits(joined, length - 1)?, length - 1 - point))
-}
-
-/// As `read_decimal8`, of 9 to 16 bytes.
-#[inline(always)]
-fn read_decimal16(word: u128, length: usize) -> Option<(u64, usize)> {
-    let ones = u128::from(LOW_BITS) << 64 | u128::from(LOW_BITS);
-    let points = word ^ (ones * u128::from(b'.'));
-    let found = points.wrapping_sub(ones) & !points & (ones << 7) & u128::MAX >> (128 - 8 * length);
-    let (joined, length, scale) = if found == 0 {
-        (word, length, 0)
-    } else {
-        let point = found.trailing_zeros() as usize / 8;
-        if point == 0 || point + 1 == length {
-            return None;
-        }
-        let before = (1_u128 << (8 * point)) - 1;
-        (word & before | word >> 8 & !before, length - 1, length - 1 - point)
-    };
-    let digits = (joined ^ (ones * u128::from(b'0'))) << (128 - 8 * length);
-    #[allow(clippy::cast_possible_truncation)] // both halves
-    let (first, last) = (digits as u64, (digits >> 64) as u64);
-    (are_digits(first) && are_digits(last)).then(|| (join_digits(first) * 100_000_000 + join_digits(last), scale))
 }
 
 /// The four bytes that eight hexadecimal digits write, the first being the lowest.

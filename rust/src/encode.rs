@@ -21,6 +21,8 @@ const SHORT: usize = 32;
 /// A value takes at most its own bytes and so many more: its length, and the head of a numeric.
 const ROOM: usize = 24;
 
+/// What adds so many zeros behind a group's digits.
+const FILLING: [u64; 5] = [1, 10, 100, 1_000, 10_000];
 /// Digits that always fit 128 bits.
 const LONG_DIGITS: usize = 38;
 
@@ -212,10 +214,11 @@ impl Rows<'_> {
             if self.input[last] == shape.delimiter {
                 return Err(self.find_ragged(places));
             }
+            let last_stop = if has_returns && last < self.length { last - 1 } else { last };
             let mut at = put(out, written.end, head);
             for (column, (&kind, &end)) in kinds.iter().zip(fields).enumerate() {
                 let end = end as usize;
-                let stop = if has_returns && end == last && end < self.length { end - 1 } else { end };
+                let stop = if end == last { last_stop } else { end };
                 let next = if quote.is_some_and(|quote| self.input[start] == quote) && stop > start {
                     self.write_quoted(kind, start + 1, stop - 1, out, at)
                 } else if stop - start == null.len() && (null.is_empty() || self.input[start..stop] == null[..]) {
@@ -327,21 +330,24 @@ fn put_value<const N: usize>(out: &mut [u8], at: usize, bytes: [u8; N]) -> usize
 /// `numeric_in` (numeric.c): groups of four digits around the point. The scale is the number of digits behind it.
 #[inline(always)]
 #[allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap)] // groups are below 10,000, and there are few
-fn put_numeric(Decimal { is_negative, size, scale }: Decimal, out: &mut [u8], at: usize) -> usize {
-    let left = size * [1, 1_000, 100, 10][scale % 4];
-    if left >= 10_000_000_000_000_000 {
-        return put_wide_numeric(left, scale, is_negative, out, at);
+fn put_numeric(decimal: Decimal, out: &mut [u8], at: usize) -> usize {
+    let Decimal { is_negative, whole, part, scale } = decimal;
+    if whole >= 100_000_000 || scale > 8 {
+        return put_wide_numeric(decimal, out, at);
     }
-    // What `pack_numeric` writes, with four groups as one word. Most numbers have two of them.
-    let (high, low) = if left < 100_000_000 { (0, left) } else { (left / 100_000_000, left % 100_000_000) };
-    let mut groups = (low / 10_000) << 16 | (low % 10_000);
-    if high > 0 {
-        groups |= (high / 10_000) << 48 | (high % 10_000) << 32;
-    }
+    // What `pack_numeric` writes, with two groups before the point and two behind it as one word.
+    let high = if whole < 10_000 { whole << 32 } else { (whole / 10_000) << 48 | (whole % 10_000) << 32 };
+    let low = if scale <= 4 {
+        (part * FILLING[4 - scale]) << 16
+    } else {
+        let part = part * FILLING[8 - scale];
+        (part / 10_000) << 16 | (part % 10_000)
+    };
+    let groups = high | low;
     let count = 4 - groups.leading_zeros() / 16;
     let used = count.saturating_sub(groups.trailing_zeros() / 16);
-    let weight = if count > 0 { count as i16 - 1 - scale.div_ceil(4) as i16 } else { 0 };
-    let sign = if is_negative && left > 0 { NUMERIC_NEGATIVE } else { 0 };
+    let weight = if count > 0 { count as i16 - 3 } else { 0 };
+    let sign = if is_negative && groups > 0 { NUMERIC_NEGATIVE } else { 0 };
     let head = u64::from(used) << 48 | u64::from(weight.cast_unsigned()) << 32 | u64::from(sign) << 16 | scale as u64;
     let place = &mut out[at..at + 20];
     place[..4].copy_from_slice(&(8 + 2 * used).to_be_bytes());
@@ -350,18 +356,25 @@ fn put_numeric(Decimal { is_negative, size, scale }: Decimal, out: &mut [u8], at
     at + 12 + 2 * used as usize
 }
 
-fn put_wide_numeric(mut left: u64, scale: usize, is_negative: bool, out: &mut [u8], at: usize) -> usize {
+#[allow(clippy::cast_possible_truncation)] // below 10,000
+fn put_wide_numeric(Decimal { is_negative, whole, part, scale }: Decimal, out: &mut [u8], at: usize) -> usize {
     let mut groups = [0_u16; MOST_GROUPS];
-    let mut count = 0;
+    let mut count = scale.div_ceil(4);
+    let mut left = u128::from(part) * [1, 1_000, 100, 10][scale % 4];
+    for group in &mut groups[..count] {
+        *group = (left % 10_000) as u16;
+        left /= 10_000;
+    }
+    let mut left = whole;
     while left > 0 {
-        #[allow(clippy::cast_possible_truncation)] // below 10,000
-        {
-            groups[count] = (left % 10_000) as u16;
-        }
+        groups[count] = (left % 10_000) as u16;
         left /= 10_000;
         count += 1;
     }
-    at + pack_numeric(&groups[..count], scale, is_negative, &mut out[at..])
+    while count > 0 && groups[count - 1] == 0 {
+        count -= 1;
+    }
+    at + pack_numeric(&groups[..count], scale, is_negative && count > 0, &mut out[at..])
 }
 
 #[cold]
@@ -467,6 +480,38 @@ mod tests {
         refused(Kind::Float4, &others);
         refused(Kind::Float8, &["1e301", "1e-291", "1e-400", "0.0000000000000000000000000000000001e-290"]);
         refused(Kind::Float4, &["1e38", "1e-36", "1e-50"]);
+    }
+
+    #[test]
+    #[allow(clippy::cast_possible_truncation)] // noise below 32
+    fn numbers_of_any_digits_are_those_that_are_parsed() {
+        let mut seed = 5_u64;
+        let mut noise = move |below: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) % below
+        };
+        let mut checked = 0;
+        for _ in 0..200_000 {
+            let sign = ["", "-"][noise(2) as usize];
+            // The doubles next to 2^53 and above it, half of which are ties, too
+            let whole = match noise(4) {
+                0 => (1 << (53 + noise(10))) + noise(9),
+                digits => (noise(1 << 31) << 31 | noise(1 << 31)) % 10_u64.pow(digits as u32 * 6),
+            };
+            let scale = noise(20) as usize;
+            let part = (noise(1 << 31) << 31 | noise(1 << 31)) % 10_u64.pow(scale.min(18) as u32);
+            let text = if scale == 0 { format!("{sign}{whole}") } else { format!("{sign}{whole}.{part:0scale$}") };
+            let expected: f64 = text.parse().unwrap();
+            assert_eq!(value(Kind::Float8, &text), Some(expected.to_be_bytes().to_vec()), "{text}");
+            let digits = text.replace('.', "");
+            if digits.trim_start_matches('-').len() <= LONG_DIGITS {
+                let mut expected = Vec::new();
+                write_numeric(digits.parse().unwrap(), u32::try_from(scale).unwrap(), &mut expected);
+                assert_eq!(value(Kind::Numeric, &text), Some(expected[4..].to_vec()), "{text}");
+                checked += 1;
+            }
+        }
+        assert!(checked > 100_000, "{checked}");
     }
 
     #[test]

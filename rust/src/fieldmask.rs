@@ -231,7 +231,7 @@ mod tests {
 
     fn indexed(format: Format, line_end: LineEnd, block: &[u8]) -> Result<Vec<u32>, Rule> {
         let mut ends = Ends::default();
-        find_ends(Shape { format, delimiter: b',', line_end }, block, &mut ends).map(|_| ends.as_slice().to_vec())
+        find_ends(Shape { format, delimiter: b',', line_end }, block, &mut ends).map(|()| ends.as_slice().to_vec())
     }
 
     /// The end of every field by the reader that takes any block; None if it does not take this one.
