@@ -106,14 +106,16 @@ impl Input<'_> {
     /// `float8in` (float.c): the nearest double.
     #[inline(always)]
     pub(crate) fn float8(&self, start: usize, end: usize) -> Option<f64> {
-        let decimal = self.decimal(start, end);
-        if let Some((size, scale, is_negative)) =
-            decimal.and_then(|found| Some((found.size()?, found.scale, found.is_negative)))
-        {
-            // The quotient of two numbers that a double holds exactly is rounded once.
-            #[allow(clippy::cast_precision_loss)] // up to 2^53 there is none
-            let value = if size <= 1 << 53 { size as f64 / POWERS[scale] } else { divide(size, WHOLE_POWERS[scale]) };
-            return Some(if is_negative { -value } else { value });
+        if let Some(decimal) = self.decimal(start, end) {
+            if let Some(size) = decimal.size() {
+                // The quotient of two numbers that a double holds exactly is rounded once.
+                #[allow(clippy::cast_precision_loss)] // up to 2^53 there is none
+                let value = match decimal.scale {
+                    scale if size <= 1 << 53 => size as f64 / POWERS[scale],
+                    scale => divide(size, WHOLE_POWERS[scale]),
+                };
+                return Some(if decimal.is_negative { -value } else { value });
+            }
         }
         let value: f64 = read_float(&self.0[start..end])?;
         let is_within = value == 0.0 || (1e-290..=1e300).contains(&value.abs());
