@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import compileall
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import penstock
 from benchmarks import (
     bad_rows,
     bulk_load,
@@ -38,8 +41,6 @@ from benchmarks.options import read_options
 from benchmarks.record import UncleanTree, read, require_commit
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from benchmarks.options import Options
 
 BENCHMARKS = {
@@ -87,6 +88,8 @@ def main() -> None:
         if options.record is not None:
             _compute_again(options.record, options)
             return
+        # As pip does when it installs: else each command compiles, where PYTHONDONTWRITEBYTECODE is set
+        compileall.compile_dir(Path(penstock.__file__).parent, quiet=1)
         for name in names or BENCHMARKS:
             print(f"== {name}", flush=True)
             BENCHMARKS[name].run(options)

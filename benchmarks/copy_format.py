@@ -73,6 +73,9 @@ _TYPES: dict[str, tuple[str, Callable[[random.Random], str]]] = {
     "text 200": ("text", _letters(200)),
 }
 _MIXED = ("int4", "int8", "float8", "timestamptz", "numeric", "uuid")
+# So many rows of these types are a block. A sign in front of a number makes a block go as text.
+_BLOCK_ROWS = 4_400
+_SIGN = "+"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,6 +182,8 @@ def _table(cases: list[_Case], found: dict[str, dict[str, list[Run]]]) -> list[t
 
 def _tables(data: Path, rows: int) -> Iterable[_Case]:
     yield _made(data, "mixed", _MIXED, rows)
+    yield _made(data, "alternating", _MIXED, rows, signed=2 * _BLOCK_ROWS)
+    yield _made(data, "every 11th", _MIXED, rows, signed=11 * _BLOCK_ROWS)
     lineitem = _pack(_write_lineitem(data, rows))
     yield _Case(name="lineitem", columns=_LINEITEM, path=lineitem, rows=rows // 2)
     yield _Case(name="keyed", columns=_LINEITEM, path=lineitem, rows=rows // 2, key="l_orderkey, l_linenumber")
@@ -198,8 +203,8 @@ def _cells(data: Path, rows: int, name: str) -> _Case:
     return _made(data, name, (name,) * _CELLS, max(100, rows // (50 if name == "text 200" else 10)))
 
 
-def _made(data: Path, name: str, types: Iterable[str], rows: int) -> _Case:
-    """Return the case of a table of these types; its file is written once."""
+def _made(data: Path, name: str, types: Iterable[str], rows: int, *, signed: int = 0) -> _Case:
+    """Return the case of a table of these types; its file is written once. One of `signed` rows begins with a sign."""
     types = tuple(types)
     path = data / f"copy-format-{name.replace(' ', '-')}-{rows}.csv.gz"
     if not path.exists():
@@ -207,7 +212,9 @@ def _made(data: Path, name: str, types: Iterable[str], rows: int) -> _Case:
         makers = [_TYPES[each][1] for each in types]
         unfinished = path.with_suffix(".new")
         with gzip.open(unfinished, "wt", compresslevel=1, encoding="ascii") as file:
-            file.writelines(",".join(make(rng) for make in makers) + "\n" for _ in range(rows))
+            for number in range(1, rows + 1):
+                sign = _SIGN if signed and number % signed == 0 else ""
+                file.write(sign + ",".join(make(rng).lstrip("-" if sign else "") for make in makers) + "\n")
         unfinished.replace(path)
     columns = ", ".join(f"c{number} {_TYPES[each][0]}" for number, each in enumerate(types))
     return _Case(name=name, columns=columns, path=path, rows=rows)
