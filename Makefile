@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-rest test-all faults lint format bench docs wheel try-wheel bundle try-bundle install clean
+.PHONY: demo test test-rest test-all faults fuzz lint format bench docs wheel try-wheel bundle try-bundle install clean
 
 install: $(STAMP)
 
@@ -96,5 +96,19 @@ bundle: wheel
 try-bundle: bundle
 	PYTHON=$(PYTHON) unshare --net $$([ $$(id -u) = 0 ] || echo --map-current-user) .ci/try-wheel --no-index dist/*.tar
 
+# Searches for inputs for which a fast path of the Rust core differs from a slow one (rust/src/proofs.rs), FUZZ_S seconds
+# for each target, and keeps those that reach more code. A sanitizer would find little in safe Rust, and need the nightly
+# toolchain.
+FUZZ_S ?= 60
+FUZZ := PATH="$(CURDIR)/$(TOOLS):$$PATH" cargo fuzz
+$(TOOLS)/cargo-fuzz:
+	cargo install --quiet --locked --root build/tools cargo-fuzz
+
+fuzz: $(TOOLS)/cargo-fuzz
+	cd rust && for target in cutter fields encoder; do \
+		$(FUZZ) run --sanitizer none $$target -- -max_total_time=$(FUZZ_S) -max_len=512 -dict=fuzz/formats.dict && \
+		$(FUZZ) cmin --sanitizer none $$target -- -max_len=512 -set_cover_merge=1 || exit; \
+	done
+
 clean:
-	rm -rf $(VENV) rust/target build dist
+	rm -rf $(VENV) rust/target rust/fuzz/target build dist

@@ -380,10 +380,11 @@ fn put_wide_numeric(Decimal { is_negative, whole, part, scale }: Decimal, out: &
 #[cold]
 fn put_long_numeric(text: &[u8], out: &mut [u8], at: usize) -> Option<usize> {
     let (is_negative, digits) = text.strip_prefix(b"-").map_or((false, text), |rest| (true, rest));
-    if !is_plain(digits) || digits.len() > LONG_DIGITS {
+    let point = memchr(b'.', digits);
+    if !is_plain(digits) || digits.len() - usize::from(point.is_some()) > LONG_DIGITS {
         return None;
     }
-    let scale = memchr(b'.', digits).map_or(0, |point| digits.len() - point - 1);
+    let scale = point.map_or(0, |point| digits.len() - point - 1);
     let numbers = digits.iter().filter(|byte| byte.is_ascii_digit());
     let size = numbers.fold(0_i128, |sum, digit| sum * 10 + i128::from(digit - b'0'));
     let mut bytes = Vec::new();
@@ -454,6 +455,7 @@ mod tests {
             ("9999999999999999", vec![4, 3, 0, 0, 9999, 9999, 9999, 9999]),
             ("0.1234567890123456", vec![4, -1, 0, 16, 1234, 5678, 9012, 3456]),
             ("-12345678901234567890.12345", vec![7, 4, 0x4000, 5, 1234, 5678, 9012, 3456, 7890, 1234, 5000]),
+            ("9.0000000000000000000000000000000000001", vec![11, 0, 0, 37, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1000]),
         ] {
             assert_eq!(parts(text), Some(expected), "{text}");
         }
@@ -462,7 +464,7 @@ mod tests {
             &["1e3", "NaN", "inf", "+1", ".5", "5.", "1_0", "0x1", " 1", "1..2", "1.2.3", "-", "-.5"],
         );
         refused(Kind::Numeric, &["123456789.", ".123456789", "1.234567.89", "123456789012345.67e1", "12345678:"]);
-        refused(Kind::Numeric, &["1".repeat(39).as_str()]);
+        refused(Kind::Numeric, &["1".repeat(39).as_str(), "1.00000000000000000000000000000000000000"]);
     }
 
     #[test]

@@ -14,6 +14,8 @@ pub mod fields;
 pub mod json;
 pub mod json_lines;
 pub mod lanes;
+#[cfg(test)]
+mod proofs;
 mod python;
 pub mod records;
 pub mod rewrite;

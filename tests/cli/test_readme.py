@@ -26,7 +26,7 @@ def commands(document: Path) -> list[str]:
     return [line[2:] for line in lines if line.startswith("$ penstock ")]
 
 
-@pytest.mark.parametrize("target", ["demo", "test", "lint", "bench", "faults", "wheel", "bundle"])
+@pytest.mark.parametrize("target", ["demo", "test", "lint", "bench", "faults", "fuzz", "wheel", "bundle"])
 def test_make_has_the_targets_that_readme_names(target: str) -> None:
     """Make knows what README, CONTRIBUTING and the docs say."""
     done = subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True, check=False)

@@ -1,0 +1,24 @@
+//! What is fuzzed, as modules of this crate: so nothing has to be public for it, and Python is not linked.
+
+#![allow(dead_code)]
+
+#[path = "../../src/arrow.rs"]
+mod arrow;
+#[path = "../../src/canonical.rs"]
+mod canonical;
+#[path = "../../src/encode.rs"]
+mod encode;
+#[path = "../../src/error.rs"]
+mod error;
+#[path = "../../src/fieldmask.rs"]
+mod fieldmask;
+#[path = "../../src/fields.rs"]
+mod fields;
+#[path = "../../src/json.rs"]
+mod json;
+#[path = "../../src/lanes.rs"]
+mod lanes;
+#[path = "../../src/proofs.rs"]
+pub mod proofs;
+#[path = "../../src/records.rs"]
+mod records;
