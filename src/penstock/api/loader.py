@@ -365,12 +365,6 @@ class Loader(Closing):
         warnings = (*plan.notices, *heard.notices)
         return replace(outcome, server=self.server.name, database=self.server.database, warnings=warnings)
 
-    def _guard(self) -> SpaceGuard | None:
-        if not self.server.is_local:
-            return None
-
-        return SpaceGuard(samples=self._samples)
-
     def _tools(
         self,
         on_progress: Callable[[LoadProgress], None] | None,
@@ -384,7 +378,7 @@ class Loader(Closing):
             server_major=self.server.major,
             ledger=self._ledger,
             is_publishing_allowed=self._housekeeping.publish_ledger,
-            guard=self._guard(),
+            guard=SpaceGuard(samples=self._samples) if self.server.is_local else None,
             on_progress=on_progress,
             on_notice=on_notice or log_notice,
             server=self.server,
