@@ -79,15 +79,12 @@ def _walk(command: Command, context: Context) -> Iterator[tuple[Command, Context
 
 def _section(command: Command, context: Context) -> str:
     usage = " ".join((context.command_path, *command.collect_usage_pieces(context)))
-    parts = [f"## {context.command_path}", f"```\n{usage}\n```", _help_text(command)]
+    help_text = (command.help or "").replace("\\\\", "\\").strip()
+    parts = [f"## {context.command_path}", f"```\n{usage}\n```", help_text]
     records = [record for param in command.get_params(context) if (record := param.get_help_record(context))]
     if records:
         parts.append("\n".join(["| | |", "|---|---|", *(_row(names, text) for names, text in records)]))
     return "\n\n".join(part for part in parts if part)
-
-
-def _help_text(command: Command) -> str:
-    return (command.help or "").replace("\\\\", "\\").strip()
 
 
 def _row(names: str, text: str) -> str:
