@@ -236,11 +236,8 @@ def lasting_name(source: str) -> str:
 
 def recorded_name(source: SourceObject) -> str:
     """Return the URI of an object in the ledger."""
-    return resolved_name(source) if not source.is_pipe and "://" not in source.uri else source.uri
-
-
-def resolved_name(source: SourceObject) -> str:
-    """Return the path of a local object with all symbolic links resolved."""
+    if source.is_pipe or "://" in source.uri:
+        return source.uri
     return _printable(os.path.realpath(source.location))
 
 

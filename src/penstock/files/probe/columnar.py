@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from penstock.errors import DataError, SourceError, UsageError
@@ -76,8 +75,3 @@ def kept_fields(sample: ColumnarSample, column_map: ColumnMap) -> list[int]:
         # All files are loaded already, and these columns do not fit the table.
         return []
     return list(range(len(sample.fields)) if column_map.keep is None else column_map.keep)
-
-
-def map_sent(column_map: ColumnMap, count: int) -> ColumnMap:
-    """Return how the rows that are sent, which have `count` columns of the file, become the table's columns."""
-    return replace(column_map, keep=None, field_count=count)
