@@ -209,17 +209,14 @@ class Membership:
                 return "load"
             if leads and not seen.claimed:
                 return "end"
-            if not leads and self._is_leaderless():
+            # The lock is free if no process leads; it is taken for the length of this statement only.
+            if not leads and try_lock_here(self._connection, self._load_lock):
                 return "lead"
             if not is_shown:
                 what = f"{seen.others} other members" if seen.others != 1 else "another member"
                 self._tools.notice(f"no object is left to claim: waiting for {what}")
                 is_shown = True
             self._tools.sleep(min(_LOOK_S, _TURN_S * (seen.others + 1)))
-
-    def _is_leaderless(self) -> bool:
-        """Whether no process leads. The lock is taken for the length of this statement only."""
-        return try_lock_here(self._connection, self._load_lock)
 
     def limit(self, sessions: SessionPlan) -> SessionPlan:
         """Return how many sessions this member may open: its share of what is free."""

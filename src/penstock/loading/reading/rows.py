@@ -15,7 +15,7 @@ from penstock import _native
 from penstock.copyformat import Encoder, make_encoder
 from penstock.errors import DataError, FileLocation
 from penstock.files.columnar.binary import choose_wires, write_binary
-from penstock.files.probe.columnar import SENT_DIALECT, kept_fields, map_sent, probe_columnar, refuse_unsupported
+from penstock.files.probe.columnar import SENT_DIALECT, kept_fields, probe_columnar, refuse_unsupported
 from penstock.loading.plan.dialects import map_object
 from penstock.loading.plan.plan import table_after_creation
 from penstock.loading.reading.coverage import Edges
@@ -100,7 +100,7 @@ def open_rows(
         names = [sample.fields[index].name for index in kept_fields(sample, column_map)]
         form = RecordForm(
             dialect=SENT_DIALECT,
-            column_map=map_sent(column_map, len(names)),
+            column_map=replace(column_map, keep=None, field_count=len(names)),
             table=target.table if work.landing is None else work.landing,
             encoding="UTF8",
             header=_write_header(names),

@@ -9,7 +9,7 @@ from penstock.model.source.dialect import Notice
 from penstock.model.source.types import ALL_TYPES, NULL_WORDS, TYPES, UNCLEAR_DATE, ColumnFindings, TypedColumn
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from penstock.model.source.dialect import Dialect
     from penstock.model.source.types import Position, Witness
@@ -38,11 +38,6 @@ def choose_type(name: str, found: ColumnFindings | None) -> TypedColumn:
         decided_by=decided[1],
         is_unclear_date=chosen == len(TYPES) and bool(found.fits & UNCLEAR_DATE),
     )
-
-
-def choose_types(columns: Sequence[str], found: Mapping[str, ColumnFindings]) -> tuple[TypedColumn, ...]:
-    """Return the columns with their types."""
-    return tuple(choose_type(name, found.get(name)) for name in columns)
 
 
 def unclear_notices(table: str, typed: Sequence[TypedColumn]) -> tuple[Notice, ...]:
