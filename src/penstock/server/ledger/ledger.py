@@ -18,7 +18,7 @@ from penstock.server.connect.errors import at_once, in_transaction, translate_er
 from penstock.server.ledger.committed import BE_DURABLE
 from penstock.server.ledger.locks import lock_objects, mark, send_lock
 from penstock.server.ledger.lookup import LedgerFindings, look_up, object_arrays
-from penstock.server.ledger.members import compose_drop_claims, compose_end, compose_fence, compose_register
+from penstock.server.ledger.members import compose_end, compose_fence, compose_register
 from penstock.server.ledger.origin import compose_oid, compose_origin
 from penstock.server.ledger.schema import create_ledger, has_ledger, look_for_ledger
 
@@ -180,7 +180,9 @@ class Ledger:
                     connection.execute(remove_holds, [load_id])
                     connection.execute(compose_end(self.schema, only_dead=is_joint), values)
                     if not is_joint:
-                        connection.execute(compose_drop_claims(self.schema), values)
+                        # One member needs no claims.
+                        drop = sql.SQL("DELETE FROM ONLY {} WHERE load = %(load)s").format(self._table("claims"))
+                        connection.execute(drop, values)
                     member = connection.execute(compose_register(self.schema), values).fetchone()
         except ServerError as error:
             if error.sqlstate == "55P03":

@@ -206,11 +206,6 @@ def compose_end(schema: str, *, only_dead: bool) -> sql.Composed:
     return sql.SQL("{} {}").format(_compose(_END, schema), condition)
 
 
-def compose_drop_claims(schema: str) -> sql.Composed:
-    """Return the statement that removes the claims of load `load`: its one member needs none."""
-    return sql.SQL("DELETE FROM ONLY {} WHERE load = %(load)s").format(sql.Identifier(schema, "claims"))
-
-
 def register(connection: Connection, schema: str, load_id: str, *, lock: str, client: str) -> int:
     """Add a member, whose lock a session of this process holds, and return its number. Raises ServerError."""
     values = {"load": load_id, "lock": lock, "client": client}

@@ -184,7 +184,8 @@ def check_loadable(
 
 def _check_kind(facts: TableFacts, foreign_partitions: Sequence[TableName]) -> None:
     if kind := _UNLOADABLE_KINDS.get(facts.kind):
-        raise TargetError(f'cannot load into "{facts.name}": it is a {kind}', hint=_kind_hint(facts.kind))
+        hint = "Load into the table on the server that holds it." if facts.kind == "f" else "Name a table."
+        raise TargetError(f'cannot load into "{facts.name}": it is a {kind}', hint=hint)
     if facts.kind == "v" and not facts.suppressing_triggers:
         raise TargetError(
             f'cannot load into view "{facts.name}"',
@@ -198,12 +199,6 @@ def _check_kind(facts: TableFacts, foreign_partitions: Sequence[TableName]) -> N
             detail=f"Foreign partitions: {names}.",
             hint="Load into the partitions that are plain tables, or detach the foreign ones.",
         )
-
-
-def _kind_hint(kind: str) -> str:
-    if kind == "f":
-        return "Load into the table on the server that holds it."
-    return "Name a table."
 
 
 def _compose_grants(name: TableName, user: str) -> str:

@@ -172,15 +172,11 @@ def _compose_create(
     connection: Connection, table: sql.Identifier, target: TableFacts, columns: Sequence[str], *, as_text: bool
 ) -> sql.Composed:
     if as_text:
-        definitions = [_text_column(column) for column in columns]
+        definitions = [sql.SQL("{} pg_catalog.text").format(sql.Identifier(column)) for column in columns]
     else:
         definitions = typed_columns(connection, target, columns)
     body = sql.SQL(", ").join([*definitions, *_position_columns()])
     return sql.SQL("CREATE TABLE {} ({})").format(table, body)
-
-
-def _text_column(name: str) -> sql.Composed:
-    return sql.SQL("{} pg_catalog.text").format(sql.Identifier(name))
 
 
 def typed_columns(connection: Connection, target: TableFacts, columns: Sequence[str]) -> list[sql.Composed]:
