@@ -52,9 +52,8 @@ class MergeCounts:
     """What happened to the records of a staging table; `staged` is the sum of the other counts.
 
     `duplicates` were dropped because another staged record with the same key was chosen. `existing` were left out
-    because the table already had a row with the same key. `suppressed` were skipped by triggers. `is_certain` is False
-    if triggers on both INSERT and UPDATE may have skipped records: then only the sum of `inserted` and `updated` is
-    right.
+    because the table already had a row with the same key. `suppressed` were skipped by triggers. If
+    triggers on both INSERT and UPDATE may have skipped records, only the sum of `inserted` and `updated` is right.
     """
 
     staged: int
@@ -63,7 +62,6 @@ class MergeCounts:
     updated: int = 0
     existing: int = 0
     suppressed: int = 0
-    is_certain: bool = True
 
     def landed(self, *, number: int, target_oid: int) -> LandedCounts:
         """Return these counts as the counts of a load's target."""
@@ -239,7 +237,6 @@ def count_upserted(counted: PlanCounts, *, has_insert_triggers: bool) -> MergeCo
         inserted=unmatched - not_inserted,
         updated=counted.conflicts - (suppressed - not_inserted),
         suppressed=suppressed,
-        is_certain=not (suppressed and has_insert_triggers and unmatched and counted.conflicts),
     )
 
 
