@@ -30,7 +30,6 @@ from penstock.units import MB, format_count, format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import TracebackType
 
     from penstock.cli.terminal.meter import Reading
     from penstock.model.load.outcome import LoadProgress
@@ -102,9 +101,7 @@ class Bars:
         self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._live.stop()
 
     def show(self, progress: LoadProgress) -> None:
