@@ -17,7 +17,6 @@ from penstock.errors import SourceError
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
-    from types import TracebackType
 
 _KINDS = {
     stat.S_IFDIR: "a directory",
@@ -86,9 +85,7 @@ class NewFile:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with suppress(OSError):
             self._file.close()
         with suppress(OSError):

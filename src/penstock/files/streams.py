@@ -34,7 +34,6 @@ from penstock.units import KIB, MIB
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from types import TracebackType
 
     from penstock.files.columnar.ranged import RangedFile, RangedObject
     from penstock.files.columnar.reader import ColumnarFile
@@ -87,9 +86,7 @@ class OpenStream(Protocol):
     def __enter__(self) -> Self:
         """Return the stream."""
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close the stream."""
 
 
@@ -143,9 +140,7 @@ class ObjectStream:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -210,9 +205,7 @@ class SourceReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def list(
