@@ -27,7 +27,6 @@ from penstock.units import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from types import TracebackType
     from typing import Self
 
     from penstock.files.columnar.binary import Wire
@@ -67,9 +66,7 @@ class RowStream:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.close()
 
     def time(self, batches: Iterator[Batch]) -> Iterator[Batch]:
