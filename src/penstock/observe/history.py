@@ -18,7 +18,6 @@ from penstock.observe.recordings import Recorder, read_recording
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
-    from types import TracebackType
 
     from penstock.model.recording import CounterRow, RecordingHeader, Sample
 
@@ -66,10 +65,8 @@ class History:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._recorder.__exit__(exc_type, exc, traceback)
+    def __exit__(self, exc_type: type[BaseException] | None, *_: object) -> None:
+        self._recorder.__exit__(exc_type)
 
     def write(self, sample: Sample) -> None:
         """Append a sample, to a new recording if the hour is over or the disk is full."""

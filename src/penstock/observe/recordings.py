@@ -35,7 +35,6 @@ from penstock.model.server.reading import Unread
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
-    from types import TracebackType
 
 _MARK = "penstock_recording"
 _FLUSH_EVERY_S = 1.0
@@ -90,9 +89,7 @@ class Recorder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, exc_type: type[BaseException] | None, *_: object) -> None:
         if self._file.closed:
             return
         try:
