@@ -29,7 +29,7 @@ from penstock.server.ledger.rights import read_rights
 from penstock.server.ledger.schema import has_ledger
 from penstock.server.ledger.sharing import share_ledger
 from penstock.server.ledger.upkeep import find_left_staging, prune_loads
-from penstock.server.table.names import list_tables
+from penstock.server.table.catalog import list_tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

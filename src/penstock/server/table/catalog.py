@@ -207,3 +207,18 @@ def _compose_grants(name: TableName, user: str) -> str:
     table = sql.Identifier(name.schema or "public", name.name)
     grants = sql.SQL("GRANT USAGE ON SCHEMA {} TO {}; GRANT INSERT ON {} TO {};").format(schema, role, table, role)
     return grants.as_string(None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NameRow:
+    """The row of table_names.sql."""
+
+    name: str
+
+
+def list_tables(connection: Connection, beginning: str, *, without: str) -> list[str]:
+    """Return up to 200 tables, except those of schema `without`, whose names as SQL spells them have this beginning."""
+    with translate_errors("listing tables"):
+        return [
+            row.name for row in fetch_rows(connection, "table_names", NameRow, beginning=beginning, without=without)
+        ]
