@@ -14,7 +14,7 @@ from penstock.host import measure_disk
 from penstock.loading.claim.claims import client_name
 from penstock.model.server.endpoints import is_rds_endpoint
 from penstock.server.facts.facts import read_server_facts
-from penstock.server.table.space import read_table_storage
+from penstock.server.table.catalog import read_table_storage
 
 if TYPE_CHECKING:
     from penstock.changes.server_settings import SettingsOverview

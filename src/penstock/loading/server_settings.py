@@ -23,7 +23,7 @@ from penstock.loading.plan.space import estimate_wal
 from penstock.loading.plan.work import all_objects
 from penstock.model.load.shape import SERVER, Hold, lock_of
 from penstock.model.server.settings import LeasedSetting, LeaseReport
-from penstock.server.table.space import read_table_storage
+from penstock.server.table.catalog import read_table_storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from penstock.host import measure_disk, measure_files
 from penstock.loading.plan.space import estimate_needs, forecast_disks
 from penstock.model.load.space import DiskForecast
-from penstock.server.table.space import read_table_storage
+from penstock.server.table.catalog import read_table_storage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

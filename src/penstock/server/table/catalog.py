@@ -1,4 +1,4 @@
-"""Tables as the catalog describes them, and whether a load into one is possible.
+"""Tables as the catalog describes them: names, facts, disk space, and whether a load into one is possible.
 
 The queries need only an ordinary user's rights. Package loading decides which columns a file fills.
 """
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from psycopg import sql
 
 from penstock.errors import TargetError
+from penstock.model.load.space import TableStorage
 from penstock.model.server.table import Column, TableFacts, TableName
 from penstock.server.connect.errors import translate_errors
 from penstock.server.connect.search_path import find_schemas
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from penstock.model.server.server import ServerFacts
     from penstock.server.connect.connection import Connection
+
 
 # pg_class.relkind of relations that never accept rows from COPY, in PostgreSQL's words.
 _UNLOADABLE_KINDS = {
@@ -222,3 +224,11 @@ def list_tables(connection: Connection, beginning: str, *, without: str) -> list
         return [
             row.name for row in fetch_rows(connection, "table_names", NameRow, beginning=beginning, without=without)
         ]
+
+
+def read_table_storage(connection: Connection, oids: Sequence[int]) -> list[TableStorage]:
+    """Return where tables are stored, in one round trip. Oid 0 is a table to be created. Raises ServerError."""
+    with translate_errors("looking up disk space"):
+        with connection.pipeline():
+            asked = [send_query(connection, "space_place", TableStorage, oid=oid) for oid in oids]
+        return [places()[0] for places in asked]
