@@ -1,10 +1,8 @@
 """Reads facts of this machine: the processors and the memory that this process may use, disks, and other hardware."""
 
 from penstock.host.cpus import busy_cpu_s, cpu_count, process_cpu_s
-from penstock.host.devices import find_device, find_devices, read_counters
-from penstock.host.disks import Disk, measure_disk, measure_files
-from penstock.host.machine import Machine, read_machine
-from penstock.host.memory import memory_bytes
+from penstock.host.devices import Disk, find_device, find_devices, measure_disk, measure_files, read_counters
+from penstock.host.machine import Machine, memory_bytes, read_machine
 
 __all__ = [
     "Disk",
