@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 from penstock.changes.context import Context
 from penstock.changes.journal import record, restore
 from penstock.changes.s3_import.documents import name_holder, name_policy, name_role
-from penstock.changes.s3_import.kind import S3Import
 from penstock.changes.s3_import.steps import (
     EXTENSION,
     POLICY,
@@ -37,7 +36,8 @@ from penstock.server.inspect.aws_extension import find_database, look_at_extensi
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from penstock.model.load.shape import Change
+    from penstock.changes.context import Restored
+    from penstock.model.load.shape import Change, RepairAction
     from penstock.model.s3_import import (
         BucketKey,
         ExtensionFacts,
@@ -334,3 +334,24 @@ class S3ImportSetup:
 
 def _add(error: PenstockError, fact: str) -> None:
     error.detail = f"{error.detail}\n{fact}" if error.detail else fact
+
+
+class S3Import:
+    """See Kind. `look` returns what exists of changes, and `run` takes steps."""
+
+    def __init__(self, look: Callable[[Sequence[Change]], Found], run: Callable[[Sequence[Step]], None]) -> None:
+        self._look = look
+        self._run = run
+
+    def handles(self, change: Change) -> bool:
+        return change.kind in (ROLE, POLICY, EXTENSION)
+
+    def restore(self, context: Context, changes: Sequence[Change], done: Restored) -> Sequence[Change]:  # noqa: ARG002
+        self._run(plan_undo(self._look(changes), changes))
+        return changes
+
+    def restore_rest(self, context: Context, oids: set[int], done: Restored) -> None:
+        """Do nothing more."""
+
+    def describe(self, context: Context, change: Change) -> tuple[RepairAction, str]:  # noqa: ARG002 (see Kind)
+        return "restore", "penstock rds prepare-s3-import made it"
