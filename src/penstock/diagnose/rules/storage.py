@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, TypeVar
 from penstock.diagnose.activity import Shares, Tally, name_wait
 from penstock.diagnose.devices import DATA, WAL
 from penstock.diagnose.rules.case import number
-from penstock.diagnose.rules.counted import Increase
 from penstock.diagnose.rules.limits import DeviceIntervals, MetricIntervals, find_ceiling, forecast_balance
 from penstock.diagnose.rules.wal import is_long_wal_wait
 from penstock.diagnose.uses import read_balance
@@ -288,3 +287,18 @@ class IndexReads:
         if all_reads:
             evidence.append(number("of all blocks read are of indexes", 100 * of_indexes / all_reads, "%"))
         return [case.conclude("index-reads", self._part, evidence, index=index, table=table)]
+
+
+class Increase:
+    """The increase of a counter since its first reading. After a reset, the counter counts from 0 again."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._before: int | None = None
+
+    def see(self, value: object) -> None:
+        """Take a reading; anything but an integer is ignored."""
+        if isinstance(value, int):
+            if self._before is not None:
+                self.total += value - self._before if value >= self._before else value
+            self._before = value
