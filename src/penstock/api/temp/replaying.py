@@ -11,8 +11,7 @@ from penstock.model.temp.placement import DEFAULT_TABLESPACE, parse_name
 from penstock.model.temp.replay import Skipped
 from penstock.server.temp.replay import find_top_statements, read_totals
 from penstock.temp.replay.run import ReplayRequest, open_place, replay
-from penstock.temp.replay.statements import check_places, refuse_unreadable, split_statements, why_not
-from penstock.temp.replay.totals import pair_totals
+from penstock.temp.replay.statements import check_places, pair_totals, refuse_unreadable, split_statements, why_not
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
