@@ -23,8 +23,7 @@ from penstock.model.load.accounts import LoadCounts
 from penstock.model.load.job import LoadJob, LoadRules, TargetJob
 from penstock.model.server.table import TableName
 from penstock.model.source.block import CopySpec
-from penstock.server.benchmarks.imports import import_as_published
-from penstock.server.benchmarks.tables import describe_copy
+from penstock.server.benchmarks.tables import describe_copy, import_as_published
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

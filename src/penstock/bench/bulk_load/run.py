@@ -26,10 +26,8 @@ from penstock.lab.embedded import format_conninfo
 from penstock.lab.installations import default_installation
 from penstock.lab.psql_copy import Psql
 from penstock.lab.topology import Lab
-from penstock.server.benchmarks.database import new_database
-from penstock.server.benchmarks.imports import create_import_functions
-from penstock.server.benchmarks.schema import SCHEMA, own_schema
-from penstock.server.benchmarks.tables import read_wal_to_replay
+from penstock.server.benchmarks.schema import SCHEMA, new_database, own_schema
+from penstock.server.benchmarks.tables import create_import_functions, read_wal_to_replay
 from penstock.server.connect.connection import ConnectionFactory, over_own_socket
 from penstock.server.connect.conninfo import parse_conninfo
 from penstock.server.facts.facts import read_server_facts

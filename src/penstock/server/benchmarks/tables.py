@@ -1,4 +1,4 @@
-"""Tables that a benchmark creates and drops, in a schema or a database of its own (schema.py, database.py)."""
+"""Tables that a benchmark creates and drops, in a schema or a database of its own (schema.py), and imports into."""
 
 from __future__ import annotations
 
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
     from penstock.model.source.block import CopySpec
     from penstock.server.connect.connection import Connection
+    from penstock.server.imports.call import S3Place
+
+# In this format a backslash N is text, and quotes are not data. IMDb's files have both.
+_OPTIONS = r"(FORMAT csv, HEADER true, DELIMITER E'\t')"
 
 
 def make_staging(connection: Connection, schema: str, tables: Mapping[str, Sequence[str]]) -> None:
@@ -65,3 +69,22 @@ def read_wal_to_replay(connection: Connection) -> int:
 def describe_copy(spec: CopySpec) -> str:
     """Return the text of a COPY FROM STDIN command for psql, for files with a header."""
     return f"{copy_statement(spec).as_string(None).removesuffix(')')}, HEADER)"
+
+
+def create_import_functions(connection: Connection) -> None:
+    """Create the extension aws_s3. Needs CREATE on the database and, in a lab, superuser. Raises ServerError."""
+    with translate_errors("creating extension aws_s3"):
+        connection.execute("CREATE EXTENSION IF NOT EXISTS aws_s3 CASCADE")
+
+
+def import_as_published(connection: Connection, schema: str, table: str, place: S3Place) -> None:
+    """Import an object into a table with the options of the article. Raises ServerError.
+
+    Source: AWS Database Blog on bulk loading into Amazon RDS for PostgreSQL.
+    """
+    name = sql.Identifier(schema, table).as_string(connection)
+    with translate_errors(f"importing into {schema}.{table}"):
+        connection.execute(
+            "SELECT aws_s3.table_import_from_s3(%s, '', %s, aws_commons.create_s3_uri(%s, %s, %s))",
+            [name, _OPTIONS, *place],
+        )
