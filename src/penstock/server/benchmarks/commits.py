@@ -13,7 +13,7 @@ from penstock.server.benchmarks.schema import SCHEMA, own_schema
 from penstock.server.connect.connection import is_usable
 from penstock.server.connect.errors import translate_errors
 from penstock.server.facts.facts import read_server_facts
-from penstock.server.sql.queries import fetch_rows
+from penstock.server.sql.queries import fetch_one, fetch_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -120,8 +120,7 @@ class CommitExperiment:
             sql.Identifier(SCHEMA, "demo")
         )
         with translate_errors("counting the rows of the experiment"):
-            row = self._control.execute(query).fetchone()
-        assert row is not None
+            row = fetch_one(self._control, query)
         return int(row[0]), int(row[1])
 
     def _read_counters(self) -> DatabaseCounters:

@@ -15,6 +15,7 @@ from penstock.model.finding import refuse
 from penstock.model.server.checks import check_standby
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.facts.facts import read_server_facts
+from penstock.server.sql.queries import fetch_one
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,13 +59,12 @@ def own_schema(factory: ConnectionFactory, *, purpose: str, setup: str) -> Itera
 
 def _create_schema(control: Connection, setup: str) -> None:
     with in_transaction(control, f"creating schema {SCHEMA}"):
-        row = control.execute(
+        is_alone, oid, comment = fetch_one(
+            control,
             "SELECT pg_catalog.pg_try_advisory_lock(%s), pg_catalog.to_regnamespace(%s)::oid,"
             " pg_catalog.obj_description(pg_catalog.to_regnamespace(%s)::oid, 'pg_namespace')",
             [_LOCK, SCHEMA, SCHEMA],
-        ).fetchone()
-        assert row is not None
-        is_alone, oid, comment = row
+        )
         if not is_alone:
             raise ServerError("another penstock bench runs in this database", hint="Wait until it ends.")
         if oid is not None and comment != _MARK:
@@ -94,13 +94,12 @@ def new_database(factory: ConnectionFactory, name: str) -> Iterator[None]:
 
 
 def _create_database(control: Connection, name: str) -> None:
-    row = control.execute(
+    is_alone, oid, comment = fetch_one(
+        control,
         "SELECT pg_catalog.pg_try_advisory_lock(%s), d.oid, pg_catalog.shobj_description(d.oid, 'pg_database')"
         " FROM (SELECT) AS one LEFT JOIN pg_catalog.pg_database AS d ON d.datname = %s",
         [_DATABASE_LOCK, name],
-    ).fetchone()
-    assert row is not None
-    is_alone, oid, comment = row
+    )
     if not is_alone:
         raise ServerError("another penstock demo runs on this server", hint="Wait until it ends.")
     if oid is not None and comment != _DATABASE_MARK:

@@ -9,6 +9,7 @@ from psycopg import sql
 from penstock.model.server.table import TableName
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.copy.copy import copy_statement
+from penstock.server.sql.queries import fetch_one
 from penstock.server.table.tables import create_table
 
 if TYPE_CHECKING:
@@ -40,9 +41,7 @@ def count_rows(connection: Connection, schema: str, tables: Sequence[str]) -> di
     with translate_errors(f"counting the rows of schema {schema}"):
         for name in tables:
             query = sql.SQL("SELECT pg_catalog.count(*) FROM {}").format(sql.Identifier(schema, name))
-            row = connection.execute(query).fetchone()
-            assert row is not None
-            counts[name] = int(row[0])
+            counts[name] = int(fetch_one(connection, query)[0])
     return counts
 
 
@@ -58,12 +57,12 @@ def checkpoint(connection: Connection) -> None:
 def read_wal_to_replay(connection: Connection) -> int:
     """Return how many bytes of WAL the server would replay after a crash. Needs superuser. Raises ServerError."""
     with translate_errors("reading the last checkpoint"):
-        row = connection.execute(
+        (wal_bytes,) = fetch_one(
+            connection,
             "SELECT pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_insert_lsn(), redo_lsn)"
-            " FROM pg_catalog.pg_control_checkpoint()"
-        ).fetchone()
-    assert row is not None
-    return int(row[0])
+            " FROM pg_catalog.pg_control_checkpoint()",
+        )
+    return int(wal_bytes)
 
 
 def describe_copy(spec: CopySpec) -> str:

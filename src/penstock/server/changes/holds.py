@@ -22,6 +22,7 @@ from penstock.server.connect.connection import is_usable
 from penstock.server.connect.errors import translate_errors
 from penstock.server.ledger.locks import find_lock_holder, try_shape_lock, unlock_shape
 from penstock.server.ledger.origin import compose_origin
+from penstock.server.sql.queries import fetch_one
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -140,7 +141,5 @@ def _make_hold(*, names: list[str], server: dict[str, Any] | None, **fields: Any
 def read_time(connection: Connection) -> datetime:
     """Return the current time of the server's clock. Raises ServerError."""
     with translate_errors("reading the server's time"):
-        row = connection.execute("SELECT pg_catalog.clock_timestamp()").fetchone()
-    assert row is not None
-    now: datetime = row[0]
+        now: datetime = fetch_one(connection, "SELECT pg_catalog.clock_timestamp()")[0]
     return now

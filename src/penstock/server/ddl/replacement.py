@@ -15,7 +15,7 @@ from penstock.server.ddl.capture import capture_table, find_obstacles, refuse_ob
 from penstock.server.ddl.compose import compose_create, compose_foreign_key, compose_index, compose_index_marks
 from penstock.server.ddl.definition import HandoverRow, find_differences
 from penstock.server.ddl.session import local_settings, run_all
-from penstock.server.sql.queries import fetch_rows
+from penstock.server.sql.queries import fetch_one, fetch_rows
 from penstock.server.table.tables import check_names
 
 if TYPE_CHECKING:
@@ -58,8 +58,7 @@ def create_replacement(connection: Connection, definition: TableDefinition, *, n
         connection.execute(sql.SQL("ALTER TABLE {} {}").format(table, sql.SQL(", ".join(actions))))
         note = f"made by penstock to replace {definition.name}; not finished"
         connection.execute(sql.SQL("COMMENT ON TABLE {} IS {}").format(table, sql.Literal(note)))
-        row = connection.execute("SELECT %s::regclass::oid", [table.as_string(connection)]).fetchone()
-        assert row is not None
+        row = fetch_one(connection, "SELECT %s::regclass::oid", [table.as_string(connection)])
         run_all(connection, capture_table(connection, row[0]).statements("revoke"))
         handover = _hand_over(connection, definition, row[0])
         run_all(connection, [*handover["identity"], *handover["statistics"]])

@@ -15,7 +15,7 @@ from penstock.model.recording import CounterRow, Progress, SessionSample
 from penstock.model.server.reading import Unread
 from penstock.server.connect.connection import CAN_FLUSH_STATISTICS
 from penstock.server.connect.errors import translate_errors
-from penstock.server.sql.queries import fetch_rows, send_query
+from penstock.server.sql.queries import fetch_one, fetch_rows, send_query
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -256,9 +256,7 @@ def _take_text_as_it_is(connection: Connection) -> None:
 
 def _is_there(connection: Connection, view: str) -> bool:
     with translate_errors("checking what can be read"):
-        row = connection.execute("SELECT pg_catalog.to_regclass(%s)", [f"pg_catalog.{view}"]).fetchone()
-    assert row is not None
-    return row[0] is not None
+        return fetch_one(connection, "SELECT pg_catalog.to_regclass(%s)", [f"pg_catalog.{view}"])[0] is not None
 
 
 def _try(connection: Connection, query: sql.SQL | sql.Composed) -> str | None:

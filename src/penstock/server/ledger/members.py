@@ -15,6 +15,7 @@ from psycopg.rows import class_row
 from penstock.model.load.ledger import MemberRecord, MembersLook
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.ledger.locks import mark, mark_member
+from penstock.server.sql.queries import fetch_one
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -213,9 +214,7 @@ def register(connection: Connection, schema: str, load_id: str, *, lock: str, cl
         # Members that join at the same time would choose the same number.
         hold = sql.SQL("SELECT FROM ONLY {} WHERE id = %(load)s FOR NO KEY UPDATE")
         connection.execute(hold.format(sql.Identifier(schema, "loads")), values)
-        row = connection.execute(compose_register(schema), values).fetchone()
-    assert row is not None
-    return int(row[0])
+        return int(fetch_one(connection, compose_register(schema), values)[0])
 
 
 def find_joinable(connection: Connection, schema: str, lock: str) -> tuple[str, bool] | None:

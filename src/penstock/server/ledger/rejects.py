@@ -17,6 +17,7 @@ from penstock.server.ledger.listing import refuse_at_work
 from penstock.server.ledger.origin import compose_oid, compose_origin
 from penstock.server.ledger.schema import has_ledger
 from penstock.server.ledger.trust import naming_ledger
+from penstock.server.sql.queries import fetch_one
 from penstock.units import MIB
 
 if TYPE_CHECKING:
@@ -164,9 +165,7 @@ class RejectStore:
 
     def _fetch_count(self, connection: Connection, query: sql.SQL, values: Sequence[Any]) -> int:
         with translate_errors("counting rejected records"):
-            row = connection.execute(query.format(self._schema), values).fetchone()
-        assert row is not None
-        return int(row[0])
+            return int(fetch_one(connection, query.format(self._schema), values)[0])
 
     def read(
         self,

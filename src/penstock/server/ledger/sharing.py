@@ -17,7 +17,7 @@ from penstock.model.server.server import LedgerRights
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.ledger.schema import TABLES, compose_ledger, is_ledger, refuse_publication
 from penstock.server.ledger.trust import LedgerRelation
-from penstock.server.sql.queries import fetch_rows
+from penstock.server.sql.queries import fetch_one, fetch_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,8 +49,7 @@ def share_ledger(
     with translate_errors("looking for the ledger's owner"):
         (rights,) = fetch_rows(connection, "inspect_ledger", LedgerRights, schema=schema)
         relations = fetch_rows(connection, "ledger_state", LedgerRelation, schema=schema, tables=sorted(TABLES))
-        row = connection.execute(_OWNER).fetchone()
-    assert row is not None
+        row = fetch_one(connection, _OWNER)
     _refuse_one_owner(schema, [each for each in relations if each.owner not in row[1]], roles, heir=row[0])
     owner: str = rights.owner or row[0]
     steps = []

@@ -28,6 +28,7 @@ from penstock.server.merge.merge_key import (
     tell_unequal,
 )
 from penstock.server.merge.merge_locate import position_list, staging_identifier
+from penstock.server.sql.queries import fetch_one
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -213,11 +214,8 @@ def check_merge(connection: Connection, parts: MergeParts) -> None:
 def count_staged(connection: Connection, staging: TableName) -> int:
     """Return the number of records in a staging table. Raises ServerError."""
     with translate_errors(f"counting the records of {staging}"):
-        row = connection.execute(
-            sql.SQL("SELECT pg_catalog.count(*) FROM {}").format(staging_identifier(staging))
-        ).fetchone()
-    assert row is not None
-    return int(row[0])
+        query = sql.SQL("SELECT pg_catalog.count(*) FROM {}").format(staging_identifier(staging))
+        return int(fetch_one(connection, query)[0])
 
 
 def count_upserted(counted: PlanCounts, *, has_insert_triggers: bool) -> MergeCounts:

@@ -22,6 +22,7 @@ from penstock.server.merge.merge_sorting_statements import (
     SAME_POSITION,
     TAKE_REFERENCES,
 )
+from penstock.server.sql.queries import fetch_one
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -155,9 +156,7 @@ class RefusedRecords:
 
     def _count(self, query: LiteralString) -> int:
         with translate_errors("counting refused records"):
-            row = self._connection.execute(self._compose(query)).fetchone()
-        assert row is not None
-        return int(row[0])
+            return int(fetch_one(self._connection, self._compose(query))[0])
 
     def _compose(self, text: LiteralString, **names: sql.Composable) -> sql.Composed:
         return sql.SQL(text).format(**(self._names | names))

@@ -31,6 +31,7 @@ from penstock.server.merge.merge_sorting_statements import (
     STORE_ALL,
     STORE_COUNTED,
 )
+from penstock.server.sql.queries import fetch_one
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -151,12 +152,11 @@ class MergeSorter:
 
     def _find_pages(self) -> tuple[int, int]:
         """Return the number of pages of the chosen records, and the number of pages in a portion."""
-        row = self._connection.execute(
+        size_bytes, page_bytes = fetch_one(
+            self._connection,
             "SELECT pg_catalog.pg_relation_size(%s::regclass), pg_catalog.current_setting('block_size')::int8",
             [self._chosen.as_string(self._connection)],
-        ).fetchone()
-        assert row is not None
-        size_bytes, page_bytes = row
+        )
         return size_bytes // page_bytes, max(1, self._portion_bytes // page_bytes)
 
     def _take_on(self, page: int, behind: int, *, first_size: int) -> None:
@@ -180,9 +180,8 @@ class MergeSorter:
             first_size=first_size,
         )
         self._connection.execute(statement)
-        row = self._connection.execute("SELECT pg_catalog.current_setting('penstock.outcome')").fetchone()
-        assert row is not None
-        outcome = json.loads(row[0])
+        (text,) = fetch_one(self._connection, "SELECT pg_catalog.current_setting('penstock.outcome')")
+        outcome = json.loads(text)
         sums.stored += outcome["stored"]
         sums.proposed += outcome["proposed"]
         sums.conflicts += outcome["conflicts"]

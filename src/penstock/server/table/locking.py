@@ -15,7 +15,7 @@ import psycopg
 
 from penstock.errors import PenstockError, ServerError
 from penstock.server.connect.errors import in_transaction, translate_errors
-from penstock.server.sql.queries import fetch_rows
+from penstock.server.sql.queries import change_setting, fetch_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -118,16 +118,17 @@ def describe_blocker(blocker: Blocker) -> str:
     return f"{who}: {', '.join(part for part in parts if part)}"
 
 
+def in_ms(timeout_s: float) -> str:
+    """Return a timeout as the text of a setting."""
+    return f"{max(1, round(timeout_s * 1000))}ms"
+
+
 def _attempt(connection: Connection, act: Callable[[], Result], lock_timeout_s: float) -> Result:
     with in_transaction(connection, "waiting for locks"):
-        row = connection.execute(
-            "SELECT pg_catalog.current_setting('lock_timeout'), pg_catalog.set_config('lock_timeout', %s, true)",
-            [f"{max(1, round(lock_timeout_s * 1000))}ms"],
-        ).fetchone()
-        assert row is not None
+        before = change_setting(connection, "lock_timeout", in_ms(lock_timeout_s))
         result = act()
         # In a caller's transaction the setting would otherwise last longer than this block.
-        connection.execute("SELECT pg_catalog.set_config('lock_timeout', %s, true)", [row[0]])
+        change_setting(connection, "lock_timeout", before)
     return result
 
 

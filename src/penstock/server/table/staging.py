@@ -18,7 +18,7 @@ from penstock.errors import TargetError
 from penstock.model.load.landing import BLOCK_COLUMN, OBJECT_COLUMN, POSITION_COLUMNS, SEQUENCE_COLUMN
 from penstock.model.server.names import MOST_COLUMNS
 from penstock.server.connect.errors import in_transaction, translate_errors
-from penstock.server.sql.queries import fetch_rows
+from penstock.server.sql.queries import fetch_one, fetch_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -206,9 +206,7 @@ def _position_columns() -> list[sql.Composed]:
 
 
 def _find_oid(connection: Connection, table: sql.Identifier) -> int:
-    row = connection.execute("SELECT %s::regclass::oid", [table.as_string(connection)]).fetchone()
-    assert row is not None
-    return int(row[0])
+    return int(fetch_one(connection, "SELECT %s::regclass::oid", [table.as_string(connection)])[0])
 
 
 def _revoke_grants(connection: Connection, oid: int) -> None:

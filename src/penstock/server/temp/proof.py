@@ -8,6 +8,7 @@ from psycopg import sql
 
 from penstock.model.temp.placement import SETTING, TABLESPACE, parse_setting
 from penstock.server.connect.errors import in_transaction, translate_errors
+from penstock.server.sql.queries import fetch_one
 
 if TYPE_CHECKING:
     from penstock.model.temp.placement import Placement
@@ -40,8 +41,7 @@ def find_disproof(connect: ConnectionFactory, control: Connection, placement: Pl
     try:
         with other.connect(label="proof") as session:
             with translate_errors("proving where temporary work goes"):
-                row = session.execute("SELECT pg_catalog.current_setting(%s)", [SETTING]).fetchone()
-            assert row is not None
+                row = fetch_one(session, "SELECT pg_catalog.current_setting(%s)", [SETTING])
             if scope.kind != "role" and parse_setting(row[0]) != (TABLESPACE,):
                 return (
                     f"{SETTING} of a new session is '{row[0]}', which its role, its database or the server's start set"

@@ -10,7 +10,7 @@ import psycopg
 from penstock.model.redaction import hide_secrets
 from penstock.model.temp.usage import DatabaseUse, IndexBuild, SettingRow, StatementUse, TablespaceUse, UsageReading
 from penstock.server.connect.errors import translate_errors
-from penstock.server.sql.queries import fetch_rows
+from penstock.server.sql.queries import fetch_one, fetch_rows
 from penstock.server.temp.extension import compose, find_statements_schema
 
 if TYPE_CHECKING:
@@ -35,11 +35,11 @@ def read_usage(connection: Connection) -> UsageReading:
     """Return a server's present statistics of temporary work. Raises ServerError."""
     missing: list[str] = []
     with translate_errors("reading temporary work"):
-        row = connection.execute(
+        row = fetch_one(
+            connection,
             "SELECT pg_catalog.current_setting('temp_tablespaces'), pg_catalog.current_setting('block_size')::int,"
-            " pg_catalog.pg_has_role(CURRENT_USER, 'pg_monitor', 'USAGE')"
-        ).fetchone()
-        assert row is not None
+            " pg_catalog.pg_has_role(CURRENT_USER, 'pg_monitor', 'USAGE')",
+        )
         settings = fetch_rows(connection, "temp_settings", SettingRow)
         databases = fetch_rows(connection, "temp_databases", DatabaseUse)
         tablespaces = fetch_rows(
