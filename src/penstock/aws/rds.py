@@ -24,14 +24,7 @@ if TYPE_CHECKING:
     from penstock.aws.calls import Raw
     from penstock.aws.find import Located, Resolve
     from penstock.model.server.endpoints import RdsEndpoint
-    from penstock.model.server.rds import (
-        Gap,
-        InstanceClass,
-        LocalStorageMetrics,
-        Nearness,
-        RdsCluster,
-        RdsInstance,
-    )
+    from penstock.model.server.rds import Gap, InstanceClass, LocalStorageMetrics, Nearness, RdsCluster, RdsInstance
 
 _ENGINES = ("postgres", "aurora-postgresql", "custom-postgres")
 

@@ -22,11 +22,7 @@ if TYPE_CHECKING:
 
     from penstock.changes.kinds.parameter import ParameterGroups
     from penstock.changes.server_settings import LeaseRequest
-    from penstock.model.server.settings import (
-        AttachedGroup,
-        LeaseReport,
-        SettingsDecision,
-    )
+    from penstock.model.server.settings import AttachedGroup, LeaseReport, SettingsDecision
     from penstock.server.connect.connection import Connection, ConnectionFactory
 
 _log = logging.getLogger(__name__)

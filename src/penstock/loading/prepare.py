@@ -15,12 +15,7 @@ from penstock.errors import TargetError
 from penstock.loading.claim.claims import client_name, open_ledger, take_over
 from penstock.loading.claim.decide import decide_load
 from penstock.loading.claim.facts import FactsReader, created_names, find_facts, find_tables, tables_made
-from penstock.loading.claim.objects import (
-    ResumedLoad,
-    check_depth,
-    check_new_objects,
-    warn_of_unpublished,
-)
+from penstock.loading.claim.objects import ResumedLoad, check_depth, check_new_objects, warn_of_unpublished
 from penstock.loading.claim.prepared import NothingToDo, PreparedLoad
 from penstock.loading.imports.route import refuse_parts
 from penstock.loading.plan.dialects import refuse_other_dialects

@@ -19,14 +19,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, get_args, get_origin, get_
 
 from penstock.errors import SourceError
 from penstock.files.zstd import zstd
-from penstock.model.load.accounts import (
-    BackendIo,
-    LoadAccounts,
-    LoadCounts,
-    LoadSetting,
-    ReaderSeconds,
-    SessionSeconds,
-)
+from penstock.model.load.accounts import BackendIo, LoadAccounts, LoadCounts, LoadSetting, ReaderSeconds, SessionSeconds
 from penstock.model.load.details import FileOutcome, LoadDetails
 from penstock.model.recording import FORMAT, Progress, Recording, RecordingHeader, Sample, SessionSample
 from penstock.model.server.device import VolumeLimits

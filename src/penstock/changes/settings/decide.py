@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.changes.settings.profiles import (
-    LEAST_WAL_MB,
-    MOST_WAL_MB,
-    WAL_FACTOR,
-    WAL_SHARE_OF_FREE,
-    WAL_UNIT_BYTES,
-)
+from penstock.changes.settings.profiles import LEAST_WAL_MB, MOST_WAL_MB, WAL_FACTOR, WAL_SHARE_OF_FREE, WAL_UNIT_BYTES
 from penstock.changes.settings.values import show, to_text
 from penstock.model.server.names import init_command
 from penstock.model.server.settings import SettingChange, SettingsDecision, SettingSkip

@@ -15,11 +15,7 @@ if TYPE_CHECKING:
     from penstock.changes.server_settings import SettingsOverview
     from penstock.model.load.shape import Hold
     from penstock.model.refusals import Refusal
-    from penstock.model.server.settings import (
-        LeaseReport,
-        Profile,
-        SettingResult,
-    )
+    from penstock.model.server.settings import LeaseReport, Profile, SettingResult
 
 
 def describe_profiles(profiles: Sequence[Profile]) -> list[str]:

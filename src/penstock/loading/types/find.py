@@ -13,14 +13,7 @@ from penstock.errors import UsageError
 from penstock.files.probe import find_header
 from penstock.files.probe.json_lines import find_names, unite_names
 from penstock.files.probe.json_lines import fold as fold_json
-from penstock.loading.plan.changes import (
-    added_changes,
-    find_wider,
-    refuse_widening,
-    widenable,
-    with_columns,
-    with_type,
-)
+from penstock.loading.plan.changes import added_changes, find_wider, refuse_widening, widenable, with_columns, with_type
 from penstock.loading.plan.columns import map_names, unknown_columns
 from penstock.loading.plan.dialects import refuse_other_dialects
 from penstock.loading.plan.plan import table_after_creation

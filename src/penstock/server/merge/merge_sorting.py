@@ -24,13 +24,7 @@ from penstock.server.copy.sorting import SortingParts, compose_sorting
 from penstock.server.merge.merge import PlanCounts, count_staged
 from penstock.server.merge.merge_locate import staging_identifier
 from penstock.server.merge.merge_refused import RefusedRecords
-from penstock.server.merge.merge_sorting_statements import (
-    COUNT,
-    DECLARATIONS,
-    OUTCOME,
-    STORE_ALL,
-    STORE_COUNTED,
-)
+from penstock.server.merge.merge_sorting_statements import COUNT, DECLARATIONS, OUTCOME, STORE_ALL, STORE_COUNTED
 from penstock.server.sql.queries import fetch_one
 
 if TYPE_CHECKING:
