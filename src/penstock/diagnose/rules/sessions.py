@@ -67,7 +67,6 @@ class LockWaits:
         self._longest_s = 0.0
 
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
-        """Take a sample."""
         for moment in moments:
             # The lock to extend a table is held only for a moment, so no single session is the cause.
             if not moment.wait.startswith("lock:") or moment.wait == "lock:extend":
@@ -152,7 +151,6 @@ class ClientWaits:
         self._begins_s = (math.inf, -math.inf)
 
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
-        """Take a sample."""
         for moment in moments:
             if moment.wait.startswith("client:") and not _is_torn(moment):
                 self._inside.add(moment)
@@ -208,7 +206,6 @@ class Processors:
         self._busy_s = self._seen_s = 0.0
 
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
-        """Take a sample."""
         for moment in moments:
             (self._running if moment.wait == _CPU_WAIT else self._waiting).add(moment)
             if moment.wait == _CPU_WAIT and (moment.session.query or "").lower().startswith("copy "):

@@ -86,7 +86,6 @@ class DataVolume:
         self._metrics = MetricIntervals(header.started_at)
 
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
-        """Take a sample."""
         for moment in moments:
             if is_data_wait(moment.wait):
                 self._data.add(moment)
@@ -152,7 +151,6 @@ def _with_balance(limits: VolumeLimits | None, rows: Iterable[CounterRow]) -> Vo
 
 
 def _describe(intervals: Sequence[Interval]) -> list[Evidence]:
-    """Return the medians of what a device did in these intervals."""
     seen = [each.rates for each in intervals]
     figures: list[tuple[str, str, list[float]]] = [
         ("reads per second", "", [each.read_iops for each in seen]),
@@ -175,7 +173,6 @@ class ForcedCheckpoints:
         self._images, self._wal_bytes = Increase(), Increase()
 
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
-        """Take a sample."""
         counters = sample.counters
         for row in counters.get("pg_stat_checkpointer", ()):
             self._requested.see(row.get("num_requested"))
@@ -243,7 +240,6 @@ class IndexReads:
         self._is_read = False
 
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
-        """Take a sample."""
         rows = sample.counters.get("pg_statio_user_indexes")
         for row in rows or ():
             table = f"{row.get('schemaname')}.{row.get('relname')}"

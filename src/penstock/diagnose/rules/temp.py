@@ -50,7 +50,6 @@ class TemporaryWork:
         self._storage: list[CounterRow] = []
 
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
-        """Take a sample."""
         self._devices.see(sample)
         self._see_files(sample)
         for row in sample.counters.get(LOCAL_STORAGE, ()):

@@ -47,7 +47,6 @@ class WalWrites:
         self._part = Tally()
 
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:  # noqa: ARG002 (a rule's signature)
-        """Take a sample."""
         for moment in moments:
             if is_long_wal_wait(moment):
                 self._part.add(moment)
@@ -70,7 +69,6 @@ class InternalLocks:
         self._extending = Tally()
 
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:  # noqa: ARG002 (a rule's signature)
-        """Take a sample."""
         for moment in moments:
             if moment.wait == "lock:extend":
                 self._extending.add(moment)
