@@ -240,7 +240,6 @@ class _Preparation:
         tables: list[TableFacts],
         landings: tuple[TargetLanding, ...],
     ) -> PreparedLoad:
-        """Return what is left to load of a load that this process has claimed."""
         resumed = ResumedLoad(self._plan, self._tools, self._connection, claim)
         coverage: Mapping[int, Coverage] = {}
         if claim.is_resumed:

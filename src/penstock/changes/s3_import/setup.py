@@ -262,7 +262,6 @@ class S3ImportSetup:
         )
 
     def _look(self, changes: Sequence[Change]) -> Found:
-        """Return what exists of changes."""
         roles = [each.name for each in changes if each.kind == ROLE] or [name_role(self._owner)]
         policies = [each.name for each in changes if each.kind == POLICY]
         databases = [find_database(self._control, int(each.name)) for each in changes if each.kind == EXTENSION]

@@ -105,7 +105,6 @@ def write_rows(columns: Sequence[Any], type_names: Sequence[str | None]) -> Text
 
 
 def _write(array: Any, type_name: str, faults: list[Fault]) -> _Text:
-    """Return values as a column of this type reads them."""
     array = plain_array(array)
     kind = array.type
     if is_nested(kind):
@@ -401,7 +400,6 @@ def _keep_nulls(texts: Any, array: Any) -> Any:
 
 
 def _data_of(texts: Any) -> bytes:
-    """Return the bytes of all texts."""
     bounds, data = _bounds_of(texts), texts.buffers()[2]
     if data is None:
         return b""

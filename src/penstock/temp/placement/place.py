@@ -230,6 +230,5 @@ class PlaceKeeper:
 
 
 def _make_hold(holder_id: str) -> Hold:
-    """Return a new hold for a placement."""
     lock = lock_of(holder_id)
     return Hold(holder_id=holder_id, target_oid=SERVER, lock=lock, names=(TABLESPACE,), reason="temp remove")
