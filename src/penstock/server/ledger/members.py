@@ -15,7 +15,7 @@ from psycopg.rows import class_row
 from penstock.model.load.ledger import MemberRecord, MembersLook
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.ledger.locks import mark, mark_member
-from penstock.server.sql.queries import fetch_one
+from penstock.server.sql.queries import fetch_as, fetch_one
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -287,11 +287,8 @@ def look_at_members(connection: Connection, schema: str, claim: Claim) -> Member
 
 def list_members(connection: Connection, schema: str, load_id: str) -> list[MemberRecord]:
     """Return the processes that have loaded rows of a load. Raises ServerError."""
-    with (
-        translate_errors("listing the load's members"),
-        connection.cursor(row_factory=class_row(MemberRecord)) as cursor,
-    ):
-        return cursor.execute(_compose(_LIST, schema), {"load": load_id}).fetchall()
+    with translate_errors("listing the load's members"):
+        return fetch_as(connection, MemberRecord, _compose(_LIST, schema), {"load": load_id})
 
 
 def _compose(text: LiteralString, schema: str) -> sql.Composed:

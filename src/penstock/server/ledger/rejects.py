@@ -17,7 +17,7 @@ from penstock.server.ledger.listing import refuse_at_work
 from penstock.server.ledger.origin import compose_oid, compose_origin
 from penstock.server.ledger.schema import has_ledger
 from penstock.server.ledger.trust import naming_ledger
-from penstock.server.sql.queries import fetch_one
+from penstock.server.sql.queries import fetch_as, fetch_one
 from penstock.units import MIB
 
 if TYPE_CHECKING:
@@ -265,11 +265,8 @@ class RejectStore:
              ORDER BY c.count DESC, c.uri, c.line
             """
         ).format(schema=self._schema)
-        with (
-            translate_errors("reading rejected records"),
-            connection.cursor(row_factory=class_row(RejectCause)) as cursor,
-        ):
-            return cursor.execute(query, [self._load_id]).fetchall()
+        with translate_errors("reading rejected records"):
+            return fetch_as(connection, RejectCause, query, [self._load_id])
 
     def read_load(self, connection: Connection) -> RejectingLoad | None:
         """Return the load of these records, or None if it does not exist."""

@@ -9,13 +9,13 @@ import re
 from typing import TYPE_CHECKING
 
 from psycopg import sql
-from psycopg.rows import class_row
 
 from penstock.errors import TargetError
 from penstock.model.load.ledger import LandedTarget, LandingRecord
 from penstock.model.server.table import TableName
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.ledger.origin import compose_oid, compose_origin
+from penstock.server.sql.queries import fetch_as
 from penstock.server.table.staging import drop_landing_table
 
 if TYPE_CHECKING:
@@ -189,11 +189,8 @@ def read_landed(connection: Connection, schema: str, load_id: str) -> list[Lande
          ORDER BY t.number
         """
     ).format(targets=_targets(schema), objects=sql.Identifier(schema, "objects"))
-    with (
-        translate_errors("reading where records were stored"),
-        connection.cursor(row_factory=class_row(LandedTarget)) as cursor,
-    ):
-        return cursor.execute(query, [load_id]).fetchall()
+    with translate_errors("reading where records were stored"):
+        return fetch_as(connection, LandedTarget, query, [load_id])
 
 
 def find_unended(connection: Connection, schema: str, claim: Claim, *, oid: int) -> list[str]:

@@ -60,6 +60,13 @@ def fetch_one(
     return row
 
 
+def fetch_as(
+    connection: Connection, row_type: type[Row], query: SQL | Composed, parameters: Params | None = None
+) -> list[Row]:
+    """Run a query and return its rows; each column becomes the field of the same name."""
+    return connection.cursor(row_factory=class_row(row_type)).execute(query, parameters).fetchall()
+
+
 def change_setting(connection: Connection, name: str, value: str) -> str:
     """Change a setting until the end of the transaction, and return its old value."""
     query = "SELECT pg_catalog.current_setting(%s), pg_catalog.set_config(%s, %s, true)"
