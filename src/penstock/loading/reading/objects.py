@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from penstock.copyformat import Encoder, make_encoder
+from penstock.copyformat import Encoder, make_form_encoder
 from penstock.errors import DataError
 from penstock.files.blocks import BlockReader, make_cutter
 from penstock.files.encodings import client_encoding, normalize_encoding
@@ -131,11 +131,4 @@ def _make_encoder(work: ObjectWork, blocks: BlockReader, stream: ObjectStream) -
         working_names=work.working_names,
         bom=stream.bom,
     )
-    encoder = make_encoder(
-        form.dialect,
-        form.column_map,
-        table=form.table,
-        encoding=form.encoding,
-        positions=work.number if work.has_positions else None,
-    )
-    return encoder, form
+    return make_form_encoder(form, positions=work.number if work.has_positions else None), form

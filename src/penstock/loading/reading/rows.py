@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Literal
 
 from penstock import _native
-from penstock.copyformat import Encoder, make_encoder
+from penstock.copyformat import Encoder, make_form_encoder
 from penstock.errors import DataError, FileLocation
 from penstock.files.columnar.binary import choose_wires, write_binary
 from penstock.files.probe.columnar import SENT_DIALECT, kept_fields, probe_columnar, refuse_unsupported
@@ -104,13 +104,7 @@ def open_rows(
             allows_suppressed_rows=target.allows_suppressed_rows,
             working_names=work.working_names,
         )
-        encoder = make_encoder(
-            form.dialect,
-            form.column_map,
-            table=form.table,
-            encoding=form.encoding,
-            positions=work.number if work.has_positions else None,
-        )
+        encoder = make_form_encoder(form, positions=work.number if work.has_positions else None)
         table = table_after_creation(target)
         found = [table.column(name) for name in form.column_map.columns[: len(names)]]
         types = [None if column is None else column.type_name for column in found]

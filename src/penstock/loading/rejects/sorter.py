@@ -19,7 +19,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from penstock import _native
-from penstock.copyformat import make_encoder
+from penstock.copyformat import make_form_encoder
 from penstock.loading.rejects.explain import explain_miscount, rename
 from penstock.loading.rejects.pieces import Origin, Piece, count_records, find_spots, runs, take_records
 from penstock.loading.rejects.reasons import (
@@ -145,15 +145,7 @@ class RejectSorter:
     def _check(self, origin: Origin) -> Origin:
         """Return an origin whose encoder refuses records with another number of fields than expected."""
         if origin.number not in self._checked:
-            form = origin.form
-            encoder = make_encoder(
-                form.dialect,
-                form.column_map,
-                table=form.table,
-                encoding=form.encoding,
-                positions=origin.encoder.positions,
-                checks_width=True,
-            )
+            encoder = make_form_encoder(origin.form, positions=origin.encoder.positions, checks_width=True)
             self._checked[origin.number] = replace(origin, encoder=encoder)
         return self._checked[origin.number]
 
