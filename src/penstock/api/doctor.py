@@ -5,7 +5,7 @@ The facts come from SQL, from this host if the server is local, and from AWS if 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -216,20 +216,9 @@ def _find_routes(plan: LoadPlan) -> tuple[S3Route, ...]:
 
 
 def _examine_host(inspection: Inspection) -> HostFacts:
-    volumes = []
-    for holds, path in find_directories(inspection):
-        disk = measure_disk(path)
-        if disk is not None:
-            volumes.append(
-                Volume(
-                    holds=holds,
-                    path=disk.path,
-                    device=disk.device,
-                    size_bytes=disk.size_bytes,
-                    free_bytes=disk.free_bytes,
-                )
-            )
-    return HostFacts(cpu_count=cpu_count(), memory_bytes=read_machine().memory_bytes, volumes=tuple(volumes))
+    found = ((holds, measure_disk(path)) for holds, path in find_directories(inspection))
+    volumes = tuple(Volume(holds=holds, **asdict(disk)) for holds, disk in found if disk is not None)
+    return HostFacts(cpu_count=cpu_count(), memory_bytes=read_machine().memory_bytes, volumes=volumes)
 
 
 def find_directories(inspection: Inspection) -> list[tuple[str, Path]]:
