@@ -6,6 +6,7 @@ A row is written in the transaction that does what the row records, so that a re
 from __future__ import annotations
 
 import re
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from psycopg import sql
@@ -143,7 +144,7 @@ def write_counts(connection: Connection, schema: str, claim: Claim, counts: Iter
                    duplicates = %(duplicates)s,
                    existing = %(existing)s,
                    suppressed = %(suppressed)s,
-                   target_oid = %(oid)s
+                   target_oid = %(target_oid)s
               FROM ONLY {targets} AS b
              WHERE t.load = %(load)s
                AND t.number = %(number)s
@@ -152,27 +153,16 @@ def write_counts(connection: Connection, schema: str, claim: Claim, counts: Iter
             RETURNING b.target_oid AS old_oid
         )
         UPDATE ONLY {objects} AS o
-           SET target_oid = %(oid)s
+           SET target_oid = %(target_oid)s
           FROM landed AS n
          WHERE o.load = %(load)s
            AND o.target_oid = n.old_oid
-           AND n.old_oid <> %(oid)s
+           AND n.old_oid <> %(target_oid)s
         """
     ).format(targets=_targets(schema), objects=sql.Identifier(schema, "objects"))
     with translate_errors("recording what became of the records"):
         for each in counts:
-            values = {
-                "load": claim.load_id,
-                "number": each.number,
-                "oid": each.target_oid,
-                "staged": each.staged,
-                "inserted": each.inserted,
-                "updated": each.updated,
-                "duplicates": each.duplicates,
-                "existing": each.existing,
-                "suppressed": each.suppressed,
-            }
-            connection.execute(query, values)
+            connection.execute(query, asdict(each) | {"load": claim.load_id})
 
 
 def read_landed(connection: Connection, schema: str, load_id: str) -> list[LandedTarget]:

@@ -10,7 +10,7 @@ proposed, how many conflicted with a row of their key, and how many were stored 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
@@ -66,16 +66,7 @@ class MergeCounts:
 
     def landed(self, *, number: int, target_oid: int) -> LandedCounts:
         """Return these counts as the counts of a load's target."""
-        return LandedCounts(
-            number=number,
-            target_oid=target_oid,
-            staged=self.staged,
-            inserted=self.inserted,
-            updated=self.updated,
-            duplicates=self.duplicates,
-            existing=self.existing,
-            suppressed=self.suppressed,
-        )
+        return LandedCounts(number=number, target_oid=target_oid, **asdict(self))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
