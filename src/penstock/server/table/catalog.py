@@ -5,8 +5,8 @@ The queries need only an ordinary user's rights. Package loading decides which c
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
 
@@ -134,24 +134,14 @@ def _complete(connection: Connection, rows: Sequence[TableRow | None]) -> list[T
 
 
 def _describe(row: TableRow, columns: list[Column], references: list[ReferenceRow]) -> TableFacts:
+    fields: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in asdict(row).items()
+    }
     return TableFacts(
-        oid=row.oid,
-        name=TableName(schema=row.schema, name=row.name),
-        kind=row.kind,
+        name=TableName(schema=fields.pop("schema"), name=fields.pop("name")),
         columns=tuple(columns),
-        suppressing_triggers=tuple(row.suppressing_triggers),
-        row_triggers=tuple(row.row_triggers),
-        statement_triggers=tuple(row.statement_triggers),
-        unlogged_partitions=tuple(row.unlogged_partitions),
-        unpublished=tuple(row.unpublished),
-        row_security_applies=row.row_security_applies,
-        is_unlogged=row.is_unlogged,
-        can_insert=row.can_insert,
-        may_vacuum=row.may_vacuum,
-        is_owner=row.is_owner,
         references=frozenset(reference.oid for reference in references),
-        has_indexes=row.has_indexes,
-        attributes=row.attributes,
+        **fields,
     )
 
 
