@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from penstock.access.rds import compose_growth, larger_size
@@ -11,9 +13,6 @@ from penstock.model.server.windows import describe_near
 from penstock.units import GIB, format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from datetime import datetime
-
     from penstock.loading.plan.space import DiskSpace
     from penstock.model.finding import Severity
     from penstock.model.load.plan import LoadPlan

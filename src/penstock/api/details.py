@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,6 @@ from penstock.model.redaction import hide_secrets
 from penstock.units import format_bytes, format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from penstock.model.load.outcome import LoadOutcome
     from penstock.model.load.part import StepPart
     from penstock.model.load.plan import LoadPlan, TargetPlan

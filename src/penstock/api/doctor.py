@@ -6,6 +6,7 @@ The facts come from SQL, from this host if the server is local, and from AWS if 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,8 +29,6 @@ from penstock.model.source.source import S3Route
 from penstock.server.inspect.inspect import inspect_server, inspect_table
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from penstock.model.finding import Finding
     from penstock.model.load.job import Request
     from penstock.model.load.ledger import LedgerOutlook

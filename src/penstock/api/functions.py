@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -25,8 +26,6 @@ from penstock.model.server.names import parse_table_name
 from penstock.model.source.dialect import Notice
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from penstock.api.doctor import Diagnosis
     from penstock.api.keywords import AccessKeywords, LoadKeywords
     from penstock.api.ledger_view import LedgerView

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -32,9 +34,6 @@ from penstock.server.ledger.upkeep import find_left_staging, prune_loads
 from penstock.server.table.catalog import list_tables
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from datetime import datetime
-
     from penstock.model.load.job import LoadRules, TargetJob
     from penstock.model.load.ledger import (
         LeftStaging,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import cache, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.api.closing import Closing
@@ -46,9 +48,6 @@ from penstock.server.ledger.upkeep import find_left_rejects
 from penstock.server.table.alter import find_dependents
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
-
     from penstock.changes.settings_backend import SettingsBackend
     from penstock.loading.plan.plan import TargetInput
     from penstock.model.load.job import LoadJob

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from importlib import import_module
@@ -23,8 +24,6 @@ from penstock.loading.plan.identity import job_from_json, job_to_json
 from penstock.model.load.job import Housekeeping
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from penstock.model.load.job import Request
     from penstock.model.load.outcome import LoadProgress
 

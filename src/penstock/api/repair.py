@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -19,8 +20,6 @@ from penstock.server.facts.facts import read_server_facts
 from penstock.server.ledger.upkeep import drop_left_staging, find_left_staging
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from penstock.changes.server_settings import SettingsLeases
     from penstock.changes.settings_backend import SettingsBackend
     from penstock.model.load.ledger import LeftStaging

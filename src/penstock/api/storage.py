@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.aws.metrics import read_instance_metrics
@@ -22,9 +24,6 @@ from penstock.storage.volume import parse_volume
 from penstock.units import GIB, MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from penstock.model.recording import CounterRow
     from penstock.model.server.rds import RdsDescription, RdsInstance
     from penstock.storage.candidates import Candidate

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from datetime import timedelta
+from collections.abc import Callable
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,9 +17,6 @@ from penstock.model.server.device import LOCAL_METRICS
 from penstock.model.server.rds import LocalStorageMetrics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from datetime import datetime
-
     from penstock.aws.calls import Raw
     from penstock.aws.find import Resolve
     from penstock.model.recording import CounterRow

@@ -7,6 +7,7 @@ group; for a cluster's group, the actions with DBClusterParameter in place of DB
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,8 +20,6 @@ from penstock.model.server.endpoints import parse_endpoint
 from penstock.model.server.settings import AttachedGroup
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from penstock.aws.calls import Raw
     from penstock.model.server.rds import RdsDescription
 

@@ -5,6 +5,8 @@ The requested server must be found and its identity must match. Every other call
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.aws.calls import Calls
@@ -18,9 +20,6 @@ from penstock.errors import AwsError, UsageError
 from penstock.model.server.rds import RdsDescription
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from datetime import datetime
-
     from penstock.aws.calls import Raw
     from penstock.aws.find import Located, Resolve
     from penstock.model.server.endpoints import RdsEndpoint

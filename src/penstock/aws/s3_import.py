@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,6 @@ from penstock.errors import AwsError
 from penstock.model.s3_import import OWNER_TAG, BucketKey, Owner, PolicyFacts, RoleFacts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from penstock.aws.calls import Raw
     from penstock.model.s3_import import Call, S3Route
 

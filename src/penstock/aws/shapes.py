@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.aws.classes import judge_optimized_reads
@@ -20,8 +21,6 @@ from penstock.model.server.rds import (
 from penstock.model.server.windows import parse_window
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
     from penstock.aws.calls import Raw
     from penstock.model.server.rds import InstanceClass, LocalStorageMetrics, Nearness
     from penstock.model.server.windows import Window, WindowKind, WindowOwner

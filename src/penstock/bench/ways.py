@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,8 +27,6 @@ from penstock.model.source.block import CopySpec
 from penstock.server.benchmarks.tables import describe_copy, import_as_published
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
     from penstock.changes.settings_backend import SettingsBackend
     from penstock.lab.datasets.datafiles import DataFile
     from penstock.lab.psql_copy import Psql

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from contextlib import AbstractContextManager  # noqa: TC003 (a dataclass's method)
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -14,8 +15,6 @@ from penstock.server.changes.holds import shape_lock
 from penstock.server.table.locking import telling_once, with_lock_retries
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
-
     from penstock.changes.store.store import Store
     from penstock.model.load.outcome import StepProgress
     from penstock.model.load.shape import Change, Hold, RepairAction

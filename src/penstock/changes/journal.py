@@ -6,6 +6,7 @@ it, by a later process, or by penstock repair.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,8 +17,6 @@ from penstock.server.changes.look import copied_record
 from penstock.server.changes.records import find_others
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
     from penstock.changes.context import Context
     from penstock.changes.kinds.kind import TableKind
     from penstock.model.load.shape import Change

@@ -5,6 +5,7 @@ Changes that a running load needs are not restored. Each change is restored as t
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -19,8 +20,6 @@ from penstock.server.changes.parts import check_foreign_key_record, is_foreign_k
 from penstock.server.changes.rebuild import compose_rebuild, drop_records
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from penstock.changes.context import Context, Report
     from penstock.model.load.outcome import StepProgress
     from penstock.model.load.shape import Change, Hold, RepairAction

@@ -7,6 +7,7 @@ that wants the same values shares them; one that wants other values is refused.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -26,8 +27,6 @@ from penstock.server.facts.settings import read_settings
 from penstock.server.ledger.locks import find_lock_holder, try_lock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from penstock.changes.kinds.setting import Applier
     from penstock.changes.store.store import Store
     from penstock.model.load.shape import Change

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,6 @@ from penstock.errors import AwsError, ServerError, TargetError
 from penstock.server.facts.settings import read_facts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from penstock.changes.kinds.parameter import ParameterGroups
     from penstock.changes.server_settings import LeaseRequest
     from penstock.model.server.settings import AttachedGroup, LeaseReport, SettingsDecision

@@ -9,6 +9,7 @@ a staging table, the object's number and the block's offset are added to every r
 from __future__ import annotations
 
 import codecs
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,6 @@ from penstock.model.load.landing import SENT_COLUMNS
 from penstock.model.source.block import Block, CopySpec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.model.load.reject import RecordForm
     from penstock.model.server.table import ColumnMap, TableName
     from penstock.model.source.dialect import Dialect

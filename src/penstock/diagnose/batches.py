@@ -16,6 +16,7 @@ smaller batches are in fact faster than predicted.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -25,8 +26,6 @@ from penstock.diagnose.statements import StatementMeter
 from penstock.diagnose.transactions import CommitFinder, is_working
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     from penstock.diagnose.activity import Moment, Part
     from penstock.diagnose.rates import Rates
     from penstock.model.recording import Sample, SessionSample

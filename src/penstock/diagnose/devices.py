@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -11,8 +12,6 @@ from penstock.model.recording import LOCAL_STORAGE
 from penstock.model.server.device import LOCAL_METRICS, DeviceCounters, DeviceRates, is_reset, rates
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from penstock.model.recording import CounterRow, Sample
 
 # The tablespace in the data directory.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -17,8 +18,6 @@ from penstock.diagnose.rules.temp import TemporaryWork
 from penstock.diagnose.rules.wal import InternalLocks, WalWrites
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.diagnose.activity import Activity
     from penstock.diagnose.rules.case import Rule
     from penstock.model.diagnosis import Diagnosis

@@ -6,6 +6,7 @@ the server does meanwhile.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,6 @@ from penstock.model.load.accounts import LoadSetting
 from penstock.units import MB
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from penstock.diagnose.examination import Findings
     from penstock.model.diagnosis import Evidence
     from penstock.model.load.accounts import LoadAccounts, LoadCounts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from penstock.diagnose.devices import DATA, are_counters, read_device, read_metrics
@@ -11,8 +12,6 @@ from penstock.storage.demand import Use
 from penstock.storage.volume import IO_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from penstock.model.recording import CounterRow, RecordingHeader, Sample
 
 # Readings that follow sooner belong to the same tick.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bz2
 import lzma
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -18,8 +19,6 @@ from penstock.errors import SourceError
 from penstock.units import KIB, MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
     from penstock.model.source.source import Compression
 
 # The size of the pieces that blocks are made of. Each piece costs the interpreter about 120 us. Compared with 256 KiB,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import glob
 import os
 import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes
 
@@ -19,8 +20,6 @@ from penstock.model.source.dialect import Notice
 from penstock.model.source.source import SourceObject
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
     from penstock.files.remote.stores import Stores
     from penstock.files.skipped import OnNotice
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from itertools import chain
 from typing import TYPE_CHECKING, Protocol, Self
@@ -33,8 +34,6 @@ from penstock.model.source.dialect import DialectOptions
 from penstock.units import KIB, MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from penstock.files.columnar.ranged import RangedFile, RangedObject
     from penstock.files.columnar.reader import ColumnarFile
     from penstock.files.remote.stores import CredentialSource, Stores

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,8 +16,6 @@ from typing import TYPE_CHECKING
 from penstock.model.server.device import Device, DeviceCounters
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.model.server.device import DeviceKind
 
 _MOUNTS = Path("/proc/self/mountinfo")

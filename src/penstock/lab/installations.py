@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import takewhile
@@ -14,8 +15,6 @@ from typing import TYPE_CHECKING, Literal
 from penstock.errors import LabError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from penstock.lab.users import ServerUser
 
 Origin = Literal["wheel", "system", "directory"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.errors import PenstockError
@@ -13,8 +14,6 @@ from penstock.model.load.ledger import FinishedLoad
 from penstock.server.ledger.ending import confirm
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from penstock.loading.claim.prepared import PreparedLoad
     from penstock.loading.context import LoadTools
     from penstock.model.load.ledger import Claim

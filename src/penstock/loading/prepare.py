@@ -6,6 +6,7 @@ same transaction that creates its tables.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -33,8 +34,6 @@ from penstock.server.table.locking import telling_once, with_lock_retries
 from penstock.server.table.tables import CreatedTable, create_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from penstock.loading.claim.decide import ClaimFacts, LoadDecision
     from penstock.loading.claim.membership import Membership
     from penstock.loading.claim.prepared import TargetLanding

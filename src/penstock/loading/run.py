@@ -8,6 +8,7 @@ them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
@@ -29,8 +30,6 @@ from penstock.server.ledger.committed import has_all
 from penstock.server.ledger.ending import confirm, finish
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from penstock.loading.claim.membership import Membership
     from penstock.loading.context import LoadTools
     from penstock.loading.steps.step import Step, When

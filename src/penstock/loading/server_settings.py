@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -26,8 +27,6 @@ from penstock.model.server.settings import LeasedSetting, LeaseReport
 from penstock.server.table.catalog import read_table_storage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from penstock.changes.settings_backend import SettingsBackend
     from penstock.loading.context import LoadTools
     from penstock.model.load.plan import LoadPlan, ObjectSample

@@ -6,6 +6,7 @@ the changes. A table is changed only under its lock, and only if it is still as 
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -29,8 +30,6 @@ from penstock.server.table.catalog import find_table
 from penstock.server.table.tables import is_empty
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
-
     from penstock.changes.context import Report, Restored
     from penstock.changes.journal import Records
     from penstock.loading.claim.prepared import PreparedLoad

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -11,8 +12,6 @@ from penstock.model.load.accounts import LoadAccounts, ReaderSeconds, SessionSec
 from penstock.model.load.outcome import LoadOutcome
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from penstock.loading.attempt import LoadAttempt
     from penstock.model.load.accounts import BackendIo
     from penstock.model.load.details import FileOutcome

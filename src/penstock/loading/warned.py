@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock.errors import UsageError
 from penstock.model.source.dialect import Notice
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from penstock.model.source.dialect import WarningCode
 
 # A trigger may raise a warning for each row; nobody reads more than this.

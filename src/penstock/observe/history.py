@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from penstock.errors import SourceError
@@ -16,9 +18,6 @@ from penstock.observe.kept import SUFFIX, list_recordings
 from penstock.observe.recordings import Recorder, read_recording
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
-
     from penstock.model.recording import CounterRow, RecordingHeader, Sample
 
 _PIECE_S = 3600.0

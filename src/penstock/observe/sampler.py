@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -25,8 +26,6 @@ from penstock.server.inspect.activity import INDEX_READS, STATEMENTS, ActivityRe
 from penstock.server.inspect.moment import read_moment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
     from penstock.model.recording import CounterRow, SessionSample
     from penstock.model.server.device import Device, VolumeLimits
     from penstock.server.connect.connection import ConnectionFactory

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,6 @@ from penstock.report.timeline import Timeline, mean
 from penstock.units import GB, MB, format_count, format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from penstock.diagnose.examination import Findings
     from penstock.model.load.accounts import LoadCounts
     from penstock.model.load.details import FileOutcome, LoadDetails

@@ -5,8 +5,10 @@ This is the only module that imports jinja2, which penstock[report] installs. It
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.errors import UsageError
@@ -18,9 +20,6 @@ from penstock.report.times import COLORS, DASHES, REST_COLOR, TimePlot, draw_tim
 from penstock.units import MB
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
     from penstock.model.recording import Recording
     from penstock.report.looks import Look
 

@@ -7,6 +7,7 @@ of many hours is as large as one of a minute.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,8 +17,6 @@ from penstock.model.server.device import is_reset, rates
 from penstock.units import MB
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from penstock.model.recording import CounterRow, Sample
     from penstock.model.server.device import DeviceCounters
 

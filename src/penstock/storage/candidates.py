@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,6 @@ from penstock.storage.limits import find_volume_limits
 from penstock.units import MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from penstock.model.server.device import VolumeLimits
     from penstock.model.server.rds import EbsLimits
     from penstock.storage.demand import Demand

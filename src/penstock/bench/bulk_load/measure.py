@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from statistics import mean
 from typing import TYPE_CHECKING
 
@@ -27,9 +29,6 @@ from penstock.observe.sampler import Sampler, sampling_beside
 from penstock.server.benchmarks.tables import checkpoint, count_rows, make_staging
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from contextlib import AbstractContextManager
-
     from penstock.bench.bulk_load.published import Load
     from penstock.bench.ways import LoadSetting
     from penstock.lab.datasets.datafiles import DataFile

@@ -10,7 +10,8 @@ import os
 import shutil
 import tempfile
 import time
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,9 +37,6 @@ from penstock.server.imports.call import S3Place
 from penstock.units import MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
-
     from penstock.bench.bulk_load.plan import Experiment, Run, Scaled
     from penstock.bench.bulk_load.published import Step
     from penstock.changes.settings_backend import SettingsBackend

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -10,8 +11,6 @@ from penstock.bench.bulk_load.published import RECOVERY
 from penstock.units import MB, format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from penstock.bench.bulk_load.plan import StepRuns
     from penstock.bench.bulk_load.run import BulkLoadResult, TargetResult
 

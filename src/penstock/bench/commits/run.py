@@ -11,6 +11,7 @@ import os
 import statistics
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -26,8 +27,6 @@ from penstock.server.benchmarks.commits import CallResult, CommitExperiment, exp
 from penstock.server.connect.connection import ConnectionFactory, over_own_socket
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from penstock.bench.commits.plan import Size
     from penstock.lab.topology.shapes import Shape
 

@@ -13,6 +13,7 @@ single pages; so there are fewer runs to merge than with tables of 100 M rows.
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -30,8 +31,6 @@ from penstock.model.server.device import rates
 from penstock.units import GB, GIB, MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.model.server.device import DeviceCounters
 
 Side = Literal["volume", "local"]

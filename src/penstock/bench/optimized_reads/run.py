@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,8 +28,6 @@ from penstock.server.benchmarks.tables import count_rows
 from penstock.server.connect.connection import ConnectionFactory, over_own_socket
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
     from penstock.bench.optimized_reads.plan import Experiment, Query, Scaled, Side
     from penstock.lab.datasets.datafiles import DataFile
     from penstock.lab.topology.shapes import Shape

@@ -7,6 +7,7 @@ its record in the transaction that changes the catalogue, so a rebuild can be in
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -41,8 +42,6 @@ from penstock.server.changes.rebuild import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
     from penstock.changes.context import Context, Restored
     from penstock.model.load.shape import Change, RepairAction
     from penstock.server.changes.kind import TableRequest

@@ -7,6 +7,7 @@ set, somebody else has written it, and it stays.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from penstock.changes.settings.decide import missing_grants
@@ -26,8 +27,6 @@ from penstock.server.facts.settings import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from penstock.changes.context import Context, Restored
     from penstock.model.load.shape import Change, Hold, RepairAction
     from penstock.model.server.identity import ServerIdentity

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +25,6 @@ from penstock.server.temp.tablespaces import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.changes.context import Context, Restored
     from penstock.model.load.shape import Change, RepairAction
     from penstock.model.temp.placement import Occupant

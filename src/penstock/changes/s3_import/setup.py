@@ -7,6 +7,7 @@ place (bucket and prefix) is a hold; the role and the extension stay until the l
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -34,8 +35,6 @@ from penstock.model.server.identity import ServerIdentity
 from penstock.server.inspect.aws_extension import find_database, look_at_extension, run_extension_statement
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from penstock.changes.context import Restored
     from penstock.model.load.shape import Change, RepairAction
     from penstock.model.s3_import import (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.changes.s3_import.documents import (
@@ -17,8 +18,6 @@ from penstock.model.load.shape import server_change
 from penstock.model.s3_import import FEATURE, OWNER_TAG, Call, Statement, Wait
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from penstock.model.load.shape import Change
     from penstock.model.s3_import import BucketKey, Found, Owner, PolicyFacts, RoleFacts, S3Place, Step
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.changes.settings.profiles import LEAST_WAL_MB, MOST_WAL_MB, WAL_FACTOR, WAL_SHARE_OF_FREE, WAL_UNIT_BYTES
@@ -11,8 +12,6 @@ from penstock.model.server.settings import SettingChange, SettingsDecision, Sett
 from penstock.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.model.server.settings import Backend, Profile, ProfileValue, SettingsFacts
 
 # Sources that override the server's files, so ALTER SYSTEM has no effect.

@@ -6,6 +6,7 @@ and checked in the same way.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -19,8 +20,6 @@ from penstock.server.ledger.schema import has_ledger
 from penstock.server.ledger.trust import naming_ledger
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from penstock.model.load.shape import Change, Hold
     from penstock.server.connect.connection import Connection
 

@@ -8,6 +8,7 @@ tags, but not each other's locks.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, ClassVar, Protocol
@@ -18,8 +19,6 @@ from penstock.server.changes.holds import read_time
 from penstock.server.ledger.locks import find_lock_holder
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from penstock.model.load.shape import Change
     from penstock.server.connect.connection import Connection
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,8 +26,6 @@ from penstock.model.source.dialect import Notice
 from penstock.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.api.repair import RepairOutcome
     from penstock.model.load.shape import RepairStep
 

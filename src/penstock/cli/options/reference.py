@@ -7,6 +7,7 @@ documented and typed.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,6 @@ from penstock.cli.terminal.exit_codes import EXIT_CODES
 from penstock.model.options import find_option
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from dataclasses import Field
 
     from typer._click import Command, Context
@@ -35,12 +35,11 @@ _KEYWORDS_HEAD = '''\
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
     from penstock.model.load.job import Transform
 '''
 

@@ -6,6 +6,7 @@ This module imports rich, so import it only if standard error is a terminal.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
@@ -29,8 +30,6 @@ from penstock.cli.terminal.visible import visible
 from penstock.units import MB, format_count, format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from penstock.cli.terminal.meter import Reading
     from penstock.model.load.outcome import LoadProgress
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -17,8 +18,6 @@ from penstock.cli.terminal.meter import (
 from penstock.units import MB
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from penstock.cli.terminal.messages import Messages
     from penstock.cli.terminal.meter import Reading
     from penstock.model.load.outcome import LoadProgress

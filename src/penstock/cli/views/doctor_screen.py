@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console, Group
@@ -17,8 +18,6 @@ from penstock.cli.terminal.messages import shows_colours
 from penstock.cli.terminal.visible import visible, visible_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.model.finding import Finding
 
 # The width if standard output is not a terminal, and the maximum on a terminal: longer lines are hard to read.

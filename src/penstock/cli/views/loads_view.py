@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -9,8 +10,6 @@ from penstock.cli.terminal.columns import line_up
 from penstock.units import MB, format_bytes, format_count, format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.model.load.ledger import LeftStaging, LoadRecord, MemberRecord, ObjectRecord, PrunedLoads, TableTotals
     from penstock.model.load.shape import Missing
     from penstock.model.server.server import ServerFacts

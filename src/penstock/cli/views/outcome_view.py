@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -10,8 +11,6 @@ from penstock.model.load.part import Rows
 from penstock.units import MB, format_count, format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
     from penstock.model.diagnosis import Diagnosis
     from penstock.model.load.details import FileOutcome
     from penstock.model.load.outcome import CheckOutcome, LoadOutcome, Problem

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,6 @@ from penstock.model.server.names import quote_name, quote_table
 from penstock.units import format_bytes, format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.model.load.ledger import LedgerOutlook
     from penstock.model.load.plan import LoadPlan, SessionPlan, TargetPlan
     from penstock.model.load.route import RoutePlan

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Self
 
@@ -16,8 +17,6 @@ from penstock.diagnose.rates import measure_rates
 from penstock.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from penstock.diagnose.activity import Activity, Part
     from penstock.diagnose.blocking import Blocked
     from penstock.diagnose.devices import DeviceUse

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from statistics import median_low
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,6 @@ from penstock.diagnose.rules.commits import STANDBY_NAMES, parse_standby_names
 from penstock.units import MB, MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.diagnose.activity import Moment
     from penstock.diagnose.rules.case import Case
     from penstock.model.diagnosis import Diagnosis

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from penstock.diagnose.activity import Tally
@@ -12,8 +13,6 @@ from penstock.diagnose.transactions import COMMIT_WAITS, LOCAL_FLUSH
 from penstock.units import MB, MIB, format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.diagnose.activity import Moment
     from penstock.diagnose.rules.case import Case
     from penstock.model.diagnosis import Diagnosis

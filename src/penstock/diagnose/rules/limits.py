@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from statistics import median
@@ -14,8 +15,6 @@ from penstock.model.server.device import count_bytes, count_ios, is_reset, rates
 from penstock.units import KIB, MB, format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.model.recording import CounterRow, Sample
     from penstock.model.server.device import DeviceCounters, DeviceRates, VolumeLimits
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.diagnose.activity import CPU, Tally, Ticks, moment_of, name_application, name_statement, weight_of
@@ -10,8 +11,6 @@ from penstock.diagnose.rules.case import number, share_of, shorten
 from penstock.units import format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.diagnose.activity import Moment
     from penstock.diagnose.rules.case import Case
     from penstock.model.diagnosis import Diagnosis

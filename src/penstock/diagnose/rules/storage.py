@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING, TypeVar
@@ -17,8 +18,6 @@ from penstock.model.server.device import count_bytes
 from penstock.units import KIB, MB
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from penstock.diagnose.activity import Moment
     from penstock.diagnose.rules.case import Case
     from penstock.diagnose.rules.limits import Interval

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,6 @@ from penstock.model.recording import LOCAL_STORAGE
 from penstock.units import MB, format_bytes, format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.diagnose.activity import Moment
     from penstock.diagnose.devices import DeviceUse
     from penstock.diagnose.rules.case import Case

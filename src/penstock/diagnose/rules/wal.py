@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.diagnose.activity import Tally, name_wait
@@ -9,8 +10,6 @@ from penstock.diagnose.rules.case import number
 from penstock.units import MB
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.diagnose.activity import Moment
     from penstock.diagnose.rules.case import Case
     from penstock.model.diagnosis import Diagnosis

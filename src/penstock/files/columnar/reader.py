@@ -6,6 +6,7 @@ read. Rows are numbered from 0 over the whole file.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -20,8 +21,6 @@ from penstock.model.source.columnar import FORMAT_NAMES, ColumnarField, Columnar
 from penstock.units import MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from penstock.files.columnar.ranged import RangedFile
     from penstock.model.load.ledger import Range
     from penstock.model.source.columnar import ColumnarFormat

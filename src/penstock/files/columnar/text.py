@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,9 +21,6 @@ from pyarrow import types
 from penstock._native import RecordError
 from penstock.files.columnar.arrays import plain_array
 from penstock.files.columnar.types import is_bytes, is_json, is_list, is_nested, is_text, is_uuid, plain_type
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 # What COPY text escapes in a value, the backslash first (copyto.c, CopyAttributeOutText).
 _ESCAPES: Final = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))

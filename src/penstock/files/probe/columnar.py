@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from penstock.errors import DataError, SourceError, UsageError
@@ -11,8 +12,6 @@ from penstock.model.source.columnar import FORMAT_NAMES
 from penstock.model.source.dialect import Dialect
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.model.load.job import TargetJob
     from penstock.model.server.table import ColumnMap
     from penstock.model.source.columnar import ColumnarSample

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -11,8 +12,6 @@ from penstock._native import Form
 from penstock.files.probe.options import DEFAULT_DELIMITER, DEFAULT_QUOTE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from penstock._native import Records
     from penstock.model.source.dialect import Dialect, DialectOptions, Format
 

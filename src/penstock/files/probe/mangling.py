@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -16,8 +17,6 @@ from penstock.model.source.dialect import Notice, WarningCode
 from penstock.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from penstock._native import Form, LineEnd, Records
     from penstock.model.source.dialect import Dialect, Format
 

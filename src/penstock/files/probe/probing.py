@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
@@ -17,8 +18,6 @@ from penstock.files.probe.options import complete_options, validate_options
 from penstock.model.source.dialect import Notice
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.files.probe.header import HeaderVerdict
     from penstock.model.source.dialect import Dialect, DialectOptions
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import re
 import time
+from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from urllib.parse import urlsplit
@@ -22,8 +23,6 @@ from penstock.files.skipped import is_skipped, note_empty, note_skipped_files
 from penstock.model.source.source import ObjectHead, SourceObject
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from obstore import GetResult, ObjectMeta
     from obstore.store import ObjectStore
 

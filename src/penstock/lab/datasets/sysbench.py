@@ -6,7 +6,9 @@ eleven-digit groups.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.errors import UsageError
@@ -14,9 +16,6 @@ from penstock.lab.datasets.datafiles import make_folder, write_table
 from penstock.lab.datasets.draws import POOL_SIZE, Draws
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
     from penstock.lab.datasets.datafiles import DataFile, TableProgress
 
 COLUMNS = ("id", "k", "c", "pad")

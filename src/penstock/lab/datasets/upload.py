@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import obstore
@@ -11,8 +12,6 @@ from penstock.errors import LabError, UsageError
 from penstock.files.remote.stores import STORE_ERRORS, Stores, describe_failure
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from penstock.files.remote.stores import CredentialSource
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import http.client
 import re
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
@@ -12,9 +14,6 @@ from penstock.files.streams import SourceReader
 from penstock.lab.s3.call import take_call, write_answer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from penstock.lab.s3.call import S3Call
 
 _REGION_TIMEOUT_S = 30

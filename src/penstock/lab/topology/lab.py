@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,8 +33,6 @@ from penstock.lab.users import choose_server_user, is_root
 from penstock.server.inspect.replication import commit_durably, create_slots, read_received, read_standbys
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from penstock.lab.embedded import EmbeddedServer
     from penstock.lab.s3.call import S3Call
     from penstock.lab.topology.shapes import Kind, Member, Parameters, Shape

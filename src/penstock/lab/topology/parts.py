@@ -8,8 +8,10 @@ from __future__ import annotations
 import shutil
 import sys
 import time
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.errors import LabError
@@ -30,9 +32,6 @@ from penstock.server.inspect.replication import create_slots, read_standbys
 from penstock.units import MIB, format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
-
     from penstock.lab.installations import Installation
     from penstock.lab.topology.shapes import Member
     from penstock.lab.topology.state import LabFiles, LabState

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -22,8 +23,6 @@ from penstock.server.table.identity import LoadedTable
 from penstock.server.table.tables import is_empty
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.loading.claim.prepared import TargetLanding
     from penstock.loading.context import LoadTools
     from penstock.loading.plan.work import ObjectWork

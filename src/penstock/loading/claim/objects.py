@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import compress
 from typing import TYPE_CHECKING
@@ -19,8 +20,6 @@ from penstock.server.ledger.targets import drop_ranges
 from penstock.server.table.staging import delete_landed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from penstock.loading.claim.decide import ClaimFacts, Decision, LoadDecision
     from penstock.loading.context import LoadTools
     from penstock.loading.plan.dialects import Depth

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.model.server.table import TableName
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
     from penstock.loading.claim.membership import Membership
     from penstock.loading.plan.work import ObjectWork
     from penstock.model.load.ledger import Claim, LandingRecord

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.errors import ServerError
@@ -12,8 +13,6 @@ from penstock.server.imports.look import read_imports, read_table_bytes
 from penstock.server.imports.session import ImportSession
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.loading.claim.prepared import PreparedLoad
     from penstock.loading.context import LoadTools
     from penstock.loading.imports.feed import ImportedObject

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,8 +14,6 @@ from penstock.model.load.route import ImportRights, Link, RoutePlan
 from penstock.model.server.names import quote_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from penstock.model.load.plan import LoadPlan, TargetPlan
     from penstock.model.server.rds import AssociatedRole
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.copyformat import make_encoder
@@ -16,8 +17,6 @@ from penstock.server.ledger.committed import insert_object
 from penstock.server.ledger.ledger import taken_over
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from penstock.errors import PenstockError
     from penstock.loading.context import LoadTools
     from penstock.loading.imports.feed import ImportedObject, ObjectFeed

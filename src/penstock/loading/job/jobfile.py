@@ -6,7 +6,9 @@ import difflib
 import glob
 import os
 import tomllib
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import UsageError
@@ -16,9 +18,6 @@ from penstock.model.options import OptionError, option_fields, read_texts
 from penstock.model.refusals import explain_refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
     from penstock.model.load.job import Request, TargetJob
 
 _LOAD_KEYS = [name for kind in LOAD_KINDS for name in option_fields(kind)]

@@ -6,6 +6,7 @@ dropped, or does not fit any more, it is created again, and its objects are load
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -23,8 +24,6 @@ from penstock.server.table.table_locks import TableLocks
 from penstock.server.table.truncate import check_truncatable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from penstock.loading.claim.prepared import PreparedLoad
     from penstock.loading.landing.context import LandingContext, NoteStatement
     from penstock.model.load.ledger import FinishedLoad, LandedCounts

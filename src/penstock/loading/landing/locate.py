@@ -9,6 +9,7 @@ Checksums in the ledger prove that the object is the same as when it was staged.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -25,8 +26,6 @@ from penstock.server.merge.merge_errors import name_by_number
 from penstock.server.merge.merge_refused import RefusedRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from penstock.loading.claim.prepared import PreparedLoad
     from penstock.loading.context import LoadTools
     from penstock.loading.plan.work import ObjectWork

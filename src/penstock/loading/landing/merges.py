@@ -7,6 +7,7 @@ a merge without bad records is not slower (docs/decisions/0012). The bytes of re
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby, islice
 from operator import attrgetter
@@ -25,8 +26,6 @@ from penstock.server.merge.merge_key import table_identifier
 from penstock.server.merge.merge_sorting import MergeSorter, check_constraints_at_once, settle
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from penstock.loading.claim.prepared import PreparedLoad
     from penstock.loading.context import LoadTools
     from penstock.loading.landing.context import NoteStatement

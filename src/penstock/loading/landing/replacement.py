@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -29,8 +30,6 @@ from penstock.server.table.table_locks import TableLocks
 from penstock.server.table.tables import analyze_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from penstock.loading.claim.prepared import PreparedLoad, TargetLanding
     from penstock.loading.landing.context import NoteStatement
     from penstock.model.load.plan import TargetPlan

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -23,8 +24,6 @@ from penstock.server.table.staging import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.errors import FileLocation
     from penstock.loading.claim.prepared import PreparedLoad, TargetLanding
     from penstock.loading.landing.context import NoteStatement

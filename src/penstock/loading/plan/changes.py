@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,8 +15,6 @@ from penstock.model.source.columnar import identify_type
 from penstock.model.source.types import NULL_WORDS, TAKEN, TYPE_OIDS, TYPES, UNCLEAR_DATE, WIDER, ColumnChange
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
     from penstock.model.load.job import TargetJob
     from penstock.model.load.plan import LoadPlan
     from penstock.model.server.table import TableFacts, TableName

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -14,8 +15,6 @@ from penstock.model.server.table import Column, ColumnMap, TableFacts
 from penstock.model.source.dialect import Notice
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from penstock.files.probe import ProbeResult
     from penstock.model.load.job import TargetJob
     from penstock.model.load.plan import Edge

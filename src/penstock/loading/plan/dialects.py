@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Literal
 
@@ -18,8 +19,6 @@ from penstock.server.connect.errors import find_hint
 Depth = Literal["dialect", "columns", "records"]
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.files import SourceReader
     from penstock.files.probe import Contradiction
     from penstock.loading.plan.work import ObjectWork

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,6 @@ from penstock.server.ledger.lookup import look_up
 from penstock.server.table.catalog import check_loadable, find_foreign_partitions, survey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from penstock.files import SourceReader
     from penstock.model.load.job import LoadJob, TargetJob
     from penstock.model.load.plan import ObjectSample

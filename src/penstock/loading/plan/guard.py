@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,8 +13,6 @@ from penstock.model.load.space import DiskForecast
 from penstock.server.table.catalog import read_table_storage
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.loading.plan.work import ObjectWork
     from penstock.model.load.plan import LoadPlan, ObjectSample
     from penstock.model.load.space import TableStorage

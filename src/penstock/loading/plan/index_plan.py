@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,8 +11,6 @@ from penstock.server.changes.parts import capture_tree
 from penstock.server.table.tables import is_empty
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     from penstock.loading.plan.indexes import Decision
     from penstock.loading.plan.plan import TargetInput
     from penstock.model.load.plan import LoadPlan, TargetPlan

@@ -7,6 +7,7 @@ enough; with --indexes rebuild the user says that no other session writes to the
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,8 +17,6 @@ from penstock.server.changes.parts import group_families
 from penstock.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from penstock.model.load.job import TargetJob
     from penstock.model.load.shape import Indexes
     from penstock.server.changes.parts import ForeignKey, IndexPart, PartId, TableParts

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
@@ -41,8 +42,6 @@ from penstock.model.source.dialect import Notice
 from penstock.model.source.types import TYPE_OIDS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from penstock.errors import PenstockError
     from penstock.model.load.job import LoadJob, LoadRules, TargetJob
     from penstock.model.server.server import ServerFacts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,6 @@ from penstock.model.source.dialect import Notice
 from penstock.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from penstock.loading.plan.work import ObjectWork
     from penstock.model.load.plan import ObjectSample, TargetPlan
     from penstock.model.load.space import TableStorage

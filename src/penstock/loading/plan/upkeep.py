@@ -5,6 +5,7 @@ The reasons and the costs are in docs/decisions/0015-after-the-load.md.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -14,8 +15,6 @@ from penstock.model.load.upkeep import CheckpointDecision, VacuumPlan, VacuumSte
 from penstock.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-
     from penstock.model.load.plan import LoadPlan
     from penstock.model.load.upkeep import FilledTable, Relation
 

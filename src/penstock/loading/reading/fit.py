@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from penstock import _native
@@ -11,8 +12,6 @@ from penstock.files.blocks import ENDS_WITH_DELIMITER, record_error
 from penstock.units import MIB, format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from penstock.copyformat import Encoder
     from penstock.model.load.reject import RecordForm
     from penstock.model.source.block import Block

@@ -6,6 +6,7 @@ The format is guessed from the first block, which cannot prove it. A format that
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -15,8 +16,6 @@ from penstock.model.source.dialect import Notice
 from penstock.units import format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from penstock.loading.plan.work import ObjectWork
     from penstock.loading.warned import WarningLog
     from penstock.model.source.block import Block

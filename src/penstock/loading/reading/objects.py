@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
@@ -18,8 +19,6 @@ from penstock.loading.reading.sums import RangeSums, RowSums
 from penstock.model.load.reject import RecordForm
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from penstock.files import ObjectStream, OpenStream
     from penstock.loading.context import LoadTools
     from penstock.loading.plan.work import ObjectWork

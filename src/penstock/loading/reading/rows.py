@@ -7,6 +7,7 @@ all columns' types, and as text if records may be rejected or are staged, or col
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Literal
@@ -26,7 +27,6 @@ from penstock.model.source.block import Block
 from penstock.units import MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
     from typing import Self
 
     from penstock.files.columnar.binary import Wire

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,8 +15,6 @@ from penstock.model.source.types import NULL_WORDS, TAKEN
 from penstock.server.connect.errors import ServerReport, choose_class, find_hint, is_passing
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
-
     from penstock.errors import PenstockError
     from penstock.model.load.plan import TargetPlan
     from penstock.server.copy.copy import CopyFailed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock import _native
@@ -10,8 +11,6 @@ from penstock.loading.rejects.record_format import form_to_json
 from penstock.loading.rejects.sorter import RejectSorter, part_unwritable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.loading.reading.feed import OpenObject
     from penstock.loading.rejects.limit import RejectLimit
     from penstock.loading.rejects.sorter import SortedOut

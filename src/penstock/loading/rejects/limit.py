@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.errors import DataError, FileLocation
 from penstock.model.load.reject import FOREIGN_KEY_VIOLATION
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.model.load.reject import Reject
 
 # How many rejected records an error quotes.

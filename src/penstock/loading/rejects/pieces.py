@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, pairwise
@@ -14,7 +15,6 @@ from penstock.loading.rejects.bisect import find_by_server_line, knowing, make_p
 
 if TYPE_CHECKING:
     from collections import deque
-    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from penstock.copyformat import Encoder
     from penstock.loading.rejects.bisect import MakeCutter

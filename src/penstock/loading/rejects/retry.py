@@ -6,6 +6,7 @@ A record is removed from the rejects in the transaction that stores it, so none 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -30,8 +31,6 @@ from penstock.server.ledger.rejects import RejectStore
 from penstock.server.ledger.targets import read_landed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
     from penstock.loading.context import LoadTools
     from penstock.model.load.reject import Reject
     from penstock.model.source.block import LineEnd

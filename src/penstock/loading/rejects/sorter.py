@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter, deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING
@@ -36,8 +37,6 @@ from penstock.server.copy.copy import CopyFailed
 from penstock.server.copy.sorting import Hindered, Sorter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from penstock.model.source.block import CopySpec
     from penstock.server.copy.copy import CopySession
     from penstock.server.copy.sorting import Sorted

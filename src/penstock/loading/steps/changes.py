@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -11,8 +12,6 @@ from penstock.model.load.part import Rows
 from penstock.units import format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.loading.claim.prepared import NothingToDo
     from penstock.loading.context import LoadTools
     from penstock.loading.steps.step import PlanFacts, RunningLoad

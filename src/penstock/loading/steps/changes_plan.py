@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,8 +11,6 @@ from penstock.model.load.shape import name_with_attached
 from penstock.units import format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.model.load.job import LoadRules
     from penstock.model.load.plan import LoadPlan, TargetPlan
     from penstock.model.load.shape import IndexPlan, Part

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,8 +10,6 @@ from penstock.loading.steps.step import Step
 from penstock.model.load.part import Rows
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.loading.steps.step import PlanFacts, RunningLoad
     from penstock.model.load.outcome import LoadOutcome
     from penstock.model.load.plan import LoadPlan

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,6 @@ from penstock.model.load.shape import SERVER
 from penstock.server.changes.holds import delete_holds, read_holds
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.loading.claim.prepared import NothingToDo
     from penstock.loading.context import LoadTools
     from penstock.loading.plan.settings import LoadSettings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.loading.plan.space import DiskSpace, describe_shortage, note_disk
@@ -9,8 +10,6 @@ from penstock.loading.plan.work import all_objects
 from penstock.loading.steps.step import Step
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.loading.context import LoadTools
     from penstock.loading.plan.work import ObjectWork
     from penstock.loading.steps.step import PlanFacts, RunningLoad

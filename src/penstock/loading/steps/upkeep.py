@@ -5,6 +5,7 @@ Errors and interrupts here are warnings, because the load is complete.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,6 @@ from penstock.server.table.vacuum import find_filled, limited_lock_wait, read_re
 from penstock.units import format_count, format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from penstock.loading.context import LoadTools
     from penstock.loading.steps.step import PlanFacts, RunningLoad
     from penstock.model.load.outcome import LoadOutcome

@@ -6,6 +6,7 @@ batch is undone, and the next attempt sends these objects as text, so that the e
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -17,8 +18,6 @@ from penstock.loading.plan.plan import table_after_creation
 from penstock.model.load.plan import CopyChoice
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
     from penstock.copyformat import Encoder
     from penstock.loading.plan.work import ObjectWork
     from penstock.model.load.plan import LoadPlan, ObjectSample, TargetPlan

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -24,8 +25,6 @@ from penstock.server.ledger.committed import insert_ranges
 from penstock.server.ledger.ledger import taken_over
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from penstock.errors import PenstockError
     from penstock.loading.reading.feed import BlockFeed, OpenObject
     from penstock.loading.rejects.keeper import RejectKeeper

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.loading.plan.changes import null_option
@@ -9,8 +10,6 @@ from penstock.model.source.dialect import Notice
 from penstock.model.source.types import ALL_TYPES, NULL_WORDS, TYPES, UNCLEAR_DATE, ColumnFindings, TypedColumn
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.model.source.dialect import Dialect
     from penstock.model.source.types import Position, Witness
 

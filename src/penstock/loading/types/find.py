@@ -6,6 +6,7 @@ Reads the headers of the objects if columns are to be added, and every value if 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -26,8 +27,6 @@ from penstock.model.source.types import TAKEN, UNCLEAR_DATE
 from penstock.units import format_bytes, format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from penstock.loading.context import LoadTools
     from penstock.loading.plan.work import ObjectWork
     from penstock.loading.types.scan import Findings

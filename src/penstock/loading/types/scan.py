@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -20,7 +21,6 @@ from penstock.loading.reading.objects import open_blocks
 from penstock.model.source.types import BITS, ColumnFindings, Witness
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from concurrent.futures import Future
 
     from penstock.copyformat import Encoder

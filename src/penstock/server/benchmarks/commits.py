@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,8 +17,6 @@ from penstock.server.facts.facts import read_server_facts
 from penstock.server.sql.queries import fetch_one, fetch_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from penstock.model.server.server import ServerFacts
     from penstock.server.connect.connection import Connection, ConnectionFactory
 

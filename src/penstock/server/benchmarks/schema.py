@@ -5,6 +5,7 @@ The schema is dropped in every case. The database is created in place of the las
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,6 @@ from penstock.server.facts.facts import read_server_facts
 from penstock.server.sql.queries import fetch_one
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from penstock.server.connect.connection import Connection, ConnectionFactory
 
 

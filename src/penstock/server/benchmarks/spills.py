@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -17,8 +18,6 @@ from penstock.server.facts.facts import read_server_facts
 from penstock.server.sql.queries import fetch_one
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from penstock.model.server.server import ServerFacts
     from penstock.server.connect.connection import Connection, ConnectionFactory
 

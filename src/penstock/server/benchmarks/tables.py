@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from psycopg import sql
@@ -13,8 +14,6 @@ from penstock.server.sql.queries import fetch_one
 from penstock.server.table.tables import create_table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from penstock.model.source.block import CopySpec
     from penstock.server.connect.connection import Connection
     from penstock.server.imports.call import S3Place

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from psycopg import sql
@@ -14,8 +15,6 @@ from penstock.server.connect.errors import translate_errors
 from penstock.server.ddl.session import run_all
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
-
     from penstock.model.load.shape import Change
     from penstock.server.changes.kind import TableRequest
     from penstock.server.changes.parts import IndexPart, PartId, TableParts

@@ -8,8 +8,10 @@ lock of the table or the server, so that no load can begin while another session
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
@@ -25,9 +27,6 @@ from penstock.server.ledger.origin import compose_origin
 from penstock.server.sql.queries import fetch_one
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from datetime import datetime
-
     from penstock.server.connect.connection import Connection
 
 _LOOK_INTERVAL_S = 0.2

@@ -7,6 +7,7 @@ unchanged.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +21,6 @@ from penstock.server.changes.records import delete_changes
 from penstock.server.connect.errors import in_transaction, translate_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from penstock.model.load.job import LoadRules, TargetJob
     from penstock.model.server.table import TableFacts
     from penstock.server.changes.look import State

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
@@ -16,8 +17,6 @@ from penstock.server.changes.parts import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from penstock.model.load.shape import Change
     from penstock.server.changes.parts import ForeignKey, IndexPart, TableParts
     from penstock.server.ddl.definition import ConstraintRow, IndexRow

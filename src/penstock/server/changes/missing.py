@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.errors import TargetError
@@ -13,8 +14,6 @@ from penstock.server.connect.errors import translate_errors
 from penstock.server.ledger.schema import has_ledger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
     from penstock.model.load.shape import Change
     from penstock.server.changes.parts import PartId
     from penstock.server.connect.connection import Connection

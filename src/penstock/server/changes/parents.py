@@ -6,6 +6,7 @@ here, as it would have if the index had existed: an equal index of the partition
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,8 +30,6 @@ from penstock.server.ddl.session import local_settings
 from penstock.server.sql.queries import fetch_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.model.load.shape import Change
     from penstock.server.connect.connection import Connection
     from penstock.server.ddl.definition import ConstraintRow, IndexRow

@@ -6,6 +6,7 @@ part depends on are recorded too, so that a later ALTER TABLE is detected.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -19,8 +20,6 @@ from penstock.server.ddl.session import Unread, look_again
 from penstock.server.sql.queries import send_query
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
     from penstock.model.load.shape import Change
     from penstock.server.connect.connection import Connection
 

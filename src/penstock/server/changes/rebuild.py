@@ -8,6 +8,7 @@ the commit.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -32,8 +33,6 @@ from penstock.server.ddl.session import local_settings
 from penstock.server.sql.queries import fetch_one, fetch_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from penstock.model.load.shape import Change
     from penstock.server.changes.parts import TableParts
     from penstock.server.connect.connection import Connection

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
@@ -15,8 +16,6 @@ from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.ledger.origin import compose_origin
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from penstock.server.connect.connection import Connection
 
 

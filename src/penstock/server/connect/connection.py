@@ -12,6 +12,7 @@ import logging
 import os
 import select
 import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
 from datetime import UTC, datetime
@@ -43,8 +44,6 @@ from penstock.server.connect.search_path import OWN_PATH, TO_OWN_PATH
 from penstock.server.connect.tls import tls_defaults
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
     from psycopg.errors import Diagnostic
 
     from penstock.model.finding import Finding

@@ -10,6 +10,7 @@ import contextlib
 import re
 import select
 import time
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, LiteralString, TypeAlias
 
 import psycopg
@@ -24,8 +25,6 @@ from penstock.server.connect.search_path import TO_OWN_PATH, TO_USERS_PATH
 from penstock.server.table.identity import check_look, compose_look, send_check
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
     from psycopg.errors import Diagnostic
     from psycopg.pq.abc import PGresult
 

@@ -12,6 +12,7 @@ key that is checked at its end, the next stretch is half as long.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -36,8 +37,6 @@ from penstock.server.copy.sorting_statements import (
 from penstock.server.sql.queries import fetch_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import psycopg
 
     from penstock.model.source.block import CopySpec

@@ -6,6 +6,7 @@ would be lost with it. They are found in pg_depend before anything is loaded, an
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from psycopg import sql
@@ -25,8 +26,6 @@ from penstock.server.ddl.session import Unread, look_again
 from penstock.server.sql.queries import fetch_many, fetch_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.model.server.table import TableName
     from penstock.server.connect.connection import Connection
 

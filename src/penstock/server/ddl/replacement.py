@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -19,8 +20,6 @@ from penstock.server.sql.queries import fetch_one, fetch_rows
 from penstock.server.table.tables import check_names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
     from penstock.server.connect.connection import Connection
     from penstock.server.ddl.definition import TableDefinition
 

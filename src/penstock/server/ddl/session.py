@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
@@ -12,8 +13,6 @@ from penstock.server.connect.errors import in_transaction
 from penstock.server.sql.queries import change_setting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
     from psycopg.sql import Composed
 
     from penstock.server.connect.connection import Connection

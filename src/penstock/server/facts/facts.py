@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,6 @@ from penstock.server.connect.route import is_loopback
 from penstock.server.sql.queries import send_query
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from penstock.server.connect.connection import Connection
 
 

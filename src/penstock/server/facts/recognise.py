@@ -18,13 +18,12 @@ What each mark proves, and the source:
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.model.server.inspection import Flavour, Manager
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
     from penstock.model.server.inspection import FlavourKind, Mark
 
 # The order matters: Aurora has RDS's marks too, and Citus runs on any of the others.

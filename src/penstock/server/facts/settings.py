@@ -6,6 +6,7 @@ Other rooms decide what should change.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,8 +21,6 @@ from penstock.server.facts.recognise import recognise_flavour, recognise_manager
 from penstock.server.sql.queries import fetch_many, fetch_one, fetch_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from penstock.server.connect.connection import Connection
 
 # A busy postmaster reloads within milliseconds. If it has not after this time, it found an error in the files.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -18,8 +19,6 @@ from penstock.server.connect.errors import translate_errors
 from penstock.server.sql.queries import fetch_one, fetch_rows, send_query
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from penstock.server.connect.connection import Connection
 
 # The statistics views that are read if the server has them, each with a condition that leaves out rows of zeros in

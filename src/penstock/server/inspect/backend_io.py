@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -10,8 +11,6 @@ from penstock.model.load.accounts import BackendIo
 from penstock.server.sql.queries import fetch_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from penstock.server.connect.connection import Connection
 
 

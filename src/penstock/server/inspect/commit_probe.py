@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,8 +15,6 @@ from penstock.model.server.checks import check_standby
 from penstock.server.connect.errors import translate_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from penstock.server.connect.connection import ConnectionFactory
 
 _COMMITS = 100

@@ -7,6 +7,7 @@ replication's), the queries are run one by one, and the one that fails is report
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -46,8 +47,6 @@ from penstock.server.sql.queries import fetch_rows, send_query
 from penstock.server.table.catalog import check_loadable, find_foreign_partitions, find_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from penstock.model.server.server import PoolerFacts, ServerFacts
     from penstock.model.server.table import TableName
     from penstock.server.connect.connection import Connection

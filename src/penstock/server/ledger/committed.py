@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from psycopg import sql
@@ -11,8 +12,6 @@ from penstock.model.load.ledger import UNKNOWN_CHECKSUM, CommittedRange, Coverag
 from penstock.server.connect.errors import translate_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.model.load.ledger import Claim, Range
     from penstock.server.connect.connection import Connection
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, LiteralString
@@ -16,8 +17,6 @@ from penstock.server.ledger.committed import BE_DURABLE, has_all, missing_object
 from penstock.server.ledger.targets import write_counts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
     from psycopg.errors import Diagnostic
 
     from penstock.model.load.ledger import Claim, LandedCounts

@@ -8,6 +8,7 @@ and make its later transactions fail.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
@@ -23,8 +24,6 @@ from penstock.server.ledger.origin import compose_oid, compose_origin
 from penstock.server.ledger.schema import create_ledger, has_ledger, look_for_ledger
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
     from penstock.model.load.ledger import LedgerObject, LoaderProcess
     from penstock.server.connect.connection import Connection
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, LiteralString
 
 from psycopg import sql
@@ -19,9 +21,6 @@ from penstock.server.ledger.trust import naming_ledger
 from penstock.server.sql.queries import fetch_as
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime
-
     from penstock.server.connect.connection import Connection
 
 _OBJECTS = """

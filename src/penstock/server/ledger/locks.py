@@ -6,6 +6,7 @@ they show which backends have open transactions with rows of a load.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from psycopg import sql
@@ -13,8 +14,6 @@ from psycopg import sql
 from penstock.server.connect.errors import translate_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from penstock.server.connect.connection import Connection
 
 # The first key of the two-key locks that mark backends: "pens" in ASCII.

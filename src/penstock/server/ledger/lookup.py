@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +15,6 @@ from penstock.server.ledger.origin import compose_oid, compose_origin
 from penstock.server.ledger.trust import naming_ledger
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
     from penstock.model.load.ledger import LedgerObject, LoadState
     from penstock.server.connect.connection import Connection
 

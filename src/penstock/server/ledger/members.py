@@ -7,6 +7,7 @@ of that row, which waits for its open transactions, and makes its later ones fai
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, LiteralString
 
 from psycopg import sql
@@ -18,8 +19,6 @@ from penstock.server.ledger.locks import mark, mark_member
 from penstock.server.sql.queries import fetch_as, fetch_one
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.model.load.ledger import Claim
     from penstock.server.connect.connection import Connection
 

@@ -5,6 +5,7 @@ A role reads only records of its own loads (policy rejects_owner). Methods raise
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
@@ -21,8 +22,6 @@ from penstock.server.sql.queries import fetch_as, fetch_one
 from penstock.units import MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     import psycopg
 
     from penstock.model.load.reject import Correction

@@ -6,6 +6,7 @@ The comment on table loads has the schema's version, so that the version is know
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -21,8 +22,6 @@ from penstock.server.ledger.trust import LedgerRelation, PublicationRow, refuse_
 from penstock.server.sql.queries import fetch_rows, send_query
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from penstock.server.connect.connection import Connection
 
 _COMMENT = re.compile(r"penstock ledger, version (\d+)")

@@ -6,6 +6,7 @@ Row security keeps the loads of the roles apart (schema.py).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -20,8 +21,6 @@ from penstock.server.ledger.trust import LedgerRelation
 from penstock.server.sql.queries import fetch_one, fetch_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.server.connect.connection import Connection
 
 # The database's owner, and the roles that every role trusts: the database's owner and the superusers.

@@ -6,6 +6,7 @@ A row is written in the transaction that does what the row records, so that a re
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -20,8 +21,6 @@ from penstock.server.sql.queries import fetch_as
 from penstock.server.table.staging import drop_landing_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from penstock.model.load.ledger import Claim, LandedCounts
     from penstock.server.connect.connection import Connection
 

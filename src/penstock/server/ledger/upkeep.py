@@ -5,6 +5,7 @@ What prevents loading an object twice is kept: the object's row, and one row of 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from psycopg import sql
@@ -18,8 +19,6 @@ from penstock.server.ledger.targets import drop_landing, read_landings
 from penstock.server.sql.queries import fetch_as
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.server.connect.connection import Connection
 
 # Staging tables of loads that no process is running. Those of other roles are listed, but only their owner may drop

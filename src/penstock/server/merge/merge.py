@@ -10,6 +10,7 @@ proposed, how many conflicted with a row of their key, and how many were stored 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -31,8 +32,6 @@ from penstock.server.merge.merge_locate import position_list, staging_identifier
 from penstock.server.sql.queries import fetch_one
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from penstock.model.load.job import Keep
     from penstock.model.server.table import TableFacts, TableName
     from penstock.server.connect.connection import Connection

@@ -6,6 +6,7 @@ its rule whether two nulls are equal. merge.py merges records by this key.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,8 +18,6 @@ from penstock.server.connect.errors import translate_errors
 from penstock.server.sql.queries import fetch_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from penstock.model.server.table import TableFacts
     from penstock.server.connect.connection import Connection
 

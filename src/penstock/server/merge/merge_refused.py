@@ -6,6 +6,7 @@ back to the chosen records.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 
 from psycopg import sql
@@ -25,8 +26,6 @@ from penstock.server.merge.merge_sorting_statements import (
 from penstock.server.sql.queries import fetch_one
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from penstock.server.connect.connection import Connection
     from penstock.server.merge.merge import MergeParts
 

@@ -12,6 +12,7 @@ merge, TEMPORARY on the database and USAGE on plpgsql.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -28,8 +29,6 @@ from penstock.server.merge.merge_sorting_statements import COUNT, DECLARATIONS, 
 from penstock.server.sql.queries import fetch_one
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.server.connect.connection import Connection
     from penstock.server.merge.merge import MergeCounts, MergeParts
 

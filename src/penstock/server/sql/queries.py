@@ -8,6 +8,7 @@ is used.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any, LiteralString, TypeVar
@@ -15,8 +16,6 @@ from typing import TYPE_CHECKING, Any, LiteralString, TypeVar
 from psycopg.rows import class_row
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from psycopg.abc import Params
     from psycopg.sql import SQL, Composed
 

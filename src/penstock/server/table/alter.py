@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,6 @@ from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.sql.queries import fetch_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from penstock.model.server.table import TableName
     from penstock.model.source.types import ColumnChange
     from penstock.server.connect.connection import Connection

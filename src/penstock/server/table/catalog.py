@@ -5,6 +5,7 @@ The queries need only an ordinary user's rights. Package loading decides which c
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +21,6 @@ from penstock.server.sql.queries import fetch_rows, send_query
 from penstock.server.table.conflicts import ReferenceRow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from penstock.model.server.server import ServerFacts
     from penstock.server.connect.connection import Connection
 

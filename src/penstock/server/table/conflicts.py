@@ -7,6 +7,7 @@ ends that, because the session that holds the lock is idle.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,8 +15,6 @@ from penstock.server.connect.errors import translate_errors
 from penstock.server.sql.queries import fetch_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.server.connect.connection import Connection
 
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime  # noqa: TC003 (class_row's fields)
+from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
 import psycopg
@@ -18,8 +19,6 @@ from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.sql.queries import change_setting, fetch_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from penstock.server.connect.connection import Connection
 
 Result = TypeVar("Result")

@@ -7,6 +7,7 @@ would get a key that exists.
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,8 +18,6 @@ from penstock.server.connect.errors import translate_errors
 from penstock.server.sql.queries import fetch_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from penstock.model.server.table import Column, TableFacts
     from penstock.server.connect.connection import Connection
 

@@ -8,6 +8,7 @@ its owner may read it. merge.py merges its rows. The caller chooses schema and n
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,8 +22,6 @@ from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.sql.queries import fetch_one, fetch_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.model.server.table import TableFacts, TableName
     from penstock.server.connect.connection import Connection
 

@@ -8,6 +8,7 @@ only some of its locks releases them before that time is over.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
@@ -21,8 +22,6 @@ from penstock.server.sql.queries import change_setting, fetch_one, fetch_rows
 from penstock.server.table.locking import DEFAULT_LOCK_TIMEOUT_S, LOCK_NOT_AVAILABLE, find_blockers, in_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from penstock.server.connect.connection import Connection
 
 LockMode = Literal["ROW SHARE", "ROW EXCLUSIVE", "ACCESS EXCLUSIVE"]

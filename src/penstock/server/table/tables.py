@@ -6,6 +6,7 @@ CreatedTable records what was created, so that nothing else is ever dropped.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,8 +20,6 @@ from penstock.server.connect.search_path import find_creation_schema
 from penstock.server.sql.queries import fetch_one
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.server.connect.connection import Connection
 
 _log = logging.getLogger(__name__)

@@ -6,6 +6,7 @@ Package loading decides when TRUNCATE runs and what is recorded with it.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,6 @@ from penstock.server.sql.queries import fetch_rows
 from penstock.server.table.identity import LoadedTable, send_check
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.model.server.table import TableFacts
     from penstock.server.connect.connection import Connection
 

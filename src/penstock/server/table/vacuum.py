@@ -6,6 +6,7 @@ VACUUM cannot run in a transaction block, so sessions are in autocommit mode.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -17,8 +18,6 @@ from penstock.server.connect.errors import translate_errors
 from penstock.server.sql.queries import fetch_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from penstock.model.load.upkeep import VacuumStep
     from penstock.server.connect.connection import Connection
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +15,6 @@ from penstock.server.sql.queries import fetch_rows
 from penstock.server.temp.extension import EXPLAIN, compose, find_statements_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.server.connect.connection import Connection, ConnectionFactory
 
 # The columns exist since version 1.8 of the extension (PostgreSQL 13). Both queries exclude a replay's own statements.

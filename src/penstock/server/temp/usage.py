@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -14,8 +15,6 @@ from penstock.server.sql.queries import fetch_one, fetch_rows
 from penstock.server.temp.extension import compose, find_statements_schema
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from penstock.server.connect.connection import Connection
 
 # Rows are read as jsonb, because the columns depend on the extension's version.

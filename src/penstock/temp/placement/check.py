@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,8 +23,6 @@ from penstock.temp.placement.directory import create_folders, look_at, look_at_p
 from penstock.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from penstock.model.temp.placement import Placement
     from penstock.server.connect.connection import Connection, ConnectionFactory
     from penstock.server.temp.tablespaces import PlaceRow, TablespaceRow

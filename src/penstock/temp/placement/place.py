@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import uuid
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -32,8 +33,6 @@ from penstock.temp.placement.decide import list_remarks, refuse_directory, refus
 from penstock.temp.placement.directory import look_at
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from penstock.model.load.shape import Change
     from penstock.model.temp.placement import CheckReport, Scope
     from penstock.server.connect.connection import ConnectionFactory

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -27,8 +28,6 @@ from penstock.server.temp.replay import ReplaySession, check_place, read_replay_
 from penstock.temp.replay.plans import find_spills, sum_field
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from penstock.model.server.device import Device
     from penstock.model.temp.replay import Skipped
     from penstock.server.connect.connection import ConnectionFactory

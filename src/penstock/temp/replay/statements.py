@@ -7,14 +7,11 @@ commands. Functions that a query calls are not checked.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from penstock.errors import UsageError
 from penstock.model.temp.replay import StatementTotals
 from penstock.observe.statements import read_tokens
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 _READING = frozenset(("select", "values", "table", "with"))
 # As many paired statements as a screen shows.

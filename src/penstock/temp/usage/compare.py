@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -9,8 +10,6 @@ from penstock.model.server.device import rates
 from penstock.model.temp.usage import DatabaseRate, DeviceUse, UsageReport
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from penstock.model.server.device import DeviceRates
     from penstock.model.temp.usage import DeviceNow, StatementUse, UsageReading
 

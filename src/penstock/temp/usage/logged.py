@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from penstock.model.redaction import hide_secrets
@@ -16,8 +17,6 @@ from penstock.model.temp.usage import LoggedFiles
 from penstock.observe.statements import strip_literals
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from penstock.model.temp.usage import LogEnd
 
 # If lc_messages is not English, the words are different, and nothing is found.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,8 +11,6 @@ from penstock.model.temp.placement import parse_setting
 from penstock.model.temp.usage import DeviceNow, Route
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from penstock.model.server.device import Device
     from penstock.model.temp.usage import SettingRow, TablespaceUse
 

@@ -6,6 +6,7 @@ materialised subqueries, temporary tables, index builds.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from penstock.model.temp.usage import UseCase
@@ -13,8 +14,6 @@ from penstock.temp.replay.plans import walk_nodes
 from penstock.units import MIB, format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from penstock.model.temp.usage import StatementUse
 
     Plan = dict[str, Any]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -11,8 +12,6 @@ from penstock.cli.terminal.output import write_message
 from penstock.observe.sampler import sample_on_clock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from penstock.errors import PenstockError
     from penstock.model.recording import RecordingHeader, Sample
     from penstock.observe.sampler import Sampler

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Final
@@ -10,8 +11,6 @@ from penstock.lab.datasets.draws import BATCH_TITLES, POOL_SIZE, Draws, batched_
 from penstock.lab.datasets.imdb.words import GIVEN_NAMES, TAIL_MASK, person_phrases
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from penstock.lab.datasets.imdb.tables import Counts
 
 _PROFESSIONS: Final = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.errors import UsageError
@@ -11,9 +13,6 @@ from penstock.lab.datasets.imdb import people, titles
 from penstock.lab.datasets.imdb.tables import IMDB_TABLES, Counts, expected_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
-    from pathlib import Path
-
     from penstock.lab.datasets.datafiles import DataFile, TableProgress
 
 _TABLES_HINT = f"The tables are {', '.join(IMDB_TABLES)}."
