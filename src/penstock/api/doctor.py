@@ -21,19 +21,17 @@ from penstock.host import cpu_count, measure_disk, read_machine
 from penstock.loading.plan.settings import LoadSettings
 from penstock.loading.plan.space import DiskSpace
 from penstock.loading.steps.space import SpaceCheck
-from penstock.model.finding import refusal, refusal_of
+from penstock.model.finding import Finding, refusal, refusal_of
 from penstock.model.redaction import hide_secrets
 from penstock.model.server.endpoints import is_rds_endpoint
-from penstock.model.server.inspection import HostFacts, Volume
+from penstock.model.server.inspection import HostFacts, Inspection, Volume
 from penstock.model.source.source import S3Route
 from penstock.server.inspect.inspect import inspect_server, inspect_table
 
 if TYPE_CHECKING:
-    from penstock.model.finding import Finding
     from penstock.model.load.job import Request
     from penstock.model.load.ledger import LedgerOutlook
     from penstock.model.load.plan import LoadPlan
-    from penstock.model.server.inspection import Inspection
     from penstock.model.server.rds import RdsDescription
     from penstock.model.server.server import ServerFacts
     from penstock.model.server.table import TableName

@@ -28,7 +28,7 @@ from penstock.loading.plan.changes import refuse_altered
 from penstock.loading.plan.gather import gather_inputs
 from penstock.loading.plan.guard import SpaceGuard
 from penstock.loading.plan.index_plan import free_references, plan_indexes
-from penstock.loading.plan.plan import plan_load
+from penstock.loading.plan.plan import TargetInput, plan_load
 from penstock.loading.plan.work import all_objects
 from penstock.loading.prepare import foresee_load
 from penstock.loading.retry import Patience, patiently
@@ -36,7 +36,7 @@ from penstock.loading.run import run_load
 from penstock.loading.steps.order import plan_steps
 from penstock.loading.stream.formats import choose_formats
 from penstock.loading.warned import WarningLog, strict_error
-from penstock.model.load.job import Housekeeping, LoadRules
+from penstock.model.load.job import Housekeeping, LoadJob, LoadRules
 from penstock.model.load.tuning import DEFAULT_TUNING, LoadTuning
 from penstock.model.options import OptionError
 from penstock.model.source.dialect import Notice
@@ -49,8 +49,6 @@ from penstock.server.table.alter import find_dependents
 
 if TYPE_CHECKING:
     from penstock.changes.settings_backend import SettingsBackend
-    from penstock.loading.plan.plan import TargetInput
-    from penstock.model.load.job import LoadJob
     from penstock.model.load.ledger import LedgerOutlook, LeftRejects
     from penstock.model.load.outcome import CheckOutcome, LoadOutcome, LoadProgress, Problem
     from penstock.model.load.plan import LoadPlan, ObjectSample

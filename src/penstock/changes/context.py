@@ -10,14 +10,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.errors import PenstockError, ServerError, TargetError
-from penstock.model.load.shape import SERVER, Rebuilt
+from penstock.model.load.shape import SERVER, Change, Hold, Rebuilt, RepairAction
 from penstock.server.changes.holds import shape_lock
 from penstock.server.table.locking import telling_once, with_lock_retries
 
 if TYPE_CHECKING:
     from penstock.changes.store.store import Store
     from penstock.model.load.outcome import StepProgress
-    from penstock.model.load.shape import Change, Hold, RepairAction
     from penstock.model.server.identity import ServerIdentity
     from penstock.model.server.settings import SettingResult
     from penstock.model.temp.placement import PlaceReport

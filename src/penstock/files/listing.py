@@ -15,13 +15,12 @@ from urllib.parse import unquote_to_bytes
 from penstock.errors import SourceError, naming_file
 from penstock.files.local import STDIN_LOCATION, stat_object
 from penstock.files.parallel import map_at_once
-from penstock.files.skipped import is_skipped, note_empty, note_skipped_files
+from penstock.files.skipped import OnNotice, is_skipped, note_empty, note_skipped_files
 from penstock.model.source.dialect import Notice
 from penstock.model.source.source import SourceObject
 
 if TYPE_CHECKING:
     from penstock.files.remote.stores import Stores
-    from penstock.files.skipped import OnNotice
 
 REMOTE_SCHEMES = ("s3", "gs", "az", "http", "https")
 

@@ -29,16 +29,14 @@ from penstock.files.signatures import (
 )
 from penstock.files.spool import Spool
 from penstock.model.load.plan import ObjectSample
-from penstock.model.source.columnar import FORMAT_NAMES
-from penstock.model.source.dialect import DialectOptions
+from penstock.model.source.columnar import FORMAT_NAMES, ColumnarFormat
+from penstock.model.source.dialect import DialectOptions, Notice
 from penstock.units import KIB, MIB
 
 if TYPE_CHECKING:
     from penstock.files.columnar.ranged import RangedFile, RangedObject
     from penstock.files.columnar.reader import ColumnarFile
     from penstock.files.remote.stores import CredentialSource, Stores
-    from penstock.model.source.columnar import ColumnarFormat
-    from penstock.model.source.dialect import Notice
     from penstock.model.source.source import Compression, ObjectHead, SourceObject
 
 # Some thousand records: enough to find out the dialect, and read in a few ms.

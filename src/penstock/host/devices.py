@@ -11,12 +11,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from penstock.model.server.device import Device, DeviceCounters
-
-if TYPE_CHECKING:
-    from penstock.model.server.device import DeviceKind
+from penstock.model.server.device import Device, DeviceCounters, DeviceKind
 
 _MOUNTS = Path("/proc/self/mountinfo")
 _DEVICES = Path("/sys/dev/block")

@@ -8,15 +8,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.host import cpu_count
-from penstock.model.load.accounts import LoadAccounts, ReaderSeconds, SessionSeconds, add_seconds
-from penstock.model.load.outcome import LoadOutcome
+from penstock.model.load.accounts import BackendIo, LoadAccounts, ReaderSeconds, SessionSeconds, add_seconds
+from penstock.model.load.outcome import LoadOutcome, StatementOutcome
 
 if TYPE_CHECKING:
     from penstock.loading.attempt import LoadAttempt
-    from penstock.model.load.accounts import BackendIo
     from penstock.model.load.details import FileOutcome
     from penstock.model.load.ledger import FinishedLoad
-    from penstock.model.load.outcome import StatementOutcome
 
 
 class Tally:

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING
 from penstock.errors import UsageError
 from penstock.files.newfile import NewFile, check_writable, could_not_write
 from penstock.report import looks as shown
-from penstock.report.looks import Table, look_at, say
+from penstock.report.looks import Look, Table, look_at, say
 from penstock.report.timeline import Marks, Piece, bin_pieces, mean, pieces_of
 from penstock.report.times import COLORS, DASHES, REST_COLOR, TimePlot, draw_times
 from penstock.units import MB
 
 if TYPE_CHECKING:
     from penstock.model.recording import Recording
-    from penstock.report.looks import Look
 
 # A limit that is further above the curves than this is named, but not drawn: the curves would be flat.
 _FARTHEST = 4.0

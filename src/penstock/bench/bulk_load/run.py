@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.bench.bulk_load.measure import choose_files, make_tables, measure
-from penstock.bench.bulk_load.plan import Recovery, StepRuns, scale, steps_without_volumes
+from penstock.bench.bulk_load.plan import Experiment, Recovery, Run, Scaled, StepRuns, scale, steps_without_volumes
 from penstock.bench.ways import LoadSetting, load_in_parallel
-from penstock.changes.settings_backend import SystemSettings
+from penstock.changes.settings_backend import SettingsBackend, SystemSettings
 from penstock.host import Machine, read_machine
 from penstock.lab.datasets.imdb import read_imdb, write_imdb
 from penstock.lab.datasets.upload import S3Folder
-from penstock.lab.embedded import format_conninfo
+from penstock.lab.embedded import EmbeddedServer, format_conninfo
 from penstock.lab.installations import default_installation
 from penstock.lab.psql_copy import Psql
 from penstock.lab.topology import Lab
@@ -37,11 +37,8 @@ from penstock.server.imports.call import S3Place
 from penstock.units import MIB
 
 if TYPE_CHECKING:
-    from penstock.bench.bulk_load.plan import Experiment, Run, Scaled
     from penstock.bench.bulk_load.published import Step
-    from penstock.changes.settings_backend import SettingsBackend
     from penstock.lab.datasets.datafiles import DataFile
-    from penstock.lab.embedded import EmbeddedServer
     from penstock.lab.topology.shapes import Shape
 
 _LAB_SCHEMA = "staging"

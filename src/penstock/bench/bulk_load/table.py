@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from statistics import median
 from typing import TYPE_CHECKING
 
-from penstock.bench.bulk_load.plan import find_bottlenecks, judge
+from penstock.bench.bulk_load.plan import StepRuns, find_bottlenecks, judge
 from penstock.bench.bulk_load.published import RECOVERY
 from penstock.units import MB, format_count
 
 if TYPE_CHECKING:
-    from penstock.bench.bulk_load.plan import StepRuns
     from penstock.bench.bulk_load.run import BulkLoadResult, TargetResult
 
 TIME_HEADING = (

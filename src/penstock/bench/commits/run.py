@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from penstock.bench.commits.plan import SizeResult, Sweep, plan_sizes
+from penstock.bench.commits.plan import Size, SizeResult, Sweep, plan_sizes
 from penstock.diagnose.activity import is_active, name_wait
 from penstock.errors import ServerError
 from penstock.host import Machine, read_machine
@@ -27,7 +27,6 @@ from penstock.server.benchmarks.commits import CallResult, CommitExperiment, exp
 from penstock.server.connect.connection import ConnectionFactory, over_own_socket
 
 if TYPE_CHECKING:
-    from penstock.bench.commits.plan import Size
     from penstock.lab.topology.shapes import Shape
 
 # The article's check commits every 1,000 rows.

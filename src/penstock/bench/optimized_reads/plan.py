@@ -15,7 +15,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from penstock.bench.optimized_reads.published import (
     BYTES_PER_S,
@@ -27,11 +27,8 @@ from penstock.bench.optimized_reads.published import (
     TEMP_GB,
     VCPUS,
 )
-from penstock.model.server.device import rates
+from penstock.model.server.device import DeviceCounters, rates
 from penstock.units import GB, GIB, MIB
-
-if TYPE_CHECKING:
-    from penstock.model.server.device import DeviceCounters
 
 Side = Literal["volume", "local"]
 

@@ -17,10 +17,11 @@ from penstock.errors import PenstockError
 from penstock.host import cpu_count, memory_bytes
 from penstock.server.changes.builds import read_build_progress
 from penstock.server.changes.drop import drop_parts
-from penstock.server.changes.look import look_at
+from penstock.server.changes.look import State, look_at
 from penstock.server.changes.parents import add_parent_key, make_parent_index
 from penstock.server.changes.parts import (
     PART_KINDS,
+    PartId,
     capture_for,
     capture_many,
     check_foreign_key_record,
@@ -45,8 +46,6 @@ if TYPE_CHECKING:
     from penstock.changes.context import Context, Restored
     from penstock.model.load.shape import Change, RepairAction
     from penstock.server.changes.kind import TableRequest
-    from penstock.server.changes.look import State
-    from penstock.server.changes.parts import PartId
     from penstock.server.connect.connection import Connection
 
 _log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from penstock.changes.context import Context
+from penstock.changes.context import Context, Restored
 from penstock.changes.journal import record, restore
 from penstock.changes.s3_import.documents import name_holder, name_policy, name_role
 from penstock.changes.s3_import.steps import (
@@ -29,25 +29,27 @@ from penstock.changes.s3_import.steps import (
 from penstock.changes.store.table import SERVER_DATABASE
 from penstock.changes.store.tags import TagStore, change_tags, hold_tags
 from penstock.errors import AwsError, PenstockError
-from penstock.model.load.shape import SERVER, Hold
-from penstock.model.s3_import import Call, Found, S3ImportReport, Statement, compose_command
+from penstock.model.load.shape import SERVER, Change, Hold, RepairAction
+from penstock.model.s3_import import (
+    BucketKey,
+    Call,
+    ExtensionFacts,
+    Found,
+    Owner,
+    PolicyFacts,
+    RoleFacts,
+    S3ImportReport,
+    S3Place,
+    S3Route,
+    Statement,
+    Step,
+    Wait,
+    compose_command,
+)
 from penstock.model.server.identity import ServerIdentity
 from penstock.server.inspect.aws_extension import find_database, look_at_extension, run_extension_statement
 
 if TYPE_CHECKING:
-    from penstock.changes.context import Restored
-    from penstock.model.load.shape import Change, RepairAction
-    from penstock.model.s3_import import (
-        BucketKey,
-        ExtensionFacts,
-        Owner,
-        PolicyFacts,
-        RoleFacts,
-        S3Place,
-        S3Route,
-        Step,
-        Wait,
-    )
     from penstock.server.connect.connection import ConnectionFactory
 
 # RDS adds and removes a role within a minute or two.

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.model.load.shape import SERVER
+from penstock.model.load.shape import SERVER, Change, Hold
 from penstock.server.changes.holds import delete_holds, read_holds, write_hold
 from penstock.server.changes.records import delete_changes, read_changes, write_changes
 from penstock.server.connect.errors import in_transaction
@@ -20,7 +20,6 @@ from penstock.server.ledger.schema import has_ledger
 from penstock.server.ledger.trust import naming_ledger
 
 if TYPE_CHECKING:
-    from penstock.model.load.shape import Change, Hold
     from penstock.server.connect.connection import Connection
 
 # Every cluster has this database unless somebody dropped it.

@@ -19,6 +19,7 @@ from rich.text import Text
 from penstock.cli.terminal.columns import shorten_left
 from penstock.cli.terminal.meter import (
     Meter,
+    Reading,
     format_left,
     format_percent,
     format_rebuilds,
@@ -30,7 +31,6 @@ from penstock.cli.terminal.visible import visible
 from penstock.units import MB, format_count, format_duration
 
 if TYPE_CHECKING:
-    from penstock.cli.terminal.meter import Reading
     from penstock.model.load.outcome import LoadProgress
 
 _REFRESH_INTERVAL_S = 0.095

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cli.terminal.meter import (
     Meter,
+    Reading,
     format_left,
     format_percent,
     format_rebuilds,
@@ -19,7 +20,6 @@ from penstock.units import MB
 
 if TYPE_CHECKING:
     from penstock.cli.terminal.messages import Messages
-    from penstock.cli.terminal.meter import Reading
     from penstock.model.load.outcome import LoadProgress
 
 # At this interval, a load that takes hours does not fill a log.

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.cli.terminal.columns import line_up
 from penstock.storage.bucket import Bucket
-from penstock.storage.candidates import modify_command, stop_growth_command
+from penstock.storage.candidates import Candidate, modify_command, stop_growth_command
 from penstock.units import MB, format_count, format_duration
 
 if TYPE_CHECKING:
     from penstock.api.storage import StorageReport
     from penstock.model.server.device import VolumeLimits
     from penstock.model.server.rds import Storage
-    from penstock.storage.candidates import Candidate
     from penstock.storage.demand import Demand
 
 _LIMITS = {

@@ -6,13 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from penstock.diagnose.activity import CPU, Tally, Ticks, moment_of, name_application, name_statement, weight_of
-from penstock.diagnose.rules.case import number, share_of, shorten
+from penstock.diagnose.activity import CPU, Moment, Tally, Ticks, moment_of, name_application, name_statement, weight_of
+from penstock.diagnose.rules.case import Case, number, share_of, shorten
 from penstock.units import format_duration
 
 if TYPE_CHECKING:
-    from penstock.diagnose.activity import Moment
-    from penstock.diagnose.rules.case import Case
     from penstock.model.diagnosis import Diagnosis
     from penstock.model.recording import Sample, SessionSample
 

@@ -8,22 +8,18 @@ from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING, TypeVar
 
-from penstock.diagnose.activity import Shares, Tally, name_wait
+from penstock.diagnose.activity import Moment, Shares, Tally, name_wait
 from penstock.diagnose.devices import DATA, WAL
-from penstock.diagnose.rules.case import number
-from penstock.diagnose.rules.limits import DeviceIntervals, MetricIntervals, find_ceiling, forecast_balance
+from penstock.diagnose.rules.case import Case, number
+from penstock.diagnose.rules.limits import DeviceIntervals, Interval, MetricIntervals, find_ceiling, forecast_balance
 from penstock.diagnose.rules.wal import is_long_wal_wait
 from penstock.diagnose.uses import read_balance
-from penstock.model.server.device import count_bytes
+from penstock.model.server.device import VolumeLimits, count_bytes
 from penstock.units import KIB, MB
 
 if TYPE_CHECKING:
-    from penstock.diagnose.activity import Moment
-    from penstock.diagnose.rules.case import Case
-    from penstock.diagnose.rules.limits import Interval
     from penstock.model.diagnosis import Diagnosis, Evidence
     from penstock.model.recording import CounterRow, RecordingHeader, Sample
-    from penstock.model.server.device import VolumeLimits
 
 # With a smaller share of waits, even a faster volume does not make a workload a tenth faster.
 _LEAST_SHARE = 0.1

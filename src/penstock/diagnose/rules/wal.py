@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from penstock.diagnose.activity import Tally, name_wait
-from penstock.diagnose.rules.case import number
+from penstock.diagnose.activity import Moment, Tally, name_wait
+from penstock.diagnose.rules.case import Case, number
 from penstock.units import MB
 
 if TYPE_CHECKING:
-    from penstock.diagnose.activity import Moment
-    from penstock.diagnose.rules.case import Case
     from penstock.model.diagnosis import Diagnosis
     from penstock.model.recording import Sample
 

@@ -19,14 +19,13 @@ from obstore.exceptions import NotSupportedError
 
 from penstock.errors import SourceError
 from penstock.files.remote.stores import STORE_ERRORS, Stores, describe_failure, retry_delay_s, source_error
-from penstock.files.skipped import is_skipped, note_empty, note_skipped_files
+from penstock.files.skipped import OnNotice, is_skipped, note_empty, note_skipped_files
 from penstock.model.source.source import ObjectHead, SourceObject
 
 if TYPE_CHECKING:
     from obstore import GetResult, ObjectMeta
     from obstore.store import ObjectStore
 
-    from penstock.files.skipped import OnNotice
 
 _T = TypeVar("_T")
 

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import obstore
 
 from penstock.aws.credentials import AwsCredentials
 from penstock.errors import LabError, UsageError
-from penstock.files.remote.stores import STORE_ERRORS, Stores, describe_failure
-
-if TYPE_CHECKING:
-    from penstock.files.remote.stores import CredentialSource
+from penstock.files.remote.stores import STORE_ERRORS, CredentialSource, Stores, describe_failure
 
 
 class S3Folder:

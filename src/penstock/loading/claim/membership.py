@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from penstock.errors import PenstockError, SourceError
 from penstock.loading.claim.claims import client_name, host_name
 from penstock.loading.pace import limit_sessions, share_sessions
-from penstock.model.load.ledger import Coverage
+from penstock.model.load.ledger import Claim, Coverage, MembersLook
 from penstock.model.load.outcome import LoadShare
 from penstock.server.ledger.committed import read_coverage
 from penstock.server.ledger.ledger import taken_over
@@ -31,7 +31,6 @@ from penstock.server.ledger.members import (
 if TYPE_CHECKING:
     from penstock.loading.context import LoadTools
     from penstock.loading.plan.work import ObjectWork
-    from penstock.model.load.ledger import Claim, MembersLook
     from penstock.model.load.plan import SessionPlan
     from penstock.server.connect.connection import Connection
 

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.errors import TargetError, UsageError
 from penstock.files.encodings import normalize_encoding
 from penstock.model.finding import Finding, refusal, refuse
-from penstock.model.load.plan import SessionPlan
+from penstock.model.load.plan import LoadPlan, SessionPlan, TargetPlan
 from penstock.model.load.route import ImportRights, Link, RoutePlan
 from penstock.model.server.names import quote_name
 
 if TYPE_CHECKING:
-    from penstock.model.load.plan import LoadPlan, TargetPlan
     from penstock.model.server.rds import AssociatedRole
 
 CLIENT_REMEDY = "Use --via client."

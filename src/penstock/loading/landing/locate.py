@@ -19,7 +19,7 @@ from penstock.loading.rejects.pieces import Origin, Piece
 from penstock.loading.rejects.reasons import describe_refused
 from penstock.loading.rejects.record_format import form_to_json
 from penstock.loading.rejects.sorter import make_reject
-from penstock.model.load.ledger import Coverage
+from penstock.model.load.ledger import CommittedRange, Coverage
 from penstock.server.ledger.committed import read_ranges
 from penstock.server.ledger.rejects import RejectStore
 from penstock.server.merge.merge_errors import name_by_number
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from penstock.loading.claim.prepared import PreparedLoad
     from penstock.loading.context import LoadTools
     from penstock.loading.plan.work import ObjectWork
-    from penstock.model.load.ledger import CommittedRange
     from penstock.model.load.reject import Reject
     from penstock.server.connect.connection import Connection
     from penstock.server.merge.merge_locate import RecordPosition

@@ -17,7 +17,7 @@ from penstock.errors import PenstockError
 from penstock.loading.landing.locate import RecordFinder, make_finder
 from penstock.loading.rejects.limit import too_many_rejects
 from penstock.loading.rejects.reasons import RECORD_CODES
-from penstock.model.load.reject import Correction
+from penstock.model.load.reject import Correction, Reject
 from penstock.server.connect.errors import NOT_DATA, translate_errors
 from penstock.server.copy.sorting import find_hindrance
 from penstock.server.ledger.rejects import RejectStore
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from penstock.loading.landing.context import NoteStatement
     from penstock.loading.landing.statements import Statement
     from penstock.model.load.plan import LoadPlan
-    from penstock.model.load.reject import Reject
     from penstock.model.server.table import TableFacts
     from penstock.server.connect.connection import Connection
     from penstock.server.merge.merge import MergeCounts, MergeParts

@@ -26,7 +26,7 @@ from penstock.server.ddl.replacement import (
 )
 from penstock.server.table.conflicts import find_references
 from penstock.server.table.staging import find_landing_table
-from penstock.server.table.table_locks import TableLocks
+from penstock.server.table.table_locks import LockMode, TableLocks
 from penstock.server.table.tables import analyze_table
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from penstock.model.load.plan import TargetPlan
     from penstock.server.connect.connection import Connection
     from penstock.server.ddl.definition import TableDefinition
-    from penstock.server.table.table_locks import LockMode
 
 
 class Replacement(Way):

@@ -11,7 +11,7 @@ from penstock.loading.plan.plan import TargetInput
 from penstock.loading.plan.work import ledger_object
 from penstock.model.finding import refuse
 from penstock.model.server.checks import check_server
-from penstock.model.source.dialect import Notice
+from penstock.model.source.dialect import DialectOptions, Notice
 from penstock.server.ledger.lookup import look_up
 from penstock.server.table.catalog import check_loadable, find_foreign_partitions, survey
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from penstock.model.load.plan import ObjectSample
     from penstock.model.server.server import ServerFacts
     from penstock.model.server.table import TableFacts
-    from penstock.model.source.dialect import DialectOptions
     from penstock.model.source.source import SourceObject
     from penstock.server.connect.connection import Connection
 

@@ -6,13 +6,12 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from penstock import _native
-from penstock.copyformat import make_form_encoder
+from penstock.copyformat import Encoder, make_form_encoder
 from penstock.errors import DataError, FileLocation
 from penstock.files.blocks import ENDS_WITH_DELIMITER, record_error
 from penstock.units import MIB, format_count
 
 if TYPE_CHECKING:
-    from penstock.copyformat import Encoder
     from penstock.model.load.reject import RecordForm
     from penstock.model.source.block import Block
 

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Final, Literal
 from penstock import _native
 from penstock.copyformat import Encoder, make_form_encoder
 from penstock.errors import DataError, FileLocation
-from penstock.files.columnar.binary import choose_wires, write_binary
+from penstock.files.columnar.binary import Wire, choose_wires, write_binary
 from penstock.files.probe.columnar import SENT_DIALECT, kept_fields, probe_columnar, refuse_unsupported
 from penstock.loading.plan.dialects import map_object
 from penstock.loading.plan.plan import table_after_creation
 from penstock.loading.reading.coverage import Edges
 from penstock.loading.reading.sums import RowSums
-from penstock.model.load.ledger import Coverage
+from penstock.model.load.ledger import CommittedRange, Coverage, Range
 from penstock.model.load.reject import RecordForm
 from penstock.model.source.block import Block
 from penstock.units import MIB
@@ -29,13 +29,11 @@ from penstock.units import MIB
 if TYPE_CHECKING:
     from typing import Self
 
-    from penstock.files.columnar.binary import Wire
     from penstock.files.columnar.ranged import RangedFile
     from penstock.files.columnar.reader import Batch
     from penstock.files.columnar.text import TextRows
     from penstock.loading.context import LoadTools
     from penstock.loading.plan.work import ObjectWork
-    from penstock.model.load.ledger import CommittedRange, Range
 
 # How many bytes of values, as Arrow holds them, become one block. Each column costs some microseconds for each block,
 # and queues hold eight blocks of an object.

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from penstock.errors import DataError, FileLocation
-from penstock.model.load.reject import FOREIGN_KEY_VIOLATION
-
-if TYPE_CHECKING:
-    from penstock.model.load.reject import Reject
+from penstock.model.load.reject import FOREIGN_KEY_VIOLATION, Reject
 
 # How many rejected records an error quotes.
 _SHOWN = 3

@@ -20,8 +20,8 @@ from penstock.loading.rejects.reasons import describe_unwritable
 from penstock.loading.rejects.record_format import form_from_json, make_origin
 from penstock.loading.rejects.sorter import RejectSorter, SortedOut
 from penstock.model.load.ledger import Claim
-from penstock.model.load.reject import FOREIGN_KEY_VIOLATION, Correction, RetryOutcome
-from penstock.model.source.block import Block
+from penstock.model.load.reject import FOREIGN_KEY_VIOLATION, Correction, Reject, RetryOutcome
+from penstock.model.source.block import Block, LineEnd
 from penstock.server.changes.missing import refuse_missing
 from penstock.server.copy.copy import CopyFailed, CopySession, Superseded
 from penstock.server.ledger.ending import commit_durably
@@ -32,8 +32,6 @@ from penstock.server.ledger.targets import read_landed
 
 if TYPE_CHECKING:
     from penstock.loading.context import LoadTools
-    from penstock.model.load.reject import Reject
-    from penstock.model.source.block import LineEnd
     from penstock.server.connect.connection import Connection
 
 

@@ -33,13 +33,11 @@ from penstock.loading.rejects.reasons import (
 from penstock.model.load.reject import Reason, Reject
 from penstock.model.load.tuning import DEFAULT_TUNING
 from penstock.server.connect.errors import CopyContext, ServerReport
-from penstock.server.copy.copy import CopyFailed
-from penstock.server.copy.sorting import Hindered, Sorter
+from penstock.server.copy.copy import CopyFailed, CopySession
+from penstock.server.copy.sorting import Hindered, Sorted, Sorter
 
 if TYPE_CHECKING:
     from penstock.model.source.block import CopySpec
-    from penstock.server.copy.copy import CopySession
-    from penstock.server.copy.sorting import Sorted
 
 
 @dataclass(slots=True)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from penstock.loading.plan.changes import null_option
-from penstock.model.source.dialect import Notice
-from penstock.model.source.types import ALL_TYPES, NULL_WORDS, TYPES, UNCLEAR_DATE, ColumnFindings, TypedColumn
-
-if TYPE_CHECKING:
-    from penstock.model.source.dialect import Dialect
-    from penstock.model.source.types import Position, Witness
+from penstock.model.source.dialect import Dialect, Notice
+from penstock.model.source.types import (
+    ALL_TYPES,
+    NULL_WORDS,
+    TYPES,
+    UNCLEAR_DATE,
+    ColumnFindings,
+    Position,
+    TypedColumn,
+    Witness,
+)
 
 _COLUMNS_SHOWN = 3
 

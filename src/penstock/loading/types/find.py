@@ -18,23 +18,19 @@ from penstock.loading.plan.changes import added_changes, find_wider, refuse_wide
 from penstock.loading.plan.columns import map_names, unknown_columns
 from penstock.loading.plan.dialects import refuse_other_dialects
 from penstock.loading.plan.plan import table_after_creation
-from penstock.loading.plan.work import all_objects
+from penstock.loading.plan.work import ObjectWork, all_objects
 from penstock.loading.types.decide import choose_type, null_notices, unclear_notices, usable_types
-from penstock.loading.types.scan import scan_objects
+from penstock.loading.types.scan import Findings, scan_objects
 from penstock.loading.warned import WarningLog
-from penstock.model.load.plan import total_size
-from penstock.model.source.types import TAKEN, UNCLEAR_DATE
+from penstock.model.load.plan import LoadPlan, ObjectSample, TargetPlan, total_size
+from penstock.model.source.types import TAKEN, UNCLEAR_DATE, ColumnFindings, TypedColumn
 from penstock.units import format_bytes, format_count
 
 if TYPE_CHECKING:
     from penstock.loading.context import LoadTools
-    from penstock.loading.plan.work import ObjectWork
-    from penstock.loading.types.scan import Findings
-    from penstock.model.load.plan import LoadPlan, ObjectSample, TargetPlan
     from penstock.model.server.table import ColumnMap
     from penstock.model.source.dialect import Notice
     from penstock.model.source.source import SourceObject
-    from penstock.model.source.types import ColumnFindings, TypedColumn
 
 _Targets = list["TargetPlan"]
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock import _native
-from penstock.copyformat import make_form_encoder
+from penstock.copyformat import Encoder, make_form_encoder
 from penstock.copyformat.encoder import python_codec
 from penstock.errors import Interrupted
 from penstock.files.listing import is_remote
@@ -23,7 +23,6 @@ from penstock.model.source.types import BITS, ColumnFindings, Witness
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from penstock.copyformat import Encoder
     from penstock.loading.context import LoadTools
     from penstock.loading.plan.work import ObjectWork
     from penstock.model.load.reject import RecordForm

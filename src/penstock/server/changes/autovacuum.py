@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, cast
 
 from psycopg import sql
 
-from penstock.server.changes.kind import TableSwitch
+from penstock.server.changes.kind import TableRequest, TableSwitch
 from penstock.server.connect.errors import translate_errors
 from penstock.server.sql.queries import fetch_rows
 
 if TYPE_CHECKING:
     from penstock.model.load.shape import Change
-    from penstock.server.changes.kind import TableRequest
     from penstock.server.changes.look import State
     from penstock.server.connect.connection import Connection
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from psycopg import sql
 from psycopg.rows import kwargs_row
@@ -20,14 +20,11 @@ from psycopg.types.json import Jsonb
 
 from penstock.model.load.shape import Hold
 from penstock.model.server.identity import ServerIdentity
-from penstock.server.connect.connection import is_usable
+from penstock.server.connect.connection import Connection, is_usable
 from penstock.server.connect.errors import translate_errors
 from penstock.server.ledger.locks import find_lock_holder, try_shape_lock, unlock_shape
 from penstock.server.ledger.origin import compose_origin
 from penstock.server.sql.queries import fetch_one
-
-if TYPE_CHECKING:
-    from penstock.server.connect.connection import Connection
 
 _LOOK_INTERVAL_S = 0.2
 

@@ -19,6 +19,7 @@ from penstock.errors import DataError, PenstockError, TargetError
 from penstock.server.changes.clauses import read_referring_columns
 from penstock.server.changes.look import look_at
 from penstock.server.changes.parts import (
+    TableParts,
     capture_for,
     check_foreign_key_record,
     is_foreign_key,
@@ -34,7 +35,6 @@ from penstock.server.sql.queries import fetch_one, fetch_rows
 
 if TYPE_CHECKING:
     from penstock.model.load.shape import Change
-    from penstock.server.changes.parts import TableParts
     from penstock.server.connect.connection import Connection
     from penstock.server.ddl.definition import ConstraintRow, IndexRow
 

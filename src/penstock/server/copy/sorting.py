@@ -20,7 +20,7 @@ from psycopg import sql
 
 from penstock.server.connect.errors import NOT_DATA
 from penstock.server.connect.search_path import PATHS
-from penstock.server.copy.copy import compose_table
+from penstock.server.copy.copy import CopySession, compose_table
 from penstock.server.copy.sorting_statements import (
     FIND_FIELD,
     HAS_RIGHTS,
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     import psycopg
 
     from penstock.model.source.block import CopySpec
-    from penstock.server.copy.copy import CopySession
 
 _STAGE: Final = "penstock_stage"
 # The name of a table with the types of the target's columns. Its row type reads values as COPY does. The columns of the

@@ -14,14 +14,13 @@ from penstock.model.server.table import TableName
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.ddl.capture import capture_table, find_obstacles, refuse_obstacles
 from penstock.server.ddl.compose import compose_create, compose_foreign_key, compose_index, compose_index_marks
-from penstock.server.ddl.definition import HandoverRow, find_differences
+from penstock.server.ddl.definition import HandoverRow, TableDefinition, find_differences
 from penstock.server.ddl.session import local_settings, run_all
 from penstock.server.sql.queries import fetch_one, fetch_rows
 from penstock.server.table.tables import check_names
 
 if TYPE_CHECKING:
     from penstock.server.connect.connection import Connection
-    from penstock.server.ddl.definition import TableDefinition
 
 _log = logging.getLogger(__name__)
 

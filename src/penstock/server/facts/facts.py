@@ -5,16 +5,12 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
 
 from penstock.model.server.server import ServerFacts
-from penstock.server.connect.connection import describe_connection
+from penstock.server.connect.connection import Connection, describe_connection
 from penstock.server.connect.errors import translate_errors
 from penstock.server.connect.route import is_loopback
 from penstock.server.sql.queries import send_query
-
-if TYPE_CHECKING:
-    from penstock.server.connect.connection import Connection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

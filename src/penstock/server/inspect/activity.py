@@ -6,7 +6,7 @@ import codecs
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from psycopg import sql
 from psycopg.adapt import Loader
@@ -14,12 +14,9 @@ from psycopg.adapt import Loader
 from penstock.errors import PenstockError
 from penstock.model.recording import CounterRow, Progress, SessionSample
 from penstock.model.server.reading import Unread
-from penstock.server.connect.connection import CAN_FLUSH_STATISTICS
+from penstock.server.connect.connection import CAN_FLUSH_STATISTICS, Connection
 from penstock.server.connect.errors import translate_errors
 from penstock.server.sql.queries import fetch_one, fetch_rows, send_query
-
-if TYPE_CHECKING:
-    from penstock.server.connect.connection import Connection
 
 # The statistics views that are read if the server has them, each with a condition that leaves out rows of zeros in
 # large views. The columns are not named, because they depend on the version: a new version needs no new query.

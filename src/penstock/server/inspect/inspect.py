@@ -33,7 +33,7 @@ from penstock.model.server.inspection import (
     Tablespace,
 )
 from penstock.model.server.reading import Unread
-from penstock.model.server.server import LedgerRights
+from penstock.model.server.server import LedgerRights, PoolerFacts, ServerFacts
 from penstock.server.changes.missing import refuse_missing
 from penstock.server.connect.errors import in_transaction, is_passing, read_report, to_penstock_error, translate_errors
 from penstock.server.connect.route import is_loopback
@@ -47,7 +47,6 @@ from penstock.server.sql.queries import fetch_rows, send_query
 from penstock.server.table.catalog import check_loadable, find_foreign_partitions, find_table
 
 if TYPE_CHECKING:
-    from penstock.model.server.server import PoolerFacts, ServerFacts
     from penstock.model.server.table import TableName
     from penstock.server.connect.connection import Connection
 

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 from psycopg import sql
 
-from penstock.model.load.ledger import UNKNOWN_CHECKSUM, CommittedRange, Coverage
+from penstock.model.load.ledger import UNKNOWN_CHECKSUM, Claim, CommittedRange, Coverage, Range
 from penstock.server.connect.errors import translate_errors
 
 if TYPE_CHECKING:
-    from penstock.model.load.ledger import Claim, Range
     from penstock.server.connect.connection import Connection
 
 _RANGE = re.compile(r"\[(\d+),(\d+)\)")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from psycopg import sql
 
 from penstock.errors import ServerError, TakenOverError, TargetError
-from penstock.model.load.ledger import Claim
+from penstock.model.load.ledger import Claim, LedgerObject, LoaderProcess
 from penstock.server.connect.errors import at_once, in_transaction, translate_errors
 from penstock.server.ledger.committed import BE_DURABLE
 from penstock.server.ledger.locks import lock_objects, mark, send_lock
@@ -24,7 +24,6 @@ from penstock.server.ledger.origin import compose_oid, compose_origin
 from penstock.server.ledger.schema import create_ledger, has_ledger, look_for_ledger
 
 if TYPE_CHECKING:
-    from penstock.model.load.ledger import LedgerObject, LoaderProcess
     from penstock.server.connect.connection import Connection
 
 # A statement that waits for another transaction is retried after this time, so that the caller can report the wait.

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, LiteralString
 from psycopg import sql
 from psycopg.rows import class_row
 
-from penstock.model.load.ledger import MemberRecord, MembersLook
+from penstock.model.load.ledger import Claim, MemberRecord, MembersLook
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.ledger.locks import mark, mark_member
 from penstock.server.sql.queries import fetch_as, fetch_one
 
 if TYPE_CHECKING:
-    from penstock.model.load.ledger import Claim
     from penstock.server.connect.connection import Connection
 
 # Whether a session of this database holds the lock of member m.

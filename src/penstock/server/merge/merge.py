@@ -21,6 +21,7 @@ from penstock.model.load.ledger import LandedCounts
 from penstock.server.connect.errors import translate_errors
 from penstock.server.connect.search_path import users_path
 from penstock.server.merge.merge_key import (
+    Key,
     conflict_target,
     find_key,
     key_order,
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from penstock.model.load.job import Keep
     from penstock.model.server.table import TableFacts, TableName
     from penstock.server.connect.connection import Connection
-    from penstock.server.merge.merge_key import Key
 
 _COMMA = sql.SQL(", ")
 

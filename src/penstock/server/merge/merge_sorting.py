@@ -22,7 +22,7 @@ from penstock.model.load.landing import OBJECT_COLUMN, POSITION_COLUMNS
 from penstock.server.connect.errors import translate_errors
 from penstock.server.connect.search_path import PATHS, users_path
 from penstock.server.copy.sorting import SortingParts, compose_sorting
-from penstock.server.merge.merge import PlanCounts, count_staged
+from penstock.server.merge.merge import MergeCounts, MergeParts, PlanCounts, count_staged
 from penstock.server.merge.merge_locate import staging_identifier
 from penstock.server.merge.merge_refused import RefusedRecords
 from penstock.server.merge.merge_sorting_statements import COUNT, DECLARATIONS, OUTCOME, STORE_ALL, STORE_COUNTED
@@ -30,7 +30,6 @@ from penstock.server.sql.queries import fetch_one
 
 if TYPE_CHECKING:
     from penstock.server.connect.connection import Connection
-    from penstock.server.merge.merge import MergeCounts, MergeParts
 
 _COMMA: Final = sql.SQL(", ")
 _TEMPORARY: Final = "pg_temp"

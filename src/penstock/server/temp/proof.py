@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 from psycopg import sql
 
-from penstock.model.temp.placement import SETTING, TABLESPACE, parse_setting
+from penstock.model.temp.placement import SETTING, TABLESPACE, Placement, parse_setting
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.sql.queries import fetch_one
 
 if TYPE_CHECKING:
-    from penstock.model.temp.placement import Placement
     from penstock.server.connect.connection import Connection, ConnectionFactory
 
 # Sorts some megabytes with the least work_mem: the temporary file exists as long as the cursor.

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 from psycopg import sql
 
-from penstock.model.temp.placement import SETTING, parse_setting
+from penstock.model.temp.placement import SETTING, Scope, parse_setting
 from penstock.server.connect.errors import translate_errors
 
 if TYPE_CHECKING:
-    from penstock.model.temp.placement import Scope
     from penstock.server.connect.connection import Connection
 
 _EXISTS = {
