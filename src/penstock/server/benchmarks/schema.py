@@ -7,20 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from psycopg import sql
 
 from penstock.errors import ServerError, TargetError
 from penstock.model.finding import refuse
 from penstock.model.server.checks import check_standby
+from penstock.server.connect.connection import Connection, ConnectionFactory
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.facts.facts import read_server_facts
 from penstock.server.sql.queries import fetch_one
-
-if TYPE_CHECKING:
-    from penstock.server.connect.connection import Connection, ConnectionFactory
-
 
 SCHEMA = "penstock_bench"
 

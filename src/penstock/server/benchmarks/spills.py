@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 from psycopg import sql
 
 from penstock.server.benchmarks.schema import SCHEMA, own_schema
+from penstock.server.connect.connection import Connection, ConnectionFactory
 from penstock.server.connect.errors import translate_errors
 from penstock.server.facts.facts import read_server_facts
 from penstock.server.sql.queries import fetch_one
 
 if TYPE_CHECKING:
     from penstock.model.server.server import ServerFacts
-    from penstock.server.connect.connection import Connection, ConnectionFactory
 
 _START_TIMEOUT_S = 60
 

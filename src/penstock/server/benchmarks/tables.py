@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from psycopg import sql
 
 from penstock.model.server.table import TableName
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.copy.copy import copy_statement
 from penstock.server.sql.queries import fetch_one
@@ -15,7 +16,6 @@ from penstock.server.table.tables import create_table
 
 if TYPE_CHECKING:
     from penstock.model.source.block import CopySpec
-    from penstock.server.connect.connection import Connection
     from penstock.server.imports.call import S3Place
 
 # In this format a backslash N is text, and quotes are not data. IMDb's files have both.

@@ -20,13 +20,13 @@ from penstock.server.changes.parts import (
     lock_relation,
     part_id_of,
 )
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
 from penstock.server.ddl.session import run_all
 
 if TYPE_CHECKING:
     from penstock.model.load.shape import Change
     from penstock.server.changes.kind import TableRequest
-    from penstock.server.connect.connection import Connection
 
 _log = logging.getLogger(__name__)
 

@@ -18,13 +18,13 @@ from penstock.model.load.shape import Change
 from penstock.server.changes.parts import lock_relation, malformed_record
 from penstock.server.changes.rebuild import as_owner
 from penstock.server.changes.records import delete_changes
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, translate_errors
 
 if TYPE_CHECKING:
     from penstock.model.load.job import LoadRules, TargetJob
     from penstock.model.server.table import TableFacts
     from penstock.server.changes.look import State
-    from penstock.server.connect.connection import Connection
 
 _log = logging.getLogger(__name__)
 

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from penstock.errors import TargetError
 from penstock.model.load.shape import Change, Missing
 from penstock.server.changes.look import look_at
 from penstock.server.changes.parts import PART_KINDS, PartId, capture_for, is_foreign_key, parent_id_of, part_id_of
 from penstock.server.changes.records import read_changes
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
 from penstock.server.ledger.schema import has_ledger
-
-if TYPE_CHECKING:
-    from penstock.server.connect.connection import Connection
-
 
 _INSUFFICIENT_PRIVILEGE = "42501"
 

@@ -24,6 +24,7 @@ from penstock.server.changes.rebuild import (
     restoring,
     table_of,
 )
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.ddl.compose import compose_parent_index
 from penstock.server.ddl.session import local_settings
@@ -31,7 +32,6 @@ from penstock.server.sql.queries import fetch_rows
 
 if TYPE_CHECKING:
     from penstock.model.load.shape import Change
-    from penstock.server.connect.connection import Connection
     from penstock.server.ddl.definition import ConstraintRow, IndexRow
 
 

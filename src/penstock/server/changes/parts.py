@@ -14,6 +14,7 @@ from psycopg import sql
 
 from penstock.errors import TargetError
 from penstock.server.changes.clauses import is_one_clause, read_referring_columns
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
 from penstock.server.ddl.definition import ConstraintRow, IndexRow
 from penstock.server.ddl.session import Unread, look_again
@@ -21,7 +22,6 @@ from penstock.server.sql.queries import send_query
 
 if TYPE_CHECKING:
     from penstock.model.load.shape import Change
-    from penstock.server.connect.connection import Connection
 
 _Row = TypeVar("_Row", IndexRow, ConstraintRow)
 _Part = TypeVar("_Part", "IndexPart", "ForeignKey")

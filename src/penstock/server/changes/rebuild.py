@@ -28,6 +28,7 @@ from penstock.server.changes.parts import (
     read_index_record,
 )
 from penstock.server.changes.records import delete_changes, write_failure
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.ddl.compose import compose_constraint_comment, compose_index, compose_index_marks
 from penstock.server.ddl.session import local_settings
@@ -35,7 +36,6 @@ from penstock.server.sql.queries import fetch_one, fetch_rows
 
 if TYPE_CHECKING:
     from penstock.model.load.shape import Change
-    from penstock.server.connect.connection import Connection
     from penstock.server.ddl.definition import ConstraintRow, IndexRow
 
 _log = logging.getLogger(__name__)

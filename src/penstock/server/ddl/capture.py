@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from psycopg import sql
 
 from penstock.errors import OtherTableError, TargetError
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
 from penstock.server.ddl.definition import (
     ConstraintRow,
@@ -27,7 +28,6 @@ from penstock.server.sql.queries import fetch_many, fetch_rows
 
 if TYPE_CHECKING:
     from penstock.model.server.table import TableName
-    from penstock.server.connect.connection import Connection
 
 # The parts of a definition. One query, ddl_PART.sql, describes each.
 _PARTS: dict[str, type] = {

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import TYPE_CHECKING
 
 from psycopg import errors, sql
 
 from penstock.errors import ServerError, TargetError
 from penstock.model.server.table import TableName
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.ddl.capture import capture_table, find_obstacles, refuse_obstacles
 from penstock.server.ddl.compose import compose_create, compose_foreign_key, compose_index, compose_index_marks
@@ -18,9 +18,6 @@ from penstock.server.ddl.definition import HandoverRow, TableDefinition, find_di
 from penstock.server.ddl.session import local_settings, run_all
 from penstock.server.sql.queries import fetch_one, fetch_rows
 from penstock.server.table.tables import check_names
-
-if TYPE_CHECKING:
-    from penstock.server.connect.connection import Connection
 
 _log = logging.getLogger(__name__)
 

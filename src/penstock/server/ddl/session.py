@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, TypeVar
 from psycopg import sql
 
 from penstock.errors import ServerError, TargetError
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction
 from penstock.server.sql.queries import change_setting
 
 if TYPE_CHECKING:
     from psycopg.sql import Composed
-
-    from penstock.server.connect.connection import Connection
 
 
 _Result = TypeVar("_Result")

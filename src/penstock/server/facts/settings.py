@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from psycopg import sql
 
@@ -16,12 +15,10 @@ from penstock.errors import ServerError
 from penstock.model.server.identity import ServerIdentity
 from penstock.model.server.inspection import Archiver, Mark, Slot
 from penstock.model.server.settings import SettingsFacts, SettingsRights, SettingState
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
 from penstock.server.facts.recognise import recognise_flavour, recognise_managers
 from penstock.server.sql.queries import fetch_many, fetch_one, fetch_rows
-
-if TYPE_CHECKING:
-    from penstock.server.connect.connection import Connection
 
 # A busy postmaster reloads within milliseconds. If it has not after this time, it found an error in the files.
 _RELOAD_TIMEOUT_S = 10.0

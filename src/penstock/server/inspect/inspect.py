@@ -35,6 +35,7 @@ from penstock.model.server.inspection import (
 from penstock.model.server.reading import Unread
 from penstock.model.server.server import LedgerRights, PoolerFacts, ServerFacts
 from penstock.server.changes.missing import refuse_missing
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, is_passing, read_report, to_penstock_error, translate_errors
 from penstock.server.connect.route import is_loopback
 from penstock.server.connect.search_path import find_creation_schema
@@ -48,7 +49,6 @@ from penstock.server.table.catalog import check_loadable, find_foreign_partition
 
 if TYPE_CHECKING:
     from penstock.model.server.table import TableName
-    from penstock.server.connect.connection import Connection
 
 
 # The queries, and a name for what cannot be read if one fails.

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from psycopg import sql
 
 from penstock.model.load.ledger import UNKNOWN_CHECKSUM, Claim, CommittedRange, Coverage, Range
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
-
-if TYPE_CHECKING:
-    from penstock.server.connect.connection import Connection
 
 _RANGE = re.compile(r"\[(\d+),(\d+)\)")
 

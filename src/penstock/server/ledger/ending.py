@@ -11,6 +11,7 @@ import psycopg
 from psycopg import sql
 
 from penstock.model.load.ledger import Claim, FinishedLoad, LandedCounts
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import at_once, in_transaction, translate_errors
 from penstock.server.connect.search_path import TO_USERS_PATH
 from penstock.server.ledger.committed import BE_DURABLE, has_all, missing_objects
@@ -19,7 +20,6 @@ from penstock.server.ledger.targets import write_counts
 if TYPE_CHECKING:
     from psycopg.errors import Diagnostic
 
-    from penstock.server.connect.connection import Connection
     from penstock.server.ledger.ledger import Ledger
 
 # The SQLSTATE of the warning that the server sends if a commit's wait for synchronous standbys is cancelled. The

@@ -9,12 +9,13 @@ and make its later transactions fail.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from psycopg import sql
 
 from penstock.errors import ServerError, TakenOverError, TargetError
 from penstock.model.load.ledger import Claim, LedgerObject, LoaderProcess
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import at_once, in_transaction, translate_errors
 from penstock.server.ledger.committed import BE_DURABLE
 from penstock.server.ledger.locks import lock_objects, mark, send_lock
@@ -22,9 +23,6 @@ from penstock.server.ledger.lookup import LedgerFindings, look_up, object_arrays
 from penstock.server.ledger.members import compose_end, compose_fence, compose_register
 from penstock.server.ledger.origin import compose_oid, compose_origin
 from penstock.server.ledger.schema import create_ledger, has_ledger, look_for_ledger
-
-if TYPE_CHECKING:
-    from penstock.server.connect.connection import Connection
 
 # A statement that waits for another transaction is retried after this time, so that the caller can report the wait.
 _LOCK_TIMEOUT = "1s"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, LiteralString
+from typing import LiteralString
 
 from psycopg import sql
 
 from penstock.errors import TargetError
 from penstock.model.load.ledger import LoadRecord, ObjectRecord, StayingRows, TableTotals
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.ledger.committed import IS_COMPLETE
 from penstock.server.ledger.locks import find_lock_holder, find_workers, try_lock_here
@@ -19,9 +20,6 @@ from penstock.server.ledger.schema import has_ledger
 from penstock.server.ledger.targets import drop_landing, read_landings
 from penstock.server.ledger.trust import naming_ledger
 from penstock.server.sql.queries import fetch_as
-
-if TYPE_CHECKING:
-    from penstock.server.connect.connection import Connection
 
 _OBJECTS = """
     SELECT o.load,

@@ -8,18 +8,16 @@ of that row, which waits for its open transactions, and makes its later ones fai
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, LiteralString
+from typing import LiteralString
 
 from psycopg import sql
 from psycopg.rows import class_row
 
 from penstock.model.load.ledger import Claim, MemberRecord, MembersLook
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.ledger.locks import mark, mark_member
 from penstock.server.sql.queries import fetch_as, fetch_one
-
-if TYPE_CHECKING:
-    from penstock.server.connect.connection import Connection
 
 # Whether a session of this database holds the lock of member m.
 _IS_LOCKED: LiteralString = """

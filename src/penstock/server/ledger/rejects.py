@@ -13,6 +13,7 @@ from psycopg.rows import class_row
 
 from penstock.model.jsontext import to_json
 from penstock.model.load.reject import Correction, Reason, Reject, RejectCause, RejectingLoad, StoredForm
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.ledger.listing import refuse_at_work
 from penstock.server.ledger.origin import compose_oid, compose_origin
@@ -24,7 +25,6 @@ from penstock.units import MIB
 if TYPE_CHECKING:
     import psycopg
 
-    from penstock.server.connect.connection import Connection
 
 # Greater than any object's number.
 _BEHIND_ALL = 2**31 - 1

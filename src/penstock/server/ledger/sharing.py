@@ -7,7 +7,6 @@ Row security keeps the loads of the roles apart (schema.py).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import psycopg
 from psycopg import sql
@@ -15,13 +14,11 @@ from psycopg import sql
 from penstock.errors import TargetError
 from penstock.model.server.names import init_command
 from penstock.model.server.server import LedgerRights
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.ledger.schema import TABLES, compose_ledger, is_ledger, refuse_publication
 from penstock.server.ledger.trust import LedgerRelation
 from penstock.server.sql.queries import fetch_one, fetch_rows
-
-if TYPE_CHECKING:
-    from penstock.server.connect.connection import Connection
 
 # The database's owner, and the roles that every role trusts: the database's owner and the superusers.
 _OWNER = """

@@ -8,20 +8,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 from psycopg import sql
 
 from penstock.errors import TargetError
 from penstock.model.load.ledger import Claim, LandedCounts, LandedTarget, LandingRecord
 from penstock.model.server.table import TableName
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.ledger.origin import compose_oid, compose_origin
 from penstock.server.sql.queries import fetch_as
 from penstock.server.table.staging import drop_landing_table
-
-if TYPE_CHECKING:
-    from penstock.server.connect.connection import Connection
 
 # Patterns for the names of the tables that loads create. A name contains the beginning of the load's identity and the
 # target's number.

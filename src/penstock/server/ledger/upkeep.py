@@ -6,20 +6,17 @@ What prevents loading an object twice is kept: the object's row, and one row of 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from psycopg import sql
 
 from penstock.model.load.ledger import LeftRejects, LeftStaging, PrunedLoads
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.ledger.locks import find_workers, try_lock_here
 from penstock.server.ledger.origin import compose_oid, compose_origin
 from penstock.server.ledger.schema import has_ledger
 from penstock.server.ledger.targets import drop_landing, read_landings
 from penstock.server.sql.queries import fetch_as
-
-if TYPE_CHECKING:
-    from penstock.server.connect.connection import Connection
 
 # Staging tables of loads that no process is running. Those of other roles are listed, but only their owner may drop
 # them. A load that is just reconnecting holds no lock; if its table is dropped, it reads its files again.

@@ -18,6 +18,7 @@ from psycopg import sql
 
 from penstock.model.load.landing import POSITION_COLUMNS
 from penstock.model.load.ledger import LandedCounts
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
 from penstock.server.connect.search_path import users_path
 from penstock.server.merge.merge_key import (
@@ -35,7 +36,6 @@ from penstock.server.sql.queries import fetch_one
 if TYPE_CHECKING:
     from penstock.model.load.job import Keep
     from penstock.model.server.table import TableFacts, TableName
-    from penstock.server.connect.connection import Connection
 
 _COMMA = sql.SQL(", ")
 

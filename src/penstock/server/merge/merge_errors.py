@@ -11,6 +11,7 @@ from psycopg import sql
 
 from penstock.errors import DataError, FileLocation
 from penstock.model.load.landing import POSITION_COLUMNS
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, to_penstock_error, translate_errors
 from penstock.server.merge.merge_key import Key, equals_previous, key_order
 from penstock.server.merge.merge_locate import (
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from psycopg.errors import Diagnostic
 
     from penstock.model.server.table import TableName
-    from penstock.server.connect.connection import Connection
 
     NameRecord = Callable[[RecordPosition], FileLocation | str]
 

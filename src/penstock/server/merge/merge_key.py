@@ -14,12 +14,12 @@ from psycopg import sql
 
 from penstock.errors import TargetError, UsageError
 from penstock.model.load.landing import SEQUENCE_COLUMN
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
 from penstock.server.sql.queries import fetch_rows
 
 if TYPE_CHECKING:
     from penstock.model.server.table import TableFacts
-    from penstock.server.connect.connection import Connection
 
 
 _COMMA = sql.SQL(", ")

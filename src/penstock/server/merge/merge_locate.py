@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from psycopg import sql
 
 from penstock.model.load.landing import BLOCK_COLUMN, OBJECT_COLUMN, POSITION_COLUMNS, SEQUENCE_COLUMN
+from penstock.server.connect.connection import Connection
 from penstock.server.sql.queries import fetch_one
 
 if TYPE_CHECKING:
     from psycopg.errors import Diagnostic
 
     from penstock.model.server.table import TableName
-    from penstock.server.connect.connection import Connection
 
 # The SQLSTATE of a missing privilege, and of a row that a row-level security policy refuses.
 _INSUFFICIENT_PRIVILEGE = "42501"

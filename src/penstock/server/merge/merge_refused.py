@@ -13,6 +13,7 @@ from psycopg import sql
 
 from penstock.model.load.landing import BLOCK_COLUMN, OBJECT_COLUMN, POSITION_COLUMNS, SEQUENCE_COLUMN
 from penstock.model.load.reject import FOREIGN_KEY_VIOLATION
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
 from penstock.server.merge.merge_key import same_key, same_lack
 from penstock.server.merge.merge_locate import staging_identifier
@@ -26,7 +27,6 @@ from penstock.server.merge.merge_sorting_statements import (
 from penstock.server.sql.queries import fetch_one
 
 if TYPE_CHECKING:
-    from penstock.server.connect.connection import Connection
     from penstock.server.merge.merge import MergeParts
 
 _COMMA: Final = sql.SQL(", ")

@@ -14,11 +14,12 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from psycopg import sql
 
 from penstock.model.load.landing import OBJECT_COLUMN, POSITION_COLUMNS
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
 from penstock.server.connect.search_path import PATHS, users_path
 from penstock.server.copy.sorting import SortingParts, compose_sorting
@@ -27,9 +28,6 @@ from penstock.server.merge.merge_locate import staging_identifier
 from penstock.server.merge.merge_refused import RefusedRecords
 from penstock.server.merge.merge_sorting_statements import COUNT, DECLARATIONS, OUTCOME, STORE_ALL, STORE_COUNTED
 from penstock.server.sql.queries import fetch_one
-
-if TYPE_CHECKING:
-    from penstock.server.connect.connection import Connection
 
 _COMMA: Final = sql.SQL(", ")
 _TEMPORARY: Final = "pg_temp"

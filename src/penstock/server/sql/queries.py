@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, LiteralString, TypeVar
 
 from psycopg.rows import class_row
 
+from penstock.server.connect.connection import Connection
+
 if TYPE_CHECKING:
     from psycopg.abc import Params
     from psycopg.sql import SQL, Composed
 
-    from penstock.server.connect.connection import Connection
 
 Row = TypeVar("Row")
 

@@ -14,6 +14,7 @@ from psycopg import sql
 from penstock.errors import TargetError
 from penstock.model.load.space import TableStorage
 from penstock.model.server.table import Column, TableFacts, TableName
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
 from penstock.server.connect.search_path import find_schemas
 from penstock.server.facts.facts import ask_server_facts
@@ -22,7 +23,6 @@ from penstock.server.table.conflicts import ReferenceRow
 
 if TYPE_CHECKING:
     from penstock.model.server.server import ServerFacts
-    from penstock.server.connect.connection import Connection
 
 
 # pg_class.relkind of relations that never accept rows from COPY, in PostgreSQL's words.

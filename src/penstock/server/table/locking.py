@@ -10,16 +10,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import psycopg
 
 from penstock.errors import PenstockError, ServerError
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.sql.queries import change_setting, fetch_rows
-
-if TYPE_CHECKING:
-    from penstock.server.connect.connection import Connection
 
 Result = TypeVar("Result")
 

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 import psycopg
 from psycopg import sql
 
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
 from penstock.server.sql.queries import fetch_rows
 
 if TYPE_CHECKING:
     from penstock.model.server.table import Column, TableFacts
-    from penstock.server.connect.connection import Connection
 
 _log = logging.getLogger(__name__)
 

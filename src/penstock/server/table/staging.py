@@ -18,12 +18,12 @@ from psycopg import sql
 from penstock.errors import TargetError
 from penstock.model.load.landing import BLOCK_COLUMN, OBJECT_COLUMN, POSITION_COLUMNS, SEQUENCE_COLUMN
 from penstock.model.server.names import MOST_COLUMNS
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.sql.queries import fetch_one, fetch_rows
 
 if TYPE_CHECKING:
     from penstock.model.server.table import TableFacts, TableName
-    from penstock.server.connect.connection import Connection
 
 _log = logging.getLogger(__name__)
 

@@ -11,18 +11,16 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 import psycopg
 from psycopg import sql
 
 from penstock.errors import ServerError
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, rolled_back, translate_errors
 from penstock.server.sql.queries import change_setting, fetch_one, fetch_rows
 from penstock.server.table.locking import DEFAULT_LOCK_TIMEOUT_S, LOCK_NOT_AVAILABLE, find_blockers, in_ms
-
-if TYPE_CHECKING:
-    from penstock.server.connect.connection import Connection
 
 LockMode = Literal["ROW SHARE", "ROW EXCLUSIVE", "ACCESS EXCLUSIVE"]
 

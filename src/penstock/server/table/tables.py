@@ -8,19 +8,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import psycopg
 from psycopg import sql
 
 from penstock.errors import TableExistsError, TargetError
 from penstock.model.server.table import TableName
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.connect.search_path import find_creation_schema
 from penstock.server.sql.queries import fetch_one
-
-if TYPE_CHECKING:
-    from penstock.server.connect.connection import Connection
 
 _log = logging.getLogger(__name__)
 

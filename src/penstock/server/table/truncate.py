@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from psycopg import sql
 
 from penstock.errors import TargetError
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
 from penstock.server.connect.search_path import users_path
 from penstock.server.sql.queries import fetch_rows
@@ -20,7 +21,6 @@ from penstock.server.table.identity import LoadedTable, send_check
 
 if TYPE_CHECKING:
     from penstock.model.server.table import TableFacts
-    from penstock.server.connect.connection import Connection
 
 _log = logging.getLogger(__name__)
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from psycopg import sql
 
 from penstock.errors import PenstockError
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import rolled_back, translate_errors
 from penstock.server.connect.search_path import TO_USERS_PATH
 from penstock.server.sql.queries import fetch_one
-
-if TYPE_CHECKING:
-    from penstock.server.connect.connection import Connection
 
 # Planning takes milliseconds, or seconds if there are many tables.
 _TIMEOUT = "5s"

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from psycopg import sql
 
 from penstock.model.temp.placement import SETTING, TABLESPACE, Placement, parse_setting
+from penstock.server.connect.connection import Connection, ConnectionFactory
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.sql.queries import fetch_one
-
-if TYPE_CHECKING:
-    from penstock.server.connect.connection import Connection, ConnectionFactory
 
 # Sorts some megabytes with the least work_mem: the temporary file exists as long as the cursor.
 _SPILL = "DECLARE penstock_proof CURSOR FOR SELECT g FROM pg_catalog.generate_series(1, 200000) AS g ORDER BY -g"

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from psycopg import sql
 
 from penstock.model.temp.placement import SETTING, Scope, parse_setting
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
-
-if TYPE_CHECKING:
-    from penstock.server.connect.connection import Connection
 
 _EXISTS = {
     "database": "SELECT FROM pg_catalog.pg_database AS d WHERE d.datname = %s",

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import time
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
 
 from penstock.model.redaction import hide_secrets
 from penstock.model.temp.usage import DatabaseUse, IndexBuild, SettingRow, StatementUse, TablespaceUse, UsageReading
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
 from penstock.server.sql.queries import fetch_one, fetch_rows
 from penstock.server.temp.extension import compose, find_statements_schema
-
-if TYPE_CHECKING:
-    from penstock.server.connect.connection import Connection
 
 # Rows are read as jsonb, because the columns depend on the extension's version.
 _STATEMENTS = """
