@@ -174,7 +174,7 @@ _LIST = """
 def compose_fence(schema: str, claim: Claim) -> sql.Composed:
     """Return the query that a loading transaction begins with: no row means that the member has ended.
 
-    The load's row is locked first, as the foreign keys of the ledger lock it, so that whoever removes the load waits.
+    The load's row is locked first, as the ledger's foreign keys lock it: a session that removes the load waits.
     """
     return sql.SQL(
         "SELECT {}, {} FROM ONLY {} AS l JOIN ONLY {} AS m ON m.load = l.id WHERE l.id = {} AND m.number = {}"
