@@ -2,7 +2,8 @@
 
 from penstock.host.cpus import busy_cpu_s, cpu_count, process_cpu_s
 from penstock.host.devices import Disk, find_device, find_devices, measure_disk, measure_files, read_counters
-from penstock.host.machine import Machine, memory_bytes, read_machine
+from penstock.host.machine import Machine, read_machine
+from penstock.host.memory import memory_bytes
 
 __all__ = [
     "Disk",

@@ -1,4 +1,4 @@
-"""Reads the facts of this machine that recorded results must state, and how much memory a process may use."""
+"""Reads the facts of this machine that recorded results must state."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import platform
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.host.cgroups import read_limits
-from penstock.host.cpus import cpu_count, is_named
+from penstock.host.cpus import cpu_count
 
 _CPUINFO = Path("/proc/cpuinfo")
 
@@ -45,16 +44,3 @@ def parse_cpu_model(cpuinfo: str) -> str | None:
         if name.strip() == "model name":
             return value.strip()
     return None
-
-
-def memory_bytes(server_pid: int | None = None) -> int:
-    """Return the bytes of memory that a process may use: the limit of its control groups, at most the machine's memory.
-
-    The process is the one with `server_pid`, by default this process. `server_pid` is the pid of a server's backend,
-    which may be in another control group. It is ignored unless a process named postgres has that pid, because a server
-    in a container, which is reached through a socket, reports pids of the container.
-    """
-    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    pid = server_pid if server_pid is not None and is_named(server_pid, "postgres") else None
-    limit = read_limits(pid).memory_bytes
-    return whole if limit is None else min(whole, limit)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.errors import LabError
-from penstock.host.machine import memory_bytes
+from penstock.host.memory import memory_bytes
 from penstock.lab import relay
 from penstock.lab.cluster import make_home, make_private_dir, make_private_dirs
 from penstock.lab.control import reachable
