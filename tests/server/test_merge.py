@@ -244,7 +244,7 @@ def add_trigger(connection: Connection, events: str) -> None:
 @pytest.mark.parametrize(
     ("events", "counts"),
     [
-        ("INSERT", MergeCounts(staged=4, inserted=1, updated=1, suppressed=2, is_certain=False)),
+        ("INSERT", MergeCounts(staged=4, inserted=1, updated=1, suppressed=2)),
         ("UPDATE", MergeCounts(staged=4, inserted=2, updated=1, suppressed=1)),
     ],
 )
@@ -256,12 +256,9 @@ def test_rows_that_triggers_keep_out_are_counted(connection: Connection, events:
     assert upsert(connection, ["id", "v"], records) == counts
 
 
-def test_suppressed_rows_are_told_apart_where_they_can_be() -> None:
-    """Only what both INSERT and UPDATE may have lost is uncertain."""
-    counted = PlanCounts(staged=10, proposed=10, conflicts=0, stored=8)
-    assert count_upserted(counted, has_insert_triggers=True).is_certain
+def test_suppressed_rows_are_those_of_updates_without_insert_triggers() -> None:
+    """No row was skipped on INSERT, so both counts are exact."""
     counted = PlanCounts(staged=10, proposed=10, conflicts=4, stored=8)
-    assert not count_upserted(counted, has_insert_triggers=True).is_certain
     assert count_upserted(counted, has_insert_triggers=False) == MergeCounts(
         staged=10, inserted=6, updated=2, suppressed=2
     )

@@ -14,7 +14,7 @@ from penstock.loading.plan.space import estimate_needs, estimate_wal
 from penstock.loading.plan.work import all_objects
 from penstock.model.load.job import LoadJob, TargetJob
 from penstock.server.connect.connection import ConnectionFactory
-from penstock.server.table.space import read_table_storage
+from penstock.server.table.catalog import read_table_storage
 from support.loads import IMPATIENT, Loads, target
 
 if TYPE_CHECKING:

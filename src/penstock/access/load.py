@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from penstock.access.rds import compose_growth, larger_size
-from penstock.loading.plan.space import describe_disk, describe_shortage
-from penstock.model.finding import Finding, refusal, refusal_of
+from penstock.loading.plan.space import DiskSpace, describe_disk, describe_shortage
+from penstock.model.finding import Finding, Severity, refusal, refusal_of
 from penstock.model.server.windows import describe_near
 from penstock.units import GIB, format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from datetime import datetime
-
-    from penstock.loading.plan.space import DiskSpace
-    from penstock.model.finding import Severity
     from penstock.model.load.plan import LoadPlan
     from penstock.model.load.space import DiskForecast
     from penstock.model.server.rds import RdsDescription, Storage

@@ -5,6 +5,7 @@ A finding is a refusal only if penstock load fails for the same reason. The cli 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.access.server import find_durability, find_followers, find_managers, find_space, find_wal
@@ -21,8 +22,6 @@ from penstock.model.server.checks import (
 from penstock.model.server.names import init_command, quote_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from penstock.model.server.inspection import Encryption, Inspection, TableInspection
 
 _ORDER = {"refusal": 0, "warning": 1, "note": 2, "ok": 3}

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from penstock.model.finding import Finding
 from penstock.units import GIB, format_bytes, format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from penstock.errors import PenstockError
     from penstock.model.server.rds import (
         Gap,

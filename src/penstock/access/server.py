@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from penstock.model.finding import Finding
@@ -9,8 +10,6 @@ from penstock.model.server.names import quote_name
 from penstock.units import GIB, MIB, format_bytes, format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from penstock.model.server.inspection import Inspection, Slot, Standby
 
 # A standby or the archiver is far behind if it lacks more WAL than this. A standby is also far behind if its delay is

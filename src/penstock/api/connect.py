@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from penstock.errors import UsageError
 from penstock.model.load.job import Access
 from penstock.server.connect.connection import ConnectionFactory, has_connection_settings, over_own_socket
-from penstock.server.connect.route import parse_tunnel
-
-if TYPE_CHECKING:
-    from penstock.server.connect.route import TokenMaker
+from penstock.server.connect.route import TokenMaker, parse_tunnel
 
 
 def connect_to(to: str | None = None, *, allows_standby: bool = False, **options: Any) -> ConnectionFactory:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.loading.steps.changes_plan import describe_changes
 from penstock.model.load.details import LoadDetails
-from penstock.model.load.part import Rows
-from penstock.model.load.plan import total_size
+from penstock.model.load.part import Rows, StepPart
+from penstock.model.load.plan import LoadPlan, TargetPlan, total_size
 from penstock.model.redaction import hide_secrets
 from penstock.units import format_bytes, format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from penstock.model.load.outcome import LoadOutcome
-    from penstock.model.load.part import StepPart
-    from penstock.model.load.plan import LoadPlan, TargetPlan
 
 
 def describe_load(plan: LoadPlan, outcome: LoadOutcome) -> LoadDetails:

@@ -5,7 +5,8 @@ The facts come from SQL, from this host if the server is local, and from AWS if 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,21 +21,17 @@ from penstock.host import cpu_count, measure_disk, read_machine
 from penstock.loading.plan.settings import LoadSettings
 from penstock.loading.plan.space import DiskSpace
 from penstock.loading.steps.space import SpaceCheck
-from penstock.model.finding import refusal, refusal_of
+from penstock.model.finding import Finding, refusal, refusal_of
 from penstock.model.redaction import hide_secrets
 from penstock.model.server.endpoints import is_rds_endpoint
-from penstock.model.server.inspection import HostFacts, Volume
+from penstock.model.server.inspection import HostFacts, Inspection, Volume
 from penstock.model.source.source import S3Route
 from penstock.server.inspect.inspect import inspect_server, inspect_table
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
-    from penstock.model.finding import Finding
     from penstock.model.load.job import Request
     from penstock.model.load.ledger import LedgerOutlook
     from penstock.model.load.plan import LoadPlan
-    from penstock.model.server.inspection import Inspection
     from penstock.model.server.rds import RdsDescription
     from penstock.model.server.server import ServerFacts
     from penstock.model.server.table import TableName
@@ -216,20 +213,9 @@ def _find_routes(plan: LoadPlan) -> tuple[S3Route, ...]:
 
 
 def _examine_host(inspection: Inspection) -> HostFacts:
-    volumes = []
-    for holds, path in find_directories(inspection):
-        disk = measure_disk(path)
-        if disk is not None:
-            volumes.append(
-                Volume(
-                    holds=holds,
-                    path=disk.path,
-                    device=disk.device,
-                    size_bytes=disk.size_bytes,
-                    free_bytes=disk.free_bytes,
-                )
-            )
-    return HostFacts(cpu_count=cpu_count(), memory_bytes=read_machine().memory_bytes, volumes=tuple(volumes))
+    found = ((holds, measure_disk(path)) for holds, path in find_directories(inspection))
+    volumes = tuple(Volume(holds=holds, **asdict(disk)) for holds, disk in found if disk is not None)
+    return HostFacts(cpu_count=cpu_count(), memory_bytes=read_machine().memory_bytes, volumes=volumes)
 
 
 def find_directories(inspection: Inspection) -> list[tuple[str, Path]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -22,11 +23,9 @@ from penstock.loading.job.request import make_request, make_target
 from penstock.model.load.job import Access
 from penstock.model.options import pick
 from penstock.model.server.names import parse_table_name
-from penstock.model.source.dialect import Notice
+from penstock.model.source.dialect import DialectOptions, Notice
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from penstock.api.doctor import Diagnosis
     from penstock.api.keywords import AccessKeywords, LoadKeywords
     from penstock.api.ledger_view import LedgerView
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from penstock.model.load.outcome import LoadOutcome, LoadProgress
     from penstock.model.load.reject import RetryOutcome
     from penstock.model.server.table import TableName
-    from penstock.model.source.dialect import DialectOptions
     from penstock.model.temp.usage import UsageReport
     from penstock.server.connect.connection import ConnectionFactory
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -17,25 +19,21 @@ from penstock.loading.context import LoadTools
 from penstock.loading.plan.identity import job_from_json
 from penstock.loading.rejects.reject_file import read_reject_file, write_reject_files
 from penstock.loading.retry import Patience, patiently
-from penstock.model.load.job import Housekeeping, LoadJob
-from penstock.model.load.reject import RetryOutcome
+from penstock.model.load.job import Housekeeping, LoadJob, LoadRules, TargetJob
+from penstock.model.load.reject import RejectCause, RetryOutcome
 from penstock.server.changes.missing import find_missing
 from penstock.server.facts.facts import read_server_facts
 from penstock.server.ledger import Ledger
 from penstock.server.ledger.listing import forget_load, list_loads, list_objects, no_such_load, sum_up_tables
 from penstock.server.ledger.members import list_members
 from penstock.server.ledger.rejects import RejectStore, find_latest
-from penstock.server.ledger.rights import read_rights
+from penstock.server.ledger.rights import LoadRights, read_rights
 from penstock.server.ledger.schema import has_ledger
 from penstock.server.ledger.sharing import share_ledger
 from penstock.server.ledger.upkeep import find_left_staging, prune_loads
-from penstock.server.table.names import list_tables
+from penstock.server.table.catalog import list_tables
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from datetime import datetime
-
-    from penstock.model.load.job import LoadRules, TargetJob
     from penstock.model.load.ledger import (
         LeftStaging,
         LoadRecord,
@@ -45,11 +43,9 @@ if TYPE_CHECKING:
         StayingRows,
         TableTotals,
     )
-    from penstock.model.load.reject import RejectCause
     from penstock.model.load.shape import Missing
     from penstock.model.server.server import ServerFacts
     from penstock.server.connect.connection import Connection, ConnectionFactory
-    from penstock.server.ledger.rights import LoadRights
 
 
 class LedgerView(Closing):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import cache, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.api.closing import Closing
@@ -26,7 +28,7 @@ from penstock.loading.plan.changes import refuse_altered
 from penstock.loading.plan.gather import gather_inputs
 from penstock.loading.plan.guard import SpaceGuard
 from penstock.loading.plan.index_plan import free_references, plan_indexes
-from penstock.loading.plan.plan import plan_load
+from penstock.loading.plan.plan import TargetInput, plan_load
 from penstock.loading.plan.work import all_objects
 from penstock.loading.prepare import foresee_load
 from penstock.loading.retry import Patience, patiently
@@ -34,7 +36,7 @@ from penstock.loading.run import run_load
 from penstock.loading.steps.order import plan_steps
 from penstock.loading.stream.formats import choose_formats
 from penstock.loading.warned import WarningLog, strict_error
-from penstock.model.load.job import Housekeeping, LoadRules
+from penstock.model.load.job import Housekeeping, LoadJob, LoadRules
 from penstock.model.load.tuning import DEFAULT_TUNING, LoadTuning
 from penstock.model.options import OptionError
 from penstock.model.source.dialect import Notice
@@ -46,12 +48,7 @@ from penstock.server.ledger.upkeep import find_left_rejects
 from penstock.server.table.alter import find_dependents
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
-
     from penstock.changes.settings_backend import SettingsBackend
-    from penstock.loading.plan.plan import TargetInput
-    from penstock.model.load.job import LoadJob
     from penstock.model.load.ledger import LedgerOutlook, LeftRejects
     from penstock.model.load.outcome import CheckOutcome, LoadOutcome, LoadProgress, Problem
     from penstock.model.load.plan import LoadPlan, ObjectSample
@@ -365,12 +362,6 @@ class Loader(Closing):
         warnings = (*plan.notices, *heard.notices)
         return replace(outcome, server=self.server.name, database=self.server.database, warnings=warnings)
 
-    def _guard(self) -> SpaceGuard | None:
-        if not self.server.is_local:
-            return None
-
-        return SpaceGuard(samples=self._samples)
-
     def _tools(
         self,
         on_progress: Callable[[LoadProgress], None] | None,
@@ -384,7 +375,7 @@ class Loader(Closing):
             server_major=self.server.major,
             ledger=self._ledger,
             is_publishing_allowed=self._housekeeping.publish_ledger,
-            guard=self._guard(),
+            guard=SpaceGuard(samples=self._samples) if self.server.is_local else None,
             on_progress=on_progress,
             on_notice=on_notice or log_notice,
             server=self.server,

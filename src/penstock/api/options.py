@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import difflib
 import inspect
+from collections.abc import Callable, Iterable
 from dataclasses import MISSING
 from functools import wraps
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 from penstock.model.load.job import LOAD_KINDS, TARGET_KINDS
 from penstock.model.options import find_option, option_fields
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")

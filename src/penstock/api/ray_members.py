@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from importlib import import_module
@@ -20,12 +21,9 @@ from penstock.api.connect import connect_to
 from penstock.api.loader import Loader
 from penstock.errors import PenstockError, UsageError
 from penstock.loading.plan.identity import job_from_json, job_to_json
-from penstock.model.load.job import Housekeeping
+from penstock.model.load.job import Housekeeping, Request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from penstock.model.load.job import Request
     from penstock.model.load.outcome import LoadProgress
 
 _LOOK_S = 1.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -19,12 +20,9 @@ from penstock.server.facts.facts import read_server_facts
 from penstock.server.ledger.upkeep import drop_left_staging, find_left_staging
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from penstock.changes.server_settings import SettingsLeases
     from penstock.changes.settings_backend import SettingsBackend
     from penstock.model.load.ledger import LeftStaging
-    from penstock.model.load.shape import Change
     from penstock.model.server.server import ServerFacts
     from penstock.server.connect.connection import Connection, ConnectionFactory
 
@@ -135,8 +133,13 @@ class Repairer(Closing):
             backend = open_backend(self._connect)
             leases = backend.leases()
             found = leases.context()
-            kinds = [*found.kinds, TempPlace()]
-            context = replace(found, kinds=kinds, concerns=_is_of_server, connect=self._connect, notice=self._tell)
+            context = replace(
+                found,
+                kinds=[*found.kinds, TempPlace()],
+                concerns=lambda change: not is_at_table(change),
+                connect=self._connect,
+                notice=self._tell,
+            )
             if context.store.exists():
                 context.store.read_changes(SERVER)
             return _Server(backend=backend, leases=leases, context=context)
@@ -165,10 +168,6 @@ class _Server:
     backend: SettingsBackend
     leases: SettingsLeases
     context: Context
-
-
-def _is_of_server(change: Change) -> bool:
-    return not is_at_table(change)
 
 
 def _read_notes(tables: Context) -> list[str]:

@@ -7,18 +7,16 @@ from typing import TYPE_CHECKING
 
 from penstock.access.rds import compose_command
 from penstock.api.closing import Closing
-from penstock.changes.server_settings import LeaseRequest
-from penstock.changes.settings_backend import GroupSettings, SystemSettings
+from penstock.changes.server_settings import LeaseRequest, SettingsOverview
+from penstock.changes.settings_backend import GroupSettings, SettingsBackend, SystemSettings
 from penstock.errors import UsageError
 from penstock.host import measure_disk
 from penstock.loading.claim.claims import client_name
 from penstock.model.server.endpoints import is_rds_endpoint
 from penstock.server.facts.facts import read_server_facts
-from penstock.server.table.space import read_table_storage
+from penstock.server.table.catalog import read_table_storage
 
 if TYPE_CHECKING:
-    from penstock.changes.server_settings import SettingsOverview
-    from penstock.changes.settings_backend import SettingsBackend
     from penstock.model.server.settings import AttachedGroup, LeaseReport, Profile, SettingsDecision
     from penstock.server.connect.connection import ConnectionFactory
 

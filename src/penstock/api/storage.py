@@ -4,31 +4,27 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.aws.metrics import read_instance_metrics
 from penstock.diagnose.uses import UseReader, read_balance, read_metrics_as_uses
 from penstock.errors import AwsError, SourceError, UsageError
 from penstock.model.server.device import VolumeLimits
-from penstock.model.server.rds import Storage
+from penstock.model.server.rds import RdsDescription, RdsInstance, Storage
 from penstock.observe.kept import newest_recording, recordings_folder
 from penstock.observe.recordings import read_recording
-from penstock.storage.candidates import propose
-from penstock.storage.demand import measure_demand
+from penstock.storage.candidates import Candidate, propose
+from penstock.storage.demand import Demand, Use, measure_demand
 from penstock.storage.limits import find_volume_limits
 from penstock.storage.volume import parse_volume
 from penstock.units import GIB, MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from penstock.model.recording import CounterRow
-    from penstock.model.server.rds import RdsDescription, RdsInstance
-    from penstock.storage.candidates import Candidate
-    from penstock.storage.demand import Demand, Use
 
 # Without a recording, the use of an RDS instance is that of this time.
 _LOOKED_BACK = timedelta(hours=1)

@@ -6,6 +6,7 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -18,8 +19,6 @@ from penstock.observe.beside import SHORTEST_S, Beside
 from penstock.observe.kept import recordings_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from penstock.diagnose.examination import Examination
     from penstock.model.load.job import Housekeeping
     from penstock.model.load.outcome import LoadOutcome

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -13,8 +14,6 @@ from penstock.errors import AwsError
 from penstock.model.server.rds import Gap
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     # botocore makes the classes of its clients at run time, so there is no type to name here.
     Clients: TypeAlias = Callable[[str], Any]
 

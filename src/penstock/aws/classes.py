@@ -6,13 +6,12 @@ Pure. Also decides whether Optimized Reads apply.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from penstock.model.server.rds import EbsLimits, InstanceClass, OptimizedReads
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from penstock.aws.calls import Raw
 
 SERVERLESS_CLASS = "db.serverless"

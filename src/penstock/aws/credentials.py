@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from penstock.errors import SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from botocore.credentials import Credentials
     from botocore.session import Session
     from obstore.store import S3Credential

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import re
 import socket
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.errors import AwsError
-from penstock.model.server.endpoints import parse_endpoint
+from penstock.model.server.endpoints import RdsEndpoint, parse_endpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from penstock.aws.calls import Calls, Raw
-    from penstock.model.server.endpoints import RdsEndpoint
     from penstock.model.server.rds import FoundBy
 
     Resolve = Callable[[str], Sequence[str]]

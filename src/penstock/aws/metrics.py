@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import math
-from datetime import timedelta
+from collections.abc import Callable
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.aws.calls import Calls
+from penstock.aws.calls import Calls, Raw
 from penstock.aws.clients import AwsClients
 from penstock.aws.find import find_endpoint, locate_endpoint, resolve_names
 from penstock.errors import AwsError
-from penstock.model.recording import METRIC_NAMES, RDS_LOAD, RDS_METRICS
+from penstock.model.recording import METRIC_NAMES, RDS_LOAD, RDS_METRICS, CounterRow
 from penstock.model.server.device import LOCAL_METRICS
 from penstock.model.server.rds import LocalStorageMetrics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from datetime import datetime
-
-    from penstock.aws.calls import Raw
     from penstock.aws.find import Resolve
-    from penstock.model.recording import CounterRow
 
 _AGE = timedelta(minutes=15)
 _PERIOD_S = 60

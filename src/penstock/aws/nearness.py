@@ -6,14 +6,13 @@ import ipaddress
 import os
 import socket
 import urllib.request
+from collections.abc import Iterator, Sequence
 from http.client import HTTPException
 from typing import TYPE_CHECKING
 
 from penstock.model.server.rds import Nearness
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from penstock.aws.calls import Raw
 
 # Hosts outside EC2 drop packets to this address, so the wait is short.

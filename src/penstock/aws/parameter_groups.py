@@ -7,10 +7,11 @@ group; for a cluster's group, the actions with DBClusterParameter in place of DB
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.aws.calls import Calls
+from penstock.aws.calls import Calls, Raw
 from penstock.aws.clients import AwsClients
 from penstock.aws.find import find_endpoint, resolve_names
 from penstock.aws.rds import describe_by
@@ -19,9 +20,6 @@ from penstock.model.server.endpoints import parse_endpoint
 from penstock.model.server.settings import AttachedGroup
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from penstock.aws.calls import Raw
     from penstock.model.server.rds import RdsDescription
 
 # ModifyDBParameterGroup accepts at most this many parameters in one call.

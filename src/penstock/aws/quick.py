@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from penstock.aws.clients import AwsClients
@@ -12,9 +14,6 @@ from penstock.errors import AwsError
 from penstock.model.load.tuning import DEFAULT_TUNING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from datetime import datetime
-
     from penstock.model.server.rds import RdsDescription
 
 _log = logging.getLogger(__name__)

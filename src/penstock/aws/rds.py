@@ -5,9 +5,11 @@ The requested server must be found and its identity must match. Every other call
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.aws.calls import Calls
+from penstock.aws.calls import Calls, Raw
 from penstock.aws.classes import ec2_type, name_sibling, read_class
 from penstock.aws.clients import AwsClients
 from penstock.aws.find import find_endpoint, locate_endpoint, locate_identifier, resolve_names
@@ -15,23 +17,19 @@ from penstock.aws.metrics import ask_local_storage, ask_recent, newest
 from penstock.aws.nearness import find_host_address, judge_nearness, read_host_zone
 from penstock.aws.shapes import InstanceContext, read_cluster, read_instance
 from penstock.errors import AwsError, UsageError
-from penstock.model.server.rds import RdsDescription
+from penstock.model.server.rds import (
+    Gap,
+    InstanceClass,
+    LocalStorageMetrics,
+    Nearness,
+    RdsCluster,
+    RdsDescription,
+    RdsInstance,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from datetime import datetime
-
-    from penstock.aws.calls import Raw
     from penstock.aws.find import Located, Resolve
     from penstock.model.server.endpoints import RdsEndpoint
-    from penstock.model.server.rds import (
-        Gap,
-        InstanceClass,
-        LocalStorageMetrics,
-        Nearness,
-        RdsCluster,
-        RdsInstance,
-    )
 
 _ENGINES = ("postgres", "aurora-postgresql", "custom-postgres")
 

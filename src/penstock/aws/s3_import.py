@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from penstock.aws.calls import Calls, explain, name_call, read_code
+from penstock.aws.calls import Calls, Raw, explain, name_call, read_code
 from penstock.aws.clients import AwsClients
 from penstock.aws.find import find_endpoint, locate_endpoint, resolve_names
 from penstock.aws.s3_route import find_route
 from penstock.aws.shapes import read_roles
 from penstock.errors import AwsError
-from penstock.model.s3_import import OWNER_TAG, BucketKey, Owner, PolicyFacts, RoleFacts
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from penstock.aws.calls import Raw
-    from penstock.model.s3_import import Call, S3Route
+from penstock.model.s3_import import OWNER_TAG, BucketKey, Call, Owner, PolicyFacts, RoleFacts, S3Route
 
 _MISSING = "NoSuchEntity"
 _DENIED: frozenset[str | None] = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"})

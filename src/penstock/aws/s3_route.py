@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.model.s3_import import S3Route
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.aws.calls import Calls, Raw
 
 _ANYWHERE = "0.0.0.0/0"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.aws.classes import judge_optimized_reads
@@ -10,6 +11,9 @@ from penstock.model.server.rds import (
     AssociatedRole,
     ClusterMember,
     Gap,
+    InstanceClass,
+    LocalStorageMetrics,
+    Nearness,
     ParameterGroup,
     PendingChange,
     PendingMaintenance,
@@ -17,14 +21,10 @@ from penstock.model.server.rds import (
     RdsInstance,
     Storage,
 )
-from penstock.model.server.windows import parse_window
+from penstock.model.server.windows import Window, WindowKind, WindowOwner, parse_window
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
     from penstock.aws.calls import Raw
-    from penstock.model.server.rds import InstanceClass, LocalStorageMetrics, Nearness
-    from penstock.model.server.windows import Window, WindowKind, WindowOwner
 
 # AWS masks the value of this property, and penstock does not show the mask either.
 _SECRETS = frozenset({"MasterUserPassword"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,12 +24,9 @@ from penstock.model.load.accounts import LoadCounts
 from penstock.model.load.job import LoadJob, LoadRules, TargetJob
 from penstock.model.server.table import TableName
 from penstock.model.source.block import CopySpec
-from penstock.server.benchmarks.imports import import_as_published
-from penstock.server.benchmarks.tables import describe_copy
+from penstock.server.benchmarks.tables import describe_copy, import_as_published
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
     from penstock.changes.settings_backend import SettingsBackend
     from penstock.lab.datasets.datafiles import DataFile
     from penstock.lab.psql_copy import Psql

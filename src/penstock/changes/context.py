@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import time
-from contextlib import AbstractContextManager  # noqa: TC003 (a dataclass's method)
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.errors import PenstockError, ServerError, TargetError
-from penstock.model.load.shape import SERVER, Rebuilt
+from penstock.model.load.shape import SERVER, Change, Hold, Rebuilt, RepairAction
 from penstock.server.changes.holds import shape_lock
 from penstock.server.table.locking import telling_once, with_lock_retries
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
-
     from penstock.changes.store.store import Store
     from penstock.model.load.outcome import StepProgress
-    from penstock.model.load.shape import Change, Hold, RepairAction
     from penstock.model.server.identity import ServerIdentity
     from penstock.model.server.settings import SettingResult
     from penstock.model.temp.placement import PlaceReport

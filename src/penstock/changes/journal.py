@@ -6,21 +6,18 @@ it, by a later process, or by penstock repair.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.changes.context import Restored, describe_held
+from penstock.changes.context import Context, Restored, describe_held
 from penstock.errors import PenstockError, TargetError
-from penstock.model.load.shape import SERVER, Hold
+from penstock.model.load.shape import SERVER, Change, Hold
 from penstock.server.changes.look import copied_record
 from penstock.server.changes.records import find_others
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from penstock.changes.context import Context
     from penstock.changes.kinds.kind import TableKind
-    from penstock.model.load.shape import Change
     from penstock.server.changes.kind import TableRequest
 
 

@@ -5,25 +5,22 @@ Changes that a running load needs are not restored. Each change is restored as t
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.changes.context import Restored
+from penstock.changes.context import Context, Report, Restored
 from penstock.changes.journal import restore
 from penstock.errors import PenstockError, TargetError
-from penstock.model.load.shape import RepairStep
+from penstock.model.load.shape import Change, Hold, RepairAction, RepairStep
 from penstock.server.changes.look import copied_record
 from penstock.server.changes.missing import group_attached, read_failed
 from penstock.server.changes.parts import check_foreign_key_record, is_foreign_key
 from penstock.server.changes.rebuild import compose_rebuild, drop_records
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from penstock.changes.context import Context, Report
     from penstock.model.load.outcome import StepProgress
-    from penstock.model.load.shape import Change, Hold, RepairAction
 
     _Decision = tuple[RepairAction, str]
 

@@ -7,32 +7,35 @@ that wants the same values shares them; one that wants other values is refused.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from penstock.changes.context import Context
 from penstock.changes.journal import record, restore
-from penstock.changes.kinds.setting import SETTING, Settings
+from penstock.changes.kinds.setting import SETTING, Applier, Settings
 from penstock.changes.settings.decide import decide
 from penstock.changes.settings.profiles import LEASABLE
 from penstock.changes.settings.values import is_sound, parse_value, show
 from penstock.errors import TargetError
-from penstock.model.load.shape import SERVER, Hold, lock_of
-from penstock.model.server.settings import LeaseReport, SettingResult
+from penstock.model.load.shape import SERVER, Change, Hold, lock_of
+from penstock.model.server.settings import (
+    LeaseReport,
+    Profile,
+    SettingResult,
+    SettingsDecision,
+    SettingsFacts,
+    SettingState,
+)
 from penstock.server.changes.holds import read_time
 from penstock.server.connect.connection import is_usable
 from penstock.server.facts.settings import read_settings
 from penstock.server.ledger.locks import find_lock_holder, try_lock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from penstock.changes.kinds.setting import Applier
     from penstock.changes.store.store import Store
-    from penstock.model.load.shape import Change
     from penstock.model.server.identity import ServerIdentity
-    from penstock.model.server.settings import Profile, SettingsDecision, SettingsFacts, SettingState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

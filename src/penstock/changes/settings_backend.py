@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from penstock.changes.kinds.parameter import APPLY_LOOK_S, Parameters
+from penstock.changes.kinds.parameter import APPLY_LOOK_S, ParameterGroups, Parameters
 from penstock.changes.kinds.setting import AlterSystem
-from penstock.changes.server_settings import SettingsLeases
+from penstock.changes.server_settings import LeaseRequest, SettingsLeases
 from penstock.changes.settings.decide import has_parameter_group
 from penstock.changes.store.table import SERVER_DATABASE, TableStore
 from penstock.changes.store.tags import TagStore
@@ -18,15 +19,7 @@ from penstock.errors import AwsError, ServerError, TargetError
 from penstock.server.facts.settings import read_facts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from penstock.changes.kinds.parameter import ParameterGroups
-    from penstock.changes.server_settings import LeaseRequest
-    from penstock.model.server.settings import (
-        AttachedGroup,
-        LeaseReport,
-        SettingsDecision,
-    )
+    from penstock.model.server.settings import AttachedGroup, LeaseReport, SettingsDecision
     from penstock.server.connect.connection import Connection, ConnectionFactory
 
 _log = logging.getLogger(__name__)

@@ -11,6 +11,7 @@ import os
 import re
 import sys
 import traceback
+from collections.abc import Sequence
 from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -38,8 +39,6 @@ from penstock.errors import Interrupted, PenstockError, UsageError
 from penstock.model.redaction import hide_secrets
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     # typer contains its own copy of click, whose types have no public name.
     from typer._click import Command, Context
     from typer._click.shell_completion import CompletionItem

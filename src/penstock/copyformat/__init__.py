@@ -3,6 +3,6 @@
 Pure: the room does no I/O.
 """
 
-from penstock.copyformat.encoder import Encoder, make_encoder
+from penstock.copyformat.encoder import Encoder, make_encoder, make_form_encoder
 
-__all__ = ["Encoder", "make_encoder"]
+__all__ = ["Encoder", "make_encoder", "make_form_encoder"]

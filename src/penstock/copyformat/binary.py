@@ -6,14 +6,13 @@ text. docs/copy-format.md lists the types and the forms.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from penstock import _native
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.model.server.table import Column, ColumnMap
     from penstock.model.source.block import Block, CopySpec
     from penstock.model.source.dialect import Dialect

@@ -9,6 +9,7 @@ a staging table, the object's number and the block's offset are added to every r
 from __future__ import annotations
 
 import codecs
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,7 @@ from penstock.model.load.landing import SENT_COLUMNS
 from penstock.model.source.block import Block, CopySpec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
+    from penstock.model.load.reject import RecordForm
     from penstock.model.server.table import ColumnMap, TableName
     from penstock.model.source.dialect import Dialect
 
@@ -114,6 +114,18 @@ def python_codec(encoding: str) -> str:
         return codecs.lookup(name).name
     except LookupError:
         return "ascii"
+
+
+def make_form_encoder(form: RecordForm, *, positions: int | None = None, checks_width: bool = False) -> Encoder:
+    """Return the encoder for an object whose records are read and sent in a form; see `make_encoder`."""
+    return make_encoder(
+        form.dialect,
+        form.column_map,
+        table=form.table,
+        encoding=form.encoding,
+        positions=positions,
+        checks_width=checks_width,
+    )
 
 
 def make_encoder(

@@ -8,13 +8,12 @@ recording in progress.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from penstock.model.recording import Sample, SessionSample
 
 # The name for active sessions without a wait event. A backend that waits for a processor looks the same.

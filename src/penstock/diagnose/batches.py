@@ -16,19 +16,16 @@ smaller batches are in fact faster than predicted.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from penstock.diagnose.activity import Shares, add_statement, is_active, name_application, weight_of
-from penstock.diagnose.rates import RatesMeter
+from penstock.diagnose.activity import Moment, Part, Shares, add_statement, is_active, name_application, weight_of
+from penstock.diagnose.rates import Rates, RatesMeter
 from penstock.diagnose.statements import StatementMeter
 from penstock.diagnose.transactions import CommitFinder, is_working
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from penstock.diagnose.activity import Moment, Part
-    from penstock.diagnose.rates import Rates
     from penstock.model.recording import Sample, SessionSample
 
 RowsBy = Literal["server", "WAL", "pg_stat_statements"]

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from penstock.model.recording import LOCAL_STORAGE
+from penstock.model.recording import LOCAL_STORAGE, CounterRow, Sample
 from penstock.model.server.device import LOCAL_METRICS, DeviceCounters, DeviceRates, is_reset, rates
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from penstock.model.recording import CounterRow, Sample
 
 # The tablespace in the data directory.
 DATA = "pg_default"

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from penstock.diagnose.activity import ActivityMeter, find_moments
+from penstock.diagnose.activity import Activity, ActivityMeter, find_moments
 from penstock.diagnose.batches import is_hidden
 from penstock.diagnose.rates import RatesMeter
 from penstock.diagnose.rules.background import Autovacuum, StandbysBehind
-from penstock.diagnose.rules.case import Case
+from penstock.diagnose.rules.case import Case, Rule
 from penstock.diagnose.rules.commits import CommitWaits
 from penstock.diagnose.rules.sessions import ClientWaits, LockWaits, Processors
 from penstock.diagnose.rules.storage import DataVolume, ForcedCheckpoints, IndexReads
@@ -17,10 +18,6 @@ from penstock.diagnose.rules.temp import TemporaryWork
 from penstock.diagnose.rules.wal import InternalLocks, WalWrites
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from penstock.diagnose.activity import Activity
-    from penstock.diagnose.rules.case import Rule
     from penstock.model.diagnosis import Diagnosis
     from penstock.model.load.accounts import BackendIo
     from penstock.model.recording import Recording, RecordingHeader, Sample

@@ -6,23 +6,19 @@ the server does meanwhile.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING
 
 from penstock.diagnose.activity import CPU
-from penstock.diagnose.examination import rank
+from penstock.diagnose.examination import Findings, rank
 from penstock.diagnose.load_advice import LOAD_ADVICE
 from penstock.diagnose.rules.case import FEWEST_SAMPLES, number
-from penstock.model.diagnosis import Diagnosis
-from penstock.model.load.accounts import LoadSetting
+from penstock.model.diagnosis import Diagnosis, Evidence
+from penstock.model.load.accounts import LoadAccounts, LoadCounts, LoadSetting
 from penstock.units import MB
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from penstock.diagnose.examination import Findings
-    from penstock.model.diagnosis import Evidence
-    from penstock.model.load.accounts import LoadAccounts, LoadCounts
     from penstock.model.load.plan import LoadPlan
     from penstock.model.recording import Recording
 

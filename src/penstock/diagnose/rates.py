@@ -9,14 +9,13 @@ them. If a procedure was running before the first sample, it counts for at most 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median_low
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from penstock.model.recording import CounterRow, Sample, SessionSample
 
 # The columns of pg_stat_database that are used.

@@ -6,11 +6,10 @@ waits, the rows belong to other statements, and nothing is counted.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from penstock.model.recording import Sample, SessionSample
 
 _VIEW = "pg_stat_statements"

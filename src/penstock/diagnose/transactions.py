@@ -8,15 +8,13 @@ it if the transaction is older than a second and did something else before: its 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from penstock.diagnose.activity import is_active, moment_of, spell_wait, weight_of
+from penstock.diagnose.activity import Moment, is_active, moment_of, spell_wait, weight_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from penstock.diagnose.activity import Moment
     from penstock.model.recording import Sample, SessionSample
 
 # Wait events, with the codes of their diagnoses: the session's own local flush, or another session's flush that it

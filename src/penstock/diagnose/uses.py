@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 from penstock.diagnose.devices import DATA, are_counters, read_device, read_metrics
-from penstock.model.recording import RDS_METRICS
+from penstock.model.recording import RDS_METRICS, CounterRow, RecordingHeader, Sample
 from penstock.model.server.device import count_bytes, count_ios, is_reset, rates
 from penstock.storage.demand import Use
 from penstock.storage.volume import IO_BYTES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from penstock.model.recording import CounterRow, RecordingHeader, Sample
 
 # Readings that follow sooner belong to the same tick.
 _LEAST_INTERVAL_S = 0.4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
 
@@ -10,8 +11,6 @@ from penstock.errors import SourceError
 from penstock.units import MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from penstock.model.source.dialect import DialectOptions
 
 # The lines to skip are held in memory until the last of them is found, so their size is limited.

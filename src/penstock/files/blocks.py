@@ -7,6 +7,7 @@ cutter's errors into those of penstock. It does not use tables or servers.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -16,8 +17,6 @@ from penstock.model.source.block import Block, Segment
 from penstock.units import KIB, format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from penstock.model.source.dialect import Dialect
 
 # 1600 columns (PostgreSQL's maximum) with names of the maximum length take half of it.

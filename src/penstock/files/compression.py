@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bz2
 import lzma
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -18,8 +19,6 @@ from penstock.errors import SourceError
 from penstock.units import KIB, MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
     from penstock.model.source.source import Compression
 
 # The size of the pieces that blocks are made of. Each piece costs the interpreter about 120 us. Compared with 256 KiB,
@@ -60,10 +59,6 @@ class Decompressor(Protocol):
         """Return at most `max_length` decompressed bytes."""
 
 
-def _no_header(_: memoryview) -> int:
-    return 0
-
-
 # The first bytes of the sixteen kinds of skippable frames of zstd and LZ4.
 _SKIPPABLE = bytes(range(0x50, 0x60))
 
@@ -80,7 +75,7 @@ class _Codec:
     errors: tuple[type[Exception], ...]
     first_bytes: bytes
     allows_zero_padding: bool = False
-    header_length: Callable[[memoryview], int | None] = _no_header
+    header_length: Callable[[memoryview], int | None] = lambda _: 0
 
 
 def decompress(pieces: Iterable[bytes], *, compression: Compression, uri: str) -> Iterator[bytes]:
@@ -240,10 +235,6 @@ def _gzip() -> _Codec:
     )
 
 
-def _bzip2() -> _Codec:
-    return _Codec(name="bzip2", new=bz2.BZ2Decompressor, errors=(OSError,), first_bytes=b"B")
-
-
 def _xz() -> _Codec:
     return _Codec(
         name="xz",
@@ -277,7 +268,7 @@ def _lz4() -> _Codec:
 
 _CODECS: dict[Compression, Callable[[], _Codec]] = {
     "gzip": _gzip,
-    "bzip2": _bzip2,
+    "bzip2": lambda: _Codec(name="bzip2", new=bz2.BZ2Decompressor, errors=(OSError,), first_bytes=b"B"),
     "xz": _xz,
     "zstd": _zstd,
     "lz4": _lz4,

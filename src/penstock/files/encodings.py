@@ -9,15 +9,12 @@ encoding is refused. probe/ finds out which encoding a file has.
 from __future__ import annotations
 
 import codecs
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import cache
-from typing import TYPE_CHECKING
 
 from penstock.errors import DataError, SourceError, UsageError
 from penstock.files.compression import OUTPUT_PIECE_BYTES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 _WINDOWS_PAGES = (866, 874, *range(1250, 1259))
 

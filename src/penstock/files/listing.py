@@ -8,21 +8,19 @@ from __future__ import annotations
 import glob
 import os
 import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes
 
 from penstock.errors import SourceError, naming_file
 from penstock.files.local import STDIN_LOCATION, stat_object
 from penstock.files.parallel import map_at_once
-from penstock.files.skipped import is_skipped, note_empty, note_skipped_files
+from penstock.files.skipped import OnNotice, is_skipped, note_empty, note_skipped_files
 from penstock.model.source.dialect import Notice
 from penstock.model.source.source import SourceObject
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
     from penstock.files.remote.stores import Stores
-    from penstock.files.skipped import OnNotice
 
 REMOTE_SCHEMES = ("s3", "gs", "az", "http", "https")
 
@@ -236,11 +234,8 @@ def lasting_name(source: str) -> str:
 
 def recorded_name(source: SourceObject) -> str:
     """Return the URI of an object in the ledger."""
-    return resolved_name(source) if not source.is_pipe and "://" not in source.uri else source.uri
-
-
-def resolved_name(source: SourceObject) -> str:
-    """Return the path of a local object with all symbolic links resolved."""
+    if source.is_pipe or "://" in source.uri:
+        return source.uri
     return _printable(os.path.realpath(source.location))
 
 

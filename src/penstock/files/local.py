@@ -11,14 +11,11 @@ import pathlib
 import select
 import stat
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
 from penstock.errors import SourceError
 from penstock.model.source.source import SourceObject
 from penstock.units import KIB
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 STDIN_LOCATION = "-"
 

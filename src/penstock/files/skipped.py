@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from penstock.model.source.dialect import Notice
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 OnNotice = Callable[[Notice], None]
 

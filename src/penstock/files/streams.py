@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from itertools import chain
 from typing import TYPE_CHECKING, Protocol, Self
@@ -28,19 +29,14 @@ from penstock.files.signatures import (
 )
 from penstock.files.spool import Spool
 from penstock.model.load.plan import ObjectSample
-from penstock.model.source.columnar import FORMAT_NAMES
-from penstock.model.source.dialect import DialectOptions
+from penstock.model.source.columnar import FORMAT_NAMES, ColumnarFormat
+from penstock.model.source.dialect import DialectOptions, Notice
 from penstock.units import KIB, MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from types import TracebackType
-
     from penstock.files.columnar.ranged import RangedFile, RangedObject
     from penstock.files.columnar.reader import ColumnarFile
     from penstock.files.remote.stores import CredentialSource, Stores
-    from penstock.model.source.columnar import ColumnarFormat
-    from penstock.model.source.dialect import Notice
     from penstock.model.source.source import Compression, ObjectHead, SourceObject
 
 # Some thousand records: enough to find out the dialect, and read in a few ms.
@@ -87,9 +83,7 @@ class OpenStream(Protocol):
     def __enter__(self) -> Self:
         """Return the stream."""
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close the stream."""
 
 
@@ -143,9 +137,7 @@ class ObjectStream:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -210,9 +202,7 @@ class SourceReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def list(

@@ -8,6 +8,7 @@ the next line. Which records are torn depends on the object's bytes only, not on
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,6 @@ from penstock.files.blocks import BlockReader, RecordFormError
 from penstock.units import KIB
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from penstock import _native
     from penstock.model.source.block import Block, LineEnd, Segment
 

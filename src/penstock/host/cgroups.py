@@ -5,12 +5,9 @@ Source: docs.kernel.org/admin-guide/cgroup-v2.html and /admin-guide/cgroup-v1/me
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 _PROC = Path("/proc")
 

@@ -1,4 +1,4 @@
-"""Finds the block device of a directory on this machine, and reads the device's kind and I/O counters.
+"""Finds the file system and the block device of a directory here, and reads the device's kind and I/O counters.
 
 Source: docs.kernel.org/block/stat.html, /admin-guide/iostats.html, /filesystems/proc.html ("mountinfo").
 """
@@ -8,15 +8,11 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from penstock.model.server.device import Device, DeviceCounters
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from penstock.model.server.device import DeviceKind
+from penstock.model.server.device import Device, DeviceCounters, DeviceKind
 
 _MOUNTS = Path("/proc/self/mountinfo")
 _DEVICES = Path("/sys/dev/block")
@@ -170,3 +166,42 @@ def _read_model(disk: Path) -> str:
         return (disk / "device" / "model").read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disk:
+    """A file system. `device` is the mounted device; `free_bytes` is the space that an unprivileged process may use."""
+
+    path: str
+    device: str
+    size_bytes: int
+    free_bytes: int
+
+
+def measure_disk(path: Path) -> Disk | None:
+    """Return the file system that a path is on, following symbolic links, or None if the path cannot be reached."""
+    try:
+        resolved = path.resolve(strict=True)
+        counts = os.statvfs(resolved)
+    except OSError:
+        return None
+    mounts = _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape") if _MOUNTS.exists() else ""
+    return Disk(
+        path=str(resolved),
+        device=find_mount(mounts, str(resolved))[0] or "unknown device",
+        size_bytes=counts.f_frsize * counts.f_blocks,
+        free_bytes=counts.f_frsize * counts.f_bavail,
+    )
+
+
+def measure_files(folder: Path) -> int | None:
+    """Return the total bytes of the files in a folder, without its subfolders, or None if it cannot be read."""
+    total = 0
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_file(follow_symlinks=False):
+                    total += entry.stat(follow_symlinks=False).st_size
+    except OSError:
+        return None
+    return total

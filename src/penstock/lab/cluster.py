@@ -6,6 +6,7 @@ import os
 import secrets
 import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,6 @@ from penstock.lab.programs import run_program
 from penstock.lab.users import ServerUser, first_unreachable, give_to
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from penstock.lab.installations import Installation
 
 _INITDB_TIMEOUT_S = 300

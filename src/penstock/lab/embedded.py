@@ -7,6 +7,7 @@ is imported only for that. No SQL is run here.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -26,8 +27,6 @@ from penstock.lab.postmaster import Postmaster, find_running, read_postmaster
 from penstock.lab.users import is_root
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from penstock.lab.control import StopMode
 
 # These would make psql connect to another server, or require TLS or authentication that a socket, or the wheel's psql

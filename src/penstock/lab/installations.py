@@ -5,16 +5,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from penstock.errors import LabError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from penstock.lab.users import ServerUser
 
 Origin = Literal["wheel", "system", "directory"]
@@ -146,13 +146,5 @@ def _read_installation(bin_dir: Path, origin: Origin) -> Installation:
     major = read_share_major(bin_dir)
     if major is None:
         # "postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)", or 19beta1 before a release
-        version = ask_version(bin_dir).split()[2]
-        major = int("".join(_leading_digits(version)))
+        major = int("".join(takewhile(str.isdigit, ask_version(bin_dir).split()[2])))
     return Installation(bin_dir=bin_dir, major=major, origin=origin)
-
-
-def _leading_digits(text: str) -> Iterator[str]:
-    for character in text:
-        if not character.isdigit():
-            return
-        yield character

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,8 +24,6 @@ from typing import TYPE_CHECKING
 from penstock.errors import LabError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from penstock.lab.installations import Installation
 
 SUPERUSER = "postgres"

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.errors import LabError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
     from penstock.lab.users import ServerUser
 
 # The only variables that a server inherits. A server runs for days, and its account can read its environment: it must

@@ -10,12 +10,9 @@ import re
 import shutil
 import subprocess
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from penstock.errors import LabError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # Not the PG* variables: they would make psql connect to another server, unless the user named the server.
 _INHERITED_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")

@@ -10,12 +10,9 @@ import os
 import pwd
 import stat
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from penstock.errors import LabError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # Packages create `postgres` for this purpose; `nobody` exists on every machine.
 _ACCOUNTS = ("postgres", "nobody")

@@ -13,27 +13,24 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.errors import ServerError
+from penstock.errors import PenstockError, ServerError
 from penstock.loading.pace import Pace, next_pace
 from penstock.loading.reading.feed import Abandoned
 from penstock.loading.stream.blocks import BlockUnit
 from penstock.loading.stream.watch import ConflictWatch
-from penstock.model.load.accounts import Stopwatch
-from penstock.model.load.plan import total_size
+from penstock.model.load.accounts import BackendIo, Stopwatch
+from penstock.model.load.plan import LoadPlan, SessionPlan, total_size
 from penstock.server.connect.errors import find_hint, is_passing
 from penstock.server.copy.copy import CopyFailed
 from penstock.server.inspect.backend_io import read_backend_io
 
 if TYPE_CHECKING:
-    from penstock.errors import PenstockError
     from penstock.loading.claim.prepared import PreparedLoad
     from penstock.loading.context import LoadTools
     from penstock.loading.reading.format_check import FormatCheck
     from penstock.loading.unit import Feed, RowSession, Unit
-    from penstock.model.load.accounts import BackendIo
     from penstock.model.load.details import FileOutcome
     from penstock.model.load.outcome import StepProgress
-    from penstock.model.load.plan import LoadPlan, SessionPlan
     from penstock.server.connect.connection import Connection
 
 _log = logging.getLogger(__name__)

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.errors import PenstockError
-from penstock.loading.claim.prepared import NothingToDo
+from penstock.loading.claim.prepared import NothingToDo, PreparedLoad
 from penstock.loading.prepare import prepare_load
 from penstock.loading.retry import Patience, fewer_sessions
 from penstock.loading.stream.formats import RefusedInBinaryError
-from penstock.model.load.ledger import FinishedLoad
+from penstock.model.load.ledger import Claim, FinishedLoad
 from penstock.server.ledger.ending import confirm
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from penstock.loading.claim.prepared import PreparedLoad
     from penstock.loading.context import LoadTools
-    from penstock.model.load.ledger import Claim
     from penstock.model.load.plan import LoadPlan
     from penstock.server.connect.connection import Connection
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -12,8 +13,6 @@ from penstock.model.load.job import MAX_RECORD_BYTES
 from penstock.server.ledger import Ledger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from penstock.changes.settings_backend import SettingsBackend
     from penstock.files import SourceReader
     from penstock.loading.plan.guard import SpaceGuard

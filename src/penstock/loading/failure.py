@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import copy
 from typing import TYPE_CHECKING
 
-from penstock.errors import OtherTableError
+from penstock.errors import OtherTableError, PenstockError
 from penstock.files.local import STDIN_LOCATION
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from penstock.errors import PenstockError
     from penstock.model.load.plan import LoadPlan
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
@@ -12,8 +13,6 @@ from penstock.server.ledger.targets import read_landings
 from penstock.server.table.tables import drop_created
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.loading.steps.step import RunningLoad, Step
     from penstock.server.connect.connection import Connection
 

@@ -6,6 +6,7 @@ same transaction that creates its tables.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -13,15 +14,10 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import TargetError
 from penstock.loading.claim.claims import client_name, open_ledger, take_over
-from penstock.loading.claim.decide import decide_load
+from penstock.loading.claim.decide import ClaimFacts, LoadDecision, decide_load
 from penstock.loading.claim.facts import FactsReader, created_names, find_facts, find_tables, tables_made
-from penstock.loading.claim.objects import (
-    ResumedLoad,
-    check_depth,
-    check_new_objects,
-    warn_of_unpublished,
-)
-from penstock.loading.claim.prepared import NothingToDo, PreparedLoad
+from penstock.loading.claim.objects import ResumedLoad, check_depth, check_new_objects, warn_of_unpublished
+from penstock.loading.claim.prepared import NothingToDo, PreparedLoad, TargetLanding
 from penstock.loading.imports.route import refuse_parts
 from penstock.loading.plan.dialects import refuse_other_dialects
 from penstock.loading.plan.identity import digest
@@ -38,11 +34,7 @@ from penstock.server.table.locking import telling_once, with_lock_retries
 from penstock.server.table.tables import CreatedTable, create_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from penstock.loading.claim.decide import ClaimFacts, LoadDecision
     from penstock.loading.claim.membership import Membership
-    from penstock.loading.claim.prepared import TargetLanding
     from penstock.loading.context import LoadTools
     from penstock.model.load.plan import LoadPlan, TargetPlan
     from penstock.model.server.table import TableFacts
@@ -245,7 +237,6 @@ class _Preparation:
         tables: list[TableFacts],
         landings: tuple[TargetLanding, ...],
     ) -> PreparedLoad:
-        """Return what is left to load of a load that this process has claimed."""
         resumed = ResumedLoad(self._plan, self._tools, self._connection, claim)
         coverage: Mapping[int, Coverage] = {}
         if claim.is_resumed:

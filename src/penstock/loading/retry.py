@@ -5,14 +5,13 @@ Pure, except for the clock.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from penstock.model.load.plan import SessionPlan
 
 _Result = TypeVar("_Result")

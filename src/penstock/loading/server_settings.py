@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -22,16 +23,13 @@ from penstock.loading.plan.settings import LoadSettings
 from penstock.loading.plan.space import estimate_wal
 from penstock.loading.plan.work import all_objects
 from penstock.model.load.shape import SERVER, Hold, lock_of
-from penstock.model.server.settings import LeasedSetting, LeaseReport
-from penstock.server.table.space import read_table_storage
+from penstock.model.server.settings import LeasedSetting, LeaseReport, SettingResult
+from penstock.server.table.catalog import read_table_storage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from penstock.changes.settings_backend import SettingsBackend
     from penstock.loading.context import LoadTools
     from penstock.model.load.plan import LoadPlan, ObjectSample
-    from penstock.model.server.settings import SettingResult
 
 _log = logging.getLogger(__name__)
 

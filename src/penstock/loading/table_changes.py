@@ -6,12 +6,13 @@ the changes. A table is changed only under its lock, and only if it is still as 
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.changes.context import PATIENCE_S, Context
-from penstock.changes.journal import CannotRecord, change_table, open_records, restore
+from penstock.changes.context import PATIENCE_S, Context, Report, Restored
+from penstock.changes.journal import CannotRecord, Records, change_table, open_records, restore
 from penstock.changes.kinds import KINDS
 from penstock.changes.kinds.indexes import IndexesAndKeys
 from penstock.changes.store.table import TableStore
@@ -22,24 +23,19 @@ from penstock.server.changes.drop import make_changes
 from penstock.server.changes.holds import read_holds
 from penstock.server.changes.kind import TableRequest
 from penstock.server.changes.missing import read_missing, refuse_missing
-from penstock.server.changes.parts import PART_KINDS, capture_tree, part_id_of
+from penstock.server.changes.parts import PART_KINDS, ForeignKey, capture_tree, part_id_of
 from penstock.server.changes.records import find_changed
 from penstock.server.ledger.locks import find_lock_holder, try_lock
 from penstock.server.table.catalog import find_table
 from penstock.server.table.tables import is_empty
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
-
-    from penstock.changes.context import Report, Restored
-    from penstock.changes.journal import Records
     from penstock.loading.claim.prepared import PreparedLoad
     from penstock.loading.context import LoadTools
     from penstock.loading.plan.indexes import Decision
     from penstock.model.load.plan import LoadPlan, TargetPlan
     from penstock.model.load.shape import Rebuilt
     from penstock.model.server.table import TableFacts
-    from penstock.server.changes.parts import ForeignKey
     from penstock.server.connect.connection import Connection
 
 _LOCK_LOOK_S = 0.1

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.host import cpu_count
-from penstock.model.load.accounts import LoadAccounts, ReaderSeconds, SessionSeconds, add_seconds
-from penstock.model.load.outcome import LoadOutcome
+from penstock.model.load.accounts import BackendIo, LoadAccounts, ReaderSeconds, SessionSeconds, add_seconds
+from penstock.model.load.outcome import LoadOutcome, StatementOutcome
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from penstock.loading.attempt import LoadAttempt
-    from penstock.model.load.accounts import BackendIo
     from penstock.model.load.details import FileOutcome
     from penstock.model.load.ledger import FinishedLoad
-    from penstock.model.load.outcome import StatementOutcome
 
 
 class Tally:

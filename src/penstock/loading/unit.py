@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.loading.plan.work import ObjectWork
     from penstock.model.load.accounts import ReaderSeconds, SessionTotals
     from penstock.model.load.details import FileOutcome

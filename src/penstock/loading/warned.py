@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from penstock.errors import UsageError
-from penstock.model.source.dialect import Notice
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from penstock.model.source.dialect import WarningCode
+from penstock.model.source.dialect import Notice, WarningCode
 
 # A trigger may raise a warning for each row; nobody reads more than this.
 _KEPT = 1000

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from penstock.errors import TargetError
-
-if TYPE_CHECKING:
-    from penstock.errors import PenstockError
+from penstock.errors import PenstockError, TargetError
 
 Severity = Literal["ok", "note", "warning", "refusal"]
 

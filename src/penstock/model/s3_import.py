@@ -6,14 +6,13 @@ import hashlib
 import json
 import re
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from penstock.model.server.rds import AssociatedRole
 
 # The feature of a role by which the functions of aws_s3 read from S3. An instance has one role for it.

@@ -5,17 +5,16 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError, SourceError
 from penstock.observe.kept import make_room
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
     from penstock.model.load.accounts import LoadCounts
     from penstock.model.recording import RecordingHeader, Sample
     from penstock.observe.recordings import Recorder

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import errno
 import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import chain
-from typing import TYPE_CHECKING, Self
+from pathlib import Path
+from typing import Self
 
 from penstock.errors import SourceError
-from penstock.model.recording import Recording
+from penstock.model.recording import CounterRow, Recording, RecordingHeader, Sample
 from penstock.observe.kept import SUFFIX, list_recordings
 from penstock.observe.recordings import Recorder, read_recording
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
-    from types import TracebackType
-
-    from penstock.model.recording import CounterRow, RecordingHeader, Sample
 
 _PIECE_S = 3600.0
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -66,10 +61,8 @@ class History:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._recorder.__exit__(exc_type, exc, traceback)
+    def __exit__(self, exc_type: type[BaseException] | None, *_: object) -> None:
+        self._recorder.__exit__(exc_type)
 
     def write(self, sample: Sample) -> None:
         """Append a sample, to a new recording if the hour is over or the disk is full."""

@@ -10,32 +10,21 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
+from pathlib import Path
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Self, TypeVar, get_args, get_origin, get_type_hints
 
 from penstock.errors import SourceError
 from penstock.files.zstd import zstd
-from penstock.model.load.accounts import (
-    BackendIo,
-    LoadAccounts,
-    LoadCounts,
-    LoadSetting,
-    ReaderSeconds,
-    SessionSeconds,
-)
+from penstock.model.load.accounts import BackendIo, LoadAccounts, LoadCounts, LoadSetting, ReaderSeconds, SessionSeconds
 from penstock.model.load.details import FileOutcome, LoadDetails
 from penstock.model.recording import FORMAT, Progress, Recording, RecordingHeader, Sample, SessionSample
 from penstock.model.server.device import VolumeLimits
 from penstock.model.server.reading import Unread
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-    from types import TracebackType
 
 _MARK = "penstock_recording"
 _FLUSH_EVERY_S = 1.0
@@ -90,9 +79,7 @@ class Recorder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, exc_type: type[BaseException] | None, *_: object) -> None:
         if self._file.closed:
             return
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
 from penstock.host import busy_cpu_s, cpu_count, find_device, measure_disk, process_cpu_s, read_counters
-from penstock.model.recording import LOCAL_STORAGE, RecordingHeader, Sample
+from penstock.model.recording import LOCAL_STORAGE, CounterRow, RecordingHeader, Sample, SessionSample
 from penstock.model.server.reading import Unread
 from penstock.observe.statements import strip_literals
 from penstock.server.facts.facts import read_server_facts
@@ -25,9 +26,6 @@ from penstock.server.inspect.activity import INDEX_READS, STATEMENTS, ActivityRe
 from penstock.server.inspect.moment import read_moment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from penstock.model.recording import CounterRow, SessionSample
     from penstock.model.server.device import Device, VolumeLimits
     from penstock.server.connect.connection import ConnectionFactory
 

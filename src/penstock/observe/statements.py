@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from collections.abc import Iterator
 
 # The tokens of PostgreSQL's scanner, as far as literals need them. A word is matched before a number, so that the digit
 # of t1 belongs to the word; all characters beyond ASCII belong to words. Comments are removed: they may hold secrets.

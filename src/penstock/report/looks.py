@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.diagnose.activity import CPU
-from penstock.diagnose.examination import Examination, keep_workload
+from penstock.diagnose.examination import Examination, Findings, keep_workload
 from penstock.diagnose.load import judge_recording
 from penstock.report.timeline import Timeline, mean
 from penstock.units import GB, MB, format_count, format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from penstock.diagnose.examination import Findings
     from penstock.model.load.accounts import LoadCounts
     from penstock.model.load.details import FileOutcome, LoadDetails
     from penstock.model.recording import Recording, RecordingHeader

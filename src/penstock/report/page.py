@@ -5,24 +5,22 @@ This is the only module that imports jinja2, which penstock[report] installs. It
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.errors import UsageError
 from penstock.files.newfile import NewFile, check_writable, could_not_write
 from penstock.report import looks as shown
-from penstock.report.looks import Table, look_at, say
+from penstock.report.looks import Look, Table, look_at, say
 from penstock.report.timeline import Marks, Piece, bin_pieces, mean, pieces_of
 from penstock.report.times import COLORS, DASHES, REST_COLOR, TimePlot, draw_times
 from penstock.units import MB
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
     from penstock.model.recording import Recording
-    from penstock.report.looks import Look
 
 # A limit that is further above the curves than this is named, but not drawn: the curves would be flat.
 _FARTHEST = 4.0

@@ -6,17 +6,16 @@ import io
 import math
 import os
 import textwrap
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import SourceError, UsageError
 from penstock.files.newfile import NewFile, check_writable, could_not_write
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
     from matplotlib.axes import Axes
 
 _ENDINGS = (".svg", ".png")

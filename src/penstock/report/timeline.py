@@ -7,19 +7,17 @@ of many hours is as large as one of a minute.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.diagnose.activity import find_moments, name_wait
 from penstock.diagnose.devices import DATA, WAL, are_counters, read_device
-from penstock.model.server.device import is_reset, rates
+from penstock.model.server.device import DeviceCounters, is_reset, rates
 from penstock.units import MB
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from penstock.model.recording import CounterRow, Sample
-    from penstock.model.server.device import DeviceCounters
 
 # How many bins a drawing has.
 BINS = 160

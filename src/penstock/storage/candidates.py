@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from penstock.model.server.rds import Storage
-from penstock.storage.demand import simulate
-from penstock.storage.envelopes import VOLUME_KINDS, estimate_price, find_envelope, find_figure, find_sizes
+from penstock.model.server.rds import EbsLimits, Storage
+from penstock.storage.demand import Demand, simulate
+from penstock.storage.envelopes import VOLUME_KINDS, VolumeKind, estimate_price, find_envelope, find_figure, find_sizes
 from penstock.storage.limits import find_volume_limits
 from penstock.units import MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from penstock.model.server.device import VolumeLimits
-    from penstock.model.server.rds import EbsLimits
-    from penstock.storage.demand import Demand
-    from penstock.storage.envelopes import VolumeKind
 
 # Storage carries a workload if it takes at most this much longer than without a limit of the volume.
 _CARRIES = 1.05

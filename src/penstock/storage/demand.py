@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Literal
@@ -10,8 +11,6 @@ from typing import TYPE_CHECKING, Literal
 from penstock.storage.bucket import Bucket
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from penstock.model.server.device import VolumeLimits
 
 Limit = Literal["volume-iops", "volume-throughput", "instance-limit"]

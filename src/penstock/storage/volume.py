@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from penstock.errors import UsageError
-from penstock.storage.envelopes import find_envelope
+from penstock.storage.envelopes import VolumeKind, find_envelope
 from penstock.units import GIB, MIB
-
-if TYPE_CHECKING:
-    from penstock.storage.envelopes import VolumeKind
 
 # A larger I/O counts as several (EBS User Guide, I/O characteristics).
 IO_BYTES = 256 * 1024

@@ -21,7 +21,6 @@ TABLE = Relation(
     kind="r",
     pages=100,
     known_pages=0,
-    visible_pages=0,
     inserted=10,
     changes=10,
     may_vacuum=True,

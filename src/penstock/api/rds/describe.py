@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from penstock.aws.rds import describe_instance
@@ -11,8 +12,6 @@ from penstock.model.server.endpoints import parse_endpoint
 from penstock.server.connect.conninfo import given_settings, parse_conninfo
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from penstock.model.server.rds import RdsDescription
 
 

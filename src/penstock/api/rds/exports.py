@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.aws.credentials import AwsCredentials
@@ -14,8 +15,6 @@ from penstock.loading.job.export import INFO, TABLES, Export, find_tables, parse
 from penstock.loading.job.request import make_target
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from penstock.model.load.job import TargetJob
     from penstock.model.source.dialect import Notice
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -11,8 +12,6 @@ from penstock.model.server.endpoints import is_rds_endpoint
 from penstock.model.source.dialect import Notice
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from penstock.model.load.plan import LoadPlan
     from penstock.model.server.rds import RdsDescription
     from penstock.model.server.server import ServerFacts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from penstock.api.connect import connect_to
 from penstock.api.rds.describe import find_full_host
@@ -11,9 +11,6 @@ from penstock.aws.s3_import import RdsS3Import
 from penstock.changes.s3_import.setup import S3ImportSetup
 from penstock.server.connect.conninfo import describe_target, given_settings, parse_conninfo
 from penstock.server.connect.route import parse_tunnel, resolve_tunnel
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def open_s3_import(

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.errors import SourceError, UsageError
 from penstock.model.temp.placement import DEFAULT_TABLESPACE, parse_name
-from penstock.model.temp.replay import Skipped
+from penstock.model.temp.replay import ReplayResult, Skipped, StatementTotals
 from penstock.server.temp.replay import find_top_statements, read_totals
 from penstock.temp.replay.run import ReplayRequest, open_place, replay
-from penstock.temp.replay.statements import check_places, refuse_unreadable, split_statements, why_not
-from penstock.temp.replay.totals import pair_totals
+from penstock.temp.replay.statements import check_places, pair_totals, refuse_unreadable, split_statements, why_not
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from penstock.model.temp.replay import ReplayResult, StatementTotals
     from penstock.server.connect.connection import ConnectionFactory
 
 

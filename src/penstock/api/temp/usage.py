@@ -6,6 +6,7 @@ It also reports the devices of the tablespaces.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -23,8 +24,6 @@ from penstock.temp.usage.tablespaces import find_routes, look_at_devices
 from penstock.temp.usage.use_case import find_use_case
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from penstock.model.server.rds import LocalStorageMetrics
     from penstock.model.temp.usage import StatementUse, UsageReading, UsageReport
     from penstock.server.connect.connection import Connection, ConnectionFactory

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from statistics import mean
 from typing import TYPE_CHECKING
 
 from penstock.bench.bulk_load.plan import PRINCIPALS, Run
 from penstock.bench.ways import (
+    LoadSetting,
     import_on_server,
     load_in_parallel,
     load_in_turn,
@@ -21,21 +24,16 @@ from penstock.diagnose.examination import examine
 from penstock.diagnose.load import LoadCase, judge_load
 from penstock.diagnose.rules.limits import DeviceIntervals
 from penstock.errors import LabError
-from penstock.model.recording import Recording
+from penstock.model.recording import Recording, RecordingHeader, Sample
 from penstock.model.server.device import VolumeLimits, count_bytes, count_ios
 from penstock.observe.sampler import Sampler, sampling_beside
 from penstock.server.benchmarks.tables import checkpoint, count_rows, make_staging
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from contextlib import AbstractContextManager
-
     from penstock.bench.bulk_load.published import Load
-    from penstock.bench.ways import LoadSetting
     from penstock.lab.datasets.datafiles import DataFile
     from penstock.model.diagnosis import Diagnosis
     from penstock.model.load.accounts import LoadCounts
-    from penstock.model.recording import RecordingHeader, Sample
 
 # A quick run of one file takes two seconds.
 _SAMPLE_INTERVAL_S, _COUNTERS_EVERY_S = 0.05, 0.5

@@ -8,6 +8,7 @@ article's, which changes only the duration.
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -26,8 +27,6 @@ from penstock.storage.volume import parse_volume
 from penstock.units import GIB, MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.lab.datasets.datafiles import DataFile
 
 # IMDb's table in the steps of one file.

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from penstock.bench.bulk_load.plan import find_bottlenecks, judge
+from penstock.bench.bulk_load.plan import Run, StepRuns, find_bottlenecks, judge
 from penstock.bench.bulk_load.published import SOURCE
 from penstock.bench.bulk_load.table import caveats
 
 if TYPE_CHECKING:
-    from penstock.bench.bulk_load.plan import Run, StepRuns
     from penstock.bench.bulk_load.run import BulkLoadResult
 
 

@@ -10,26 +10,25 @@ import os
 import shutil
 import tempfile
 import time
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.bench.bulk_load.measure import choose_files, make_tables, measure
-from penstock.bench.bulk_load.plan import Recovery, StepRuns, scale, steps_without_volumes
+from penstock.bench.bulk_load.plan import Experiment, Recovery, Run, Scaled, StepRuns, scale, steps_without_volumes
 from penstock.bench.ways import LoadSetting, load_in_parallel
-from penstock.changes.settings_backend import SystemSettings
+from penstock.changes.settings_backend import SettingsBackend, SystemSettings
 from penstock.host import Machine, read_machine
 from penstock.lab.datasets.imdb import read_imdb, write_imdb
 from penstock.lab.datasets.upload import S3Folder
-from penstock.lab.embedded import format_conninfo
+from penstock.lab.embedded import EmbeddedServer, format_conninfo
 from penstock.lab.installations import default_installation
 from penstock.lab.psql_copy import Psql
 from penstock.lab.topology import Lab
-from penstock.server.benchmarks.database import new_database
-from penstock.server.benchmarks.imports import create_import_functions
-from penstock.server.benchmarks.schema import SCHEMA, own_schema
-from penstock.server.benchmarks.tables import read_wal_to_replay
+from penstock.server.benchmarks.schema import SCHEMA, new_database, own_schema
+from penstock.server.benchmarks.tables import create_import_functions, read_wal_to_replay
 from penstock.server.connect.connection import ConnectionFactory, over_own_socket
 from penstock.server.connect.conninfo import parse_conninfo
 from penstock.server.facts.facts import read_server_facts
@@ -38,14 +37,8 @@ from penstock.server.imports.call import S3Place
 from penstock.units import MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
-
-    from penstock.bench.bulk_load.plan import Experiment, Run, Scaled
     from penstock.bench.bulk_load.published import Step
-    from penstock.changes.settings_backend import SettingsBackend
     from penstock.lab.datasets.datafiles import DataFile
-    from penstock.lab.embedded import EmbeddedServer
     from penstock.lab.topology.shapes import Shape
 
 _LAB_SCHEMA = "staging"

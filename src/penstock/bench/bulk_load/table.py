@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from statistics import median
 from typing import TYPE_CHECKING
 
-from penstock.bench.bulk_load.plan import find_bottlenecks, judge
+from penstock.bench.bulk_load.plan import StepRuns, find_bottlenecks, judge
 from penstock.bench.bulk_load.published import RECOVERY
 from penstock.units import MB, format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from penstock.bench.bulk_load.plan import StepRuns
     from penstock.bench.bulk_load.run import BulkLoadResult, TargetResult
 
 TIME_HEADING = (

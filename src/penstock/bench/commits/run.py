@@ -11,11 +11,12 @@ import os
 import statistics
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from penstock.bench.commits.plan import SizeResult, Sweep, plan_sizes
+from penstock.bench.commits.plan import Size, SizeResult, Sweep, plan_sizes
 from penstock.diagnose.activity import is_active, name_wait
 from penstock.errors import ServerError
 from penstock.host import Machine, read_machine
@@ -26,9 +27,6 @@ from penstock.server.benchmarks.commits import CallResult, CommitExperiment, exp
 from penstock.server.connect.connection import ConnectionFactory, over_own_socket
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from penstock.bench.commits.plan import Size
     from penstock.lab.topology.shapes import Shape
 
 # The article's check commits every 1,000 rows.

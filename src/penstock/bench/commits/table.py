@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from penstock.bench.commits.plan import BASE, multiples, published_multiple, published_shares
+from penstock.bench.commits.plan import BASE, SizeResult, multiples, published_multiple, published_shares
 from penstock.units import format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from penstock.bench.commits.plan import SizeResult
     from penstock.bench.commits.run import CommitsResult, TargetResult
 
 # The order of the shares of samples.

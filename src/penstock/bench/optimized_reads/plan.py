@@ -13,8 +13,9 @@ single pages; so there are fewer runs to merge than with tables of 100 M rows.
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from penstock.bench.optimized_reads.published import (
     BYTES_PER_S,
@@ -26,13 +27,8 @@ from penstock.bench.optimized_reads.published import (
     TEMP_GB,
     VCPUS,
 )
-from penstock.model.server.device import rates
+from penstock.model.server.device import DeviceCounters, rates
 from penstock.units import GB, GIB, MIB
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from penstock.model.server.device import DeviceCounters
 
 Side = Literal["volume", "local"]
 

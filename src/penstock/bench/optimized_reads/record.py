@@ -5,13 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from penstock.bench.optimized_reads.plan import (
-    Step,
-    as_loaded,
-    published_speed_up,
-    published_temp_bytes,
-    speed_up,
-)
+from penstock.bench.optimized_reads.plan import Step, as_loaded, published_speed_up, published_temp_bytes, speed_up
 from penstock.bench.optimized_reads.published import MINUTES, SOURCE, TEMP_GB
 from penstock.bench.optimized_reads.table import caveats
 

@@ -9,12 +9,23 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.bench.optimized_reads.plan import QueryRuns, Step, mean_use, queries, scale
+from penstock.bench.optimized_reads.plan import (
+    Experiment,
+    Query,
+    QueryRuns,
+    Scaled,
+    Side,
+    Step,
+    mean_use,
+    queries,
+    scale,
+)
 from penstock.bench.ways import load_files
 from penstock.errors import LabError
 from penstock.host import Machine, find_device, find_devices, read_counters, read_machine
@@ -22,18 +33,14 @@ from penstock.lab.datasets.sysbench import CREATE, TABLES, write_sysbench
 from penstock.lab.installations import default_installation
 from penstock.lab.topology import Lab
 from penstock.server.benchmarks.schema import SCHEMA
-from penstock.server.benchmarks.spills import spill_experiment
+from penstock.server.benchmarks.spills import SpillExperiment, SpillRun, spill_experiment
 from penstock.server.benchmarks.tables import count_rows
 from penstock.server.connect.connection import ConnectionFactory, over_own_socket
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from penstock.bench.optimized_reads.plan import Experiment, Query, Scaled, Side
     from penstock.lab.datasets.datafiles import DataFile
     from penstock.lab.topology.shapes import Shape
     from penstock.model.server.device import Device, DeviceCounters
-    from penstock.server.benchmarks.spills import SpillExperiment, SpillRun
 
 
 _LOCAL = "local_storage"

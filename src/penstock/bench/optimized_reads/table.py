@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import TYPE_CHECKING
 
 from penstock.bench.optimized_reads.plan import (
+    DeviceUse,
+    Step,
     as_loaded,
     published_speed_up,
     published_temp_bytes,
@@ -16,9 +19,6 @@ from penstock.bench.optimized_reads.published import ROWS, TEMP_GB
 from penstock.units import GB
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from penstock.bench.optimized_reads.plan import DeviceUse, Step
     from penstock.bench.optimized_reads.run import ReadsResult, TargetResult
     from penstock.model.server.device import Device
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
@@ -11,8 +12,6 @@ from penstock.errors import ServerError
 from penstock.server.changes.builds import cancel, set_build_memory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from penstock.changes.context import Context
     from penstock.changes.kinds.rebuild_plan import RebuildPlan
     from penstock.model.load.shape import Change

@@ -7,6 +7,7 @@ its record in the transaction that changes the catalogue, so a rebuild can be in
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,10 +17,11 @@ from penstock.errors import PenstockError
 from penstock.host import cpu_count, memory_bytes
 from penstock.server.changes.builds import read_build_progress
 from penstock.server.changes.drop import drop_parts
-from penstock.server.changes.look import look_at
+from penstock.server.changes.look import State, look_at
 from penstock.server.changes.parents import add_parent_key, make_parent_index
 from penstock.server.changes.parts import (
     PART_KINDS,
+    PartId,
     capture_for,
     capture_many,
     check_foreign_key_record,
@@ -41,13 +43,9 @@ from penstock.server.changes.rebuild import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
     from penstock.changes.context import Context, Restored
     from penstock.model.load.shape import Change, RepairAction
     from penstock.server.changes.kind import TableRequest
-    from penstock.server.changes.look import State
-    from penstock.server.changes.parts import PartId
     from penstock.server.connect.connection import Connection
 
 _log = logging.getLogger(__name__)

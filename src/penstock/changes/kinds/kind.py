@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.changes.context import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.model.load.shape import Change
     from penstock.server.changes.kind import TableRequest
     from penstock.server.connect.connection import Connection

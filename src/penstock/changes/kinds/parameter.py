@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Protocol
@@ -13,8 +14,6 @@ from penstock.model.server.identity import ServerIdentity
 from penstock.server.facts.settings import find_unchanged, read_facts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-
     from penstock.model.load.shape import Change, Hold
     from penstock.model.server.settings import AttachedGroup, SettingsFacts
     from penstock.server.connect.connection import Connection

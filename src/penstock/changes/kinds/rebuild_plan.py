@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.units import GIB, MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     from penstock.model.load.shape import Change
     from penstock.server.changes.parts import PartId
 

@@ -7,14 +7,15 @@ set, somebody else has written it, and it stays.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from penstock.changes.settings.decide import missing_grants
 from penstock.changes.settings.profiles import LEASABLE
 from penstock.changes.settings.values import is_sound, parse_value, show, to_text
 from penstock.errors import ServerError, TargetError
-from penstock.model.load.shape import server_change
-from penstock.model.server.settings import SettingResult
+from penstock.model.load.shape import Change, Hold, RepairAction, server_change
+from penstock.model.server.settings import SettingResult, SettingsDecision, SettingsFacts
 from penstock.server.facts.settings import (
     alter_system,
     find_unchanged,
@@ -26,12 +27,8 @@ from penstock.server.facts.settings import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from penstock.changes.context import Context, Restored
-    from penstock.model.load.shape import Change, Hold, RepairAction
     from penstock.model.server.identity import ServerIdentity
-    from penstock.model.server.settings import SettingsDecision, SettingsFacts
     from penstock.server.connect.connection import Connection
 
 _log = logging.getLogger(__name__)

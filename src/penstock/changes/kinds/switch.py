@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.changes.context import Context, Restored
     from penstock.model.load.shape import Change, RepairAction
     from penstock.server.changes.kind import TableRequest, TableSwitch

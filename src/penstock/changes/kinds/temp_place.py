@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import TargetError
-from penstock.model.load.shape import SERVER, server_change
-from penstock.model.temp.placement import SETTING, TABLESPACE, Placement, PlaceReport, Scope, spell_setting
+from penstock.model.load.shape import SERVER, Change, RepairAction, server_change
+from penstock.model.temp.placement import SETTING, TABLESPACE, Occupant, Placement, PlaceReport, Scope, spell_setting
 from penstock.server.facts.settings import reload
 from penstock.server.temp.proof import find_disproof
 from penstock.server.temp.setting import find_naming, read_setting, setting_statement
 from penstock.server.temp.tablespaces import (
     DROP,
+    TablespaceRow,
     create_statement,
     find_name_at,
     find_occupants,
@@ -24,13 +26,8 @@ from penstock.server.temp.tablespaces import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.changes.context import Context, Restored
-    from penstock.model.load.shape import Change, RepairAction
-    from penstock.model.temp.placement import Occupant
     from penstock.server.connect.connection import Connection, ConnectionFactory
-    from penstock.server.temp.tablespaces import TablespaceRow
 
 TEMP_PLACE = "temp place"
 

@@ -8,14 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
-from penstock.model.s3_import import digest
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from penstock.model.s3_import import Owner, S3Place
+from penstock.model.s3_import import Owner, S3Place, digest
 
 # Names of roles have at most 64 characters. The digest distinguishes servers of one identifier in two regions.
 _LONGEST_NAME = 64

@@ -7,13 +7,13 @@ place (bucket and prefix) is a hold; the role and the extension stay until the l
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from penstock.changes.context import Context
+from penstock.changes.context import Context, Restored
 from penstock.changes.journal import record, restore
 from penstock.changes.s3_import.documents import name_holder, name_policy, name_role
-from penstock.changes.s3_import.kind import S3Import
 from penstock.changes.s3_import.steps import (
     EXTENSION,
     POLICY,
@@ -29,26 +29,27 @@ from penstock.changes.s3_import.steps import (
 from penstock.changes.store.table import SERVER_DATABASE
 from penstock.changes.store.tags import TagStore, change_tags, hold_tags
 from penstock.errors import AwsError, PenstockError
-from penstock.model.load.shape import SERVER, Hold
-from penstock.model.s3_import import Call, Found, S3ImportReport, Statement, compose_command
+from penstock.model.load.shape import SERVER, Change, Hold, RepairAction
+from penstock.model.s3_import import (
+    BucketKey,
+    Call,
+    ExtensionFacts,
+    Found,
+    Owner,
+    PolicyFacts,
+    RoleFacts,
+    S3ImportReport,
+    S3Place,
+    S3Route,
+    Statement,
+    Step,
+    Wait,
+    compose_command,
+)
 from penstock.model.server.identity import ServerIdentity
 from penstock.server.inspect.aws_extension import find_database, look_at_extension, run_extension_statement
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from penstock.model.load.shape import Change
-    from penstock.model.s3_import import (
-        BucketKey,
-        ExtensionFacts,
-        Owner,
-        PolicyFacts,
-        RoleFacts,
-        S3Place,
-        S3Route,
-        Step,
-        Wait,
-    )
     from penstock.server.connect.connection import ConnectionFactory
 
 # RDS adds and removes a role within a minute or two.
@@ -262,7 +263,6 @@ class S3ImportSetup:
         )
 
     def _look(self, changes: Sequence[Change]) -> Found:
-        """Return what exists of changes."""
         roles = [each.name for each in changes if each.kind == ROLE] or [name_role(self._owner)]
         policies = [each.name for each in changes if each.kind == POLICY]
         databases = [find_database(self._control, int(each.name)) for each in changes if each.kind == EXTENSION]
@@ -334,3 +334,24 @@ class S3ImportSetup:
 
 def _add(error: PenstockError, fact: str) -> None:
     error.detail = f"{error.detail}\n{fact}" if error.detail else fact
+
+
+class S3Import:
+    """See Kind. `look` returns what exists of changes, and `run` takes steps."""
+
+    def __init__(self, look: Callable[[Sequence[Change]], Found], run: Callable[[Sequence[Step]], None]) -> None:
+        self._look = look
+        self._run = run
+
+    def handles(self, change: Change) -> bool:
+        return change.kind in (ROLE, POLICY, EXTENSION)
+
+    def restore(self, context: Context, changes: Sequence[Change], done: Restored) -> Sequence[Change]:  # noqa: ARG002
+        self._run(plan_undo(self._look(changes), changes))
+        return changes
+
+    def restore_rest(self, context: Context, oids: set[int], done: Restored) -> None:
+        """Do nothing more."""
+
+    def describe(self, context: Context, change: Change) -> tuple[RepairAction, str]:  # noqa: ARG002 (see Kind)
+        return "restore", "penstock rds prepare-s3-import made it"

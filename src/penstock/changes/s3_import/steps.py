@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from penstock.changes.s3_import.documents import (
     compose_policy,
@@ -13,14 +14,21 @@ from penstock.changes.s3_import.documents import (
     write_document,
 )
 from penstock.errors import AwsError, TargetError
-from penstock.model.load.shape import server_change
-from penstock.model.s3_import import FEATURE, OWNER_TAG, Call, Statement, Wait
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from penstock.model.load.shape import Change
-    from penstock.model.s3_import import BucketKey, Found, Owner, PolicyFacts, RoleFacts, S3Place, Step
+from penstock.model.load.shape import Change, server_change
+from penstock.model.s3_import import (
+    FEATURE,
+    OWNER_TAG,
+    BucketKey,
+    Call,
+    Found,
+    Owner,
+    PolicyFacts,
+    RoleFacts,
+    S3Place,
+    Statement,
+    Step,
+    Wait,
+)
 
 # The kinds of change in the journal. An extension's name is the OID of its database.
 ROLE, POLICY, EXTENSION = "s3-role", "s3-policy", "s3-extension"

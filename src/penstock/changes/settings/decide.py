@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from penstock.changes.settings.profiles import (
-    LEAST_WAL_MB,
-    MOST_WAL_MB,
-    WAL_FACTOR,
-    WAL_SHARE_OF_FREE,
-    WAL_UNIT_BYTES,
-)
+from penstock.changes.settings.profiles import LEAST_WAL_MB, MOST_WAL_MB, WAL_FACTOR, WAL_SHARE_OF_FREE, WAL_UNIT_BYTES
 from penstock.changes.settings.values import show, to_text
 from penstock.model.server.names import init_command
-from penstock.model.server.settings import SettingChange, SettingsDecision, SettingSkip
+from penstock.model.server.settings import (
+    Backend,
+    Profile,
+    ProfileValue,
+    SettingChange,
+    SettingsDecision,
+    SettingsFacts,
+    SettingSkip,
+)
 from penstock.units import format_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from penstock.model.server.settings import Backend, Profile, ProfileValue, SettingsFacts
 
 # Sources that override the server's files, so ALTER SYSTEM has no effect.
 _FIXED_SOURCES = {

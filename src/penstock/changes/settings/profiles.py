@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -9,8 +10,6 @@ from penstock.errors import UsageError
 from penstock.model.server.settings import Profile, ProfileValue
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from penstock.model.server.inspection import FlavourKind
 
 # Aurora is not in this list: its storage applies WAL, and its instances write no pages at checkpoints.

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from penstock.changes.settings.profiles import LEASABLE
 from penstock.errors import UsageError
 from penstock.model.refusals import refuse_value
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 # The factor from each unit that a user may write to the setting's unit; PostgreSQL's (memory_unit_conversion_table and
 # time_unit_conversion_table in src/backend/utils/misc/guc.c).

@@ -8,19 +8,17 @@ tags, but not each other's locks.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from penstock.model.load.shape import SERVER, Hold, lock_of, server_change
+from penstock.model.load.shape import SERVER, Change, Hold, lock_of, server_change
 from penstock.model.server.identity import ServerIdentity
 from penstock.server.changes.holds import read_time
 from penstock.server.ledger.locks import find_lock_holder
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from penstock.model.load.shape import Change
     from penstock.server.connect.connection import Connection
 
 _HOLD = "penstock:lease:"

@@ -10,7 +10,7 @@ import select
 import stat
 import sys
 import threading
-from pathlib import Path  # noqa: TC003 (typer reads the annotations at run time)
+from pathlib import Path
 from typing import Annotated
 
 import typer

@@ -16,7 +16,7 @@ from penstock.cli.views.plan_view import describe_plan, plan_object
 from penstock.errors import AwsError, UsageError
 
 if TYPE_CHECKING:
-    from penstock.api.doctor import Diagnosis, LoadExamination
+    from penstock.api.doctor import Diagnosis
     from penstock.model.server.rds import RdsDescription
 
 app = typer.Typer(add_completion=False)
@@ -49,12 +49,13 @@ def doctor(sources: For = None, as_json: Json = False, **options: Any) -> None:
     from penstock.api.functions import doctor as examine
 
     found = examine(source=sources or (), **options)
+    planned = found.planned
     if as_json:
         write_result(_as_object(found))
     else:
         from penstock.cli.views.doctor_screen import render
 
-        lines = [] if found.planned is None else _describe_planned(found.planned)
+        lines = [] if planned is None else describe_plan(planned.plan, planned.server, outlook=planned.outlook)
         facts = [*describe_facts(found.inspection), *_describe_aws(found.aws)]
         write_drawn(render(facts, found.findings, goes=found.would_load, plan=lines))
     if not found.would_load:
@@ -78,16 +79,8 @@ def _rds_object(aws: RdsDescription | AwsError | None) -> dict[str, object] | No
     return description_object(aws)
 
 
-def _describe_planned(planned: LoadExamination) -> list[str]:
-    return describe_plan(planned.plan, planned.server, outlook=planned.outlook)
-
-
-def _plan_object(planned: LoadExamination) -> dict[str, object]:
-    return plan_object(planned.plan, planned.server, outlook=planned.outlook)
-
-
 def _as_object(found: Diagnosis) -> dict[str, object]:
-    facts, table = asdict(found.inspection), found.inspection.table
+    facts, table, planned = asdict(found.inspection), found.inspection.table, found.planned
     if table is not None and table.facts is not None:
         # JSON has no sets.
         facts["table"]["facts"]["references"] = sorted(table.facts.references)
@@ -96,5 +89,5 @@ def _as_object(found: Diagnosis) -> dict[str, object]:
         "findings": [asdict(finding) for finding in found.findings],
         "facts": facts,
         "rds": _rds_object(found.aws),
-        "plan": None if found.planned is None else _plan_object(found.planned),
+        "plan": None if planned is None else plan_object(planned.plan, planned.server, outlook=planned.outlook),
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,8 +17,6 @@ from penstock.errors import UsageError
 from penstock.units import format_bytes, format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from penstock.lab.datasets.datafiles import DataFile, TableProgress
 
     OnProgress = Callable[[TableProgress], None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -33,8 +34,6 @@ from penstock.errors import UsageError
 from penstock.model.options import parse_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     # typer contains its own copy of click, whose types have no public name.
     from typer._click import Command, Context
 

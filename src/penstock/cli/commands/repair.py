@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,16 +20,13 @@ from penstock.cli.views.outcome_view import describe_server, server_object
 from penstock.cli.views.settings_view import describe_results
 from penstock.cli.views.temp.place_view import describe_removed, report_object
 from penstock.model.load.job import Housekeeping
-from penstock.model.load.shape import name_with_attached
+from penstock.model.load.shape import RepairStep, name_with_attached
 from penstock.model.options import pick, split_names
 from penstock.model.source.dialect import Notice
 from penstock.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.api.repair import RepairOutcome
-    from penstock.model.load.shape import RepairStep
 
 app = typer.Typer(add_completion=False)
 

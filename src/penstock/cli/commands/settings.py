@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,8 +30,6 @@ from penstock.model.refusals import REFUSALS
 from penstock.model.source.dialect import Notice
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from penstock.api.settings import ServerSettings
     from penstock.model.server.settings import LeaseReport, Profile
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Callable
 from threading import Timer
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,6 @@ from penstock.model.load.job import Access, Housekeeping
 from penstock.model.options import pick
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from penstock.api.ledger_view import LedgerView
 
 # Nobody waits longer for what Tab offers.

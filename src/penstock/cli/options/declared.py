@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +14,6 @@ from penstock.model.load.job import LOAD_KINDS, TARGET_KINDS
 from penstock.model.options import OptionError, find_option, option_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
     from dataclasses import Field
 
 TARGET_OPTIONS = {name: field for kind in TARGET_KINDS for name, field in option_fields(kind).items()}

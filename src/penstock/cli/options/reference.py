@@ -7,6 +7,7 @@ documented and typed.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,6 @@ from penstock.cli.terminal.exit_codes import EXIT_CODES
 from penstock.model.options import find_option
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from dataclasses import Field
 
     from typer._click import Command, Context
@@ -35,12 +35,11 @@ _KEYWORDS_HEAD = '''\
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
     from penstock.model.load.job import Transform
 '''
 
@@ -79,15 +78,12 @@ def _walk(command: Command, context: Context) -> Iterator[tuple[Command, Context
 
 def _section(command: Command, context: Context) -> str:
     usage = " ".join((context.command_path, *command.collect_usage_pieces(context)))
-    parts = [f"## {context.command_path}", f"```\n{usage}\n```", _help_text(command)]
+    help_text = (command.help or "").replace("\\\\", "\\").strip()
+    parts = [f"## {context.command_path}", f"```\n{usage}\n```", help_text]
     records = [record for param in command.get_params(context) if (record := param.get_help_record(context))]
     if records:
         parts.append("\n".join(["| | |", "|---|---|", *(_row(names, text) for names, text in records)]))
     return "\n\n".join(part for part in parts if part)
-
-
-def _help_text(command: Command) -> str:
-    return (command.help or "").replace("\\\\", "\\").strip()
 
 
 def _row(names: str, text: str) -> str:

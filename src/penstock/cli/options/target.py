@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.terminal.messages import show_warning
@@ -11,8 +12,6 @@ from penstock.model.redaction import hide_secrets
 from penstock.model.source.dialect import Notice
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     from penstock.api.ledger_view import LedgerView
     from penstock.server.connect.connection import ConnectionFactory
 

@@ -6,6 +6,7 @@ This module imports rich, so import it only if standard error is a terminal.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
@@ -18,6 +19,7 @@ from rich.text import Text
 from penstock.cli.terminal.columns import shorten_left
 from penstock.cli.terminal.meter import (
     Meter,
+    Reading,
     format_left,
     format_percent,
     format_rebuilds,
@@ -29,10 +31,6 @@ from penstock.cli.terminal.visible import visible
 from penstock.units import MB, format_count, format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import TracebackType
-
-    from penstock.cli.terminal.meter import Reading
     from penstock.model.load.outcome import LoadProgress
 
 _REFRESH_INTERVAL_S = 0.095
@@ -102,9 +100,7 @@ class Bars:
         self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._live.stop()
 
     def show(self, progress: LoadProgress) -> None:

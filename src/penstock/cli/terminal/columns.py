@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import unicodedata
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from penstock.cli.terminal.visible import visible
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def width_of(text: str) -> int:

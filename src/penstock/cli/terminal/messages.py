@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
@@ -16,8 +17,6 @@ from penstock.model.redaction import hide_secrets
 from penstock.model.source.dialect import Notice
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from penstock.errors import PenstockError
 
 _RESET = "\x1b[0m"

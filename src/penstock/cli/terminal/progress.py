@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from penstock.cli.terminal.meter import (
     Meter,
+    Reading,
     format_left,
     format_percent,
     format_rebuilds,
@@ -17,10 +19,7 @@ from penstock.cli.terminal.meter import (
 from penstock.units import MB
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from penstock.cli.terminal.messages import Messages
-    from penstock.cli.terminal.meter import Reading
     from penstock.model.load.outcome import LoadProgress
 
 # At this interval, a load that takes hours does not fill a log.

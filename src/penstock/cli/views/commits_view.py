@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.cli.terminal.columns import line_up, shorten_right
-from penstock.diagnose.batches import BATCHES, LEAST_SAMPLES
+from penstock.diagnose.batches import BATCHES, LEAST_SAMPLES, CommitReport, Committer
 from penstock.units import format_count, format_duration
 
 if TYPE_CHECKING:
-    from penstock.diagnose.batches import CommitReport, Committer
     from penstock.model.recording import RecordingHeader
     from penstock.server.inspect.commit_probe import ProbeResult
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console, Group
@@ -17,10 +18,6 @@ from penstock.cli.terminal.messages import shows_colours
 from penstock.cli.terminal.visible import visible, visible_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rich.console import RenderableType
-
     from penstock.model.finding import Finding
 
 # The width if standard output is not a terminal, and the maximum on a terminal: longer lines are hard to read.
@@ -37,8 +34,8 @@ def render(
     sink = io.StringIO()
     width = min(_WIDTH, Console().width) if sys.stdout.isatty() else _WIDTH
     console = Console(file=sink, width=width, force_terminal=is_coloured, no_color=not is_coloured, highlight=False)
-    parts: list[RenderableType] = [_draw_facts(facts), Text(), _draw_findings(findings), Text(), _draw_verdict(goes)]
-    console.print(Group(*parts))
+    verdict = Text("Ready to load.", "bold green") if goes else Text("A load would be refused.", "bold red")
+    console.print(Group(_draw_facts(facts), Text(), _draw_findings(findings), Text(), verdict))
     lines = [line.rstrip() for line in sink.getvalue().rstrip().splitlines()]
     return "\n".join([*lines, *([""] if plan else []), *map(visible, plan)])
 
@@ -64,9 +61,3 @@ def _draw_findings(findings: Sequence[Finding]) -> Table:
             text.append(visible_lines(finding.remedy), style="bold")
         grid.add_row(Text(finding.severity, style=_STYLES[finding.severity]), Text(finding.subject), text)
     return grid
-
-
-def _draw_verdict(goes: bool) -> Text:
-    if goes:
-        return Text("Ready to load.", style="bold green")
-    return Text("A load would be refused.", style="bold red")

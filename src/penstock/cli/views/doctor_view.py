@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.units import KIB, MIB, format_bytes, format_count, format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.model.server.inspection import Inspection, Setting, Slot, Standby, TableInspection, Volume
 
 # How many items of a long list are shown. The number of the others follows.

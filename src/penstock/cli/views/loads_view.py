@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from penstock.cli.terminal.columns import line_up
 from penstock.units import MB, format_bytes, format_count, format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.model.load.ledger import LeftStaging, LoadRecord, MemberRecord, ObjectRecord, PrunedLoads, TableTotals
     from penstock.model.load.shape import Missing
     from penstock.model.server.server import ServerFacts
@@ -31,6 +31,12 @@ _METRICS = (
 
 # How much of an id is shown: enough to distinguish loads. Commands accept the beginning of an id.
 _SHOWN_OF_ID = 8
+
+# What --json prints of an object of a load, in this order.
+_FILE_KEYS = (
+    *("uri", "table", "version", "size_bytes", "is_complete", "is_staged"),
+    *("rows", "suppressed", "rejected", "bytes_committed"),
+)
 
 
 def describe_loads(records: Sequence[LoadRecord], on_server: str = "") -> list[str]:
@@ -113,17 +119,8 @@ def _describe_members(members: Sequence[MemberRecord]) -> list[str]:
 
 def member_object(member: MemberRecord) -> dict[str, object]:
     """Return what --json prints of one process that has loaded rows of a load."""
-    return {
-        "number": member.number,
-        "client": member.client,
-        "is_live": member.is_live,
-        "objects": member.objects,
-        "claimed": member.claimed,
-        "rows": member.rows,
-        "began_at": member.began_at.isoformat(),
-        "seen_at": member.seen_at.isoformat(),
-        "seconds": member.seconds,
-    }
+    times = {"began_at": member.began_at.isoformat(), "seen_at": member.seen_at.isoformat()}
+    return asdict(member) | times
 
 
 def describe_missing(missing: Sequence[Missing]) -> list[str]:
@@ -177,21 +174,7 @@ def load_object(record: LoadRecord, objects: Sequence[ObjectRecord] | None = Non
         "seconds": record.seconds,
     }
     if objects is not None:
-        fields["files"] = [
-            {
-                "uri": item.uri,
-                "table": item.table,
-                "version": item.version,
-                "size_bytes": item.size_bytes,
-                "is_complete": item.is_complete,
-                "is_staged": item.is_staged,
-                "rows": item.rows,
-                "suppressed": item.suppressed,
-                "rejected": item.rejected,
-                "bytes_committed": item.bytes_committed,
-            }
-            for item in objects
-        ]
+        fields["files"] = [{name: getattr(item, name) for name in _FILE_KEYS} for item in objects]
     return fields
 
 

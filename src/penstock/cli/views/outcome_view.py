@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from penstock.cli.terminal.columns import line_up
-from penstock.model.load.part import Rows
+from penstock.model.load.part import Rows, StepPart
 from penstock.units import MB, format_count, format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
     from penstock.model.diagnosis import Diagnosis
     from penstock.model.load.details import FileOutcome
     from penstock.model.load.outcome import CheckOutcome, LoadOutcome, Problem
-    from penstock.model.load.part import StepPart
     from penstock.model.server.server import ServerFacts
 
 # If a load has more files than this, only the slowest are shown.

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from penstock.cli.terminal.columns import line_up
 from penstock.cli.views.dialect_view import describe_format
 from penstock.cli.views.outcome_view import describe_steps
-from penstock.model.load.plan import name_fields
+from penstock.model.load.plan import LoadPlan, SessionPlan, TargetPlan, name_fields
 from penstock.model.server.names import quote_name, quote_table
 from penstock.units import format_bytes, format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.model.load.ledger import LedgerOutlook
-    from penstock.model.load.plan import LoadPlan, SessionPlan, TargetPlan
     from penstock.model.load.route import RoutePlan
     from penstock.model.server.server import ServerFacts
     from penstock.model.source.source import SourceObject

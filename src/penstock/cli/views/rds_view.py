@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -12,8 +13,6 @@ from penstock.model.server.windows import Window
 from penstock.units import GIB, format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from penstock.model.server.rds import (
         EbsLimits,
         InstanceClass,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from penstock.cli.terminal.columns import line_up
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from penstock.model.s3_import import Owner, S3ImportReport, S3Route
 
 

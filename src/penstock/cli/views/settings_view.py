@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -10,16 +11,10 @@ from penstock.changes.settings.values import show
 from penstock.cli.terminal.columns import line_up
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.changes.server_settings import SettingsOverview
     from penstock.model.load.shape import Hold
     from penstock.model.refusals import Refusal
-    from penstock.model.server.settings import (
-        LeaseReport,
-        Profile,
-        SettingResult,
-    )
+    from penstock.model.server.settings import LeaseReport, Profile, SettingResult
 
 
 def describe_profiles(profiles: Sequence[Profile]) -> list[str]:

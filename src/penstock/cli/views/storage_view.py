@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.terminal.columns import line_up
 from penstock.storage.bucket import Bucket
-from penstock.storage.candidates import modify_command, stop_growth_command
+from penstock.storage.candidates import Candidate, modify_command, stop_growth_command
 from penstock.units import MB, format_count, format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from penstock.api.storage import StorageReport
     from penstock.model.server.device import VolumeLimits
     from penstock.model.server.rds import Storage
-    from penstock.storage.candidates import Candidate
     from penstock.storage.demand import Demand
 
 _LIMITS = {

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Self
 
 from penstock.cli.terminal.columns import pad, shorten_right, width_of
 from penstock.cli.terminal.visible import visible
 from penstock.cli.views.temp.local_storage_view import describe_local_storage
-from penstock.diagnose.activity import measure_activity
-from penstock.diagnose.blocking import find_blocking
-from penstock.diagnose.devices import DATA, WAL, find_local_storage, local_metrics, measure_devices
-from penstock.diagnose.progress import find_work
-from penstock.diagnose.rates import measure_rates
+from penstock.diagnose.activity import Activity, Part, measure_activity
+from penstock.diagnose.blocking import Blocked, find_blocking
+from penstock.diagnose.devices import DATA, WAL, DeviceUse, find_local_storage, local_metrics, measure_devices
+from penstock.diagnose.progress import Work, find_work
+from penstock.diagnose.rates import Rates, measure_rates
 from penstock.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from penstock.diagnose.activity import Activity, Part
-    from penstock.diagnose.blocking import Blocked
-    from penstock.diagnose.devices import DeviceUse
-    from penstock.diagnose.progress import Work
-    from penstock.diagnose.rates import Rates
     from penstock.model.recording import CounterRow, RecordingHeader, Sample
 
 Span = tuple[str, str]

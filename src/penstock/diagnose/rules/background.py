@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from statistics import median_low
 from typing import TYPE_CHECKING
 
-from penstock.diagnose.activity import CPU, Tally, Ticks, is_active, moment_of, weight_of
-from penstock.diagnose.rules.case import number
+from penstock.diagnose.activity import CPU, Moment, Tally, Ticks, is_active, moment_of, weight_of
+from penstock.diagnose.rules.case import Case, number
 from penstock.diagnose.rules.commits import STANDBY_NAMES, parse_standby_names
 from penstock.units import MB, MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from penstock.diagnose.activity import Moment
-    from penstock.diagnose.rules.case import Case
     from penstock.model.diagnosis import Diagnosis
     from penstock.model.recording import CounterRow, RecordingHeader, Sample
 

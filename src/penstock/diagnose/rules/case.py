@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import mul
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.diagnose.rules.advice import ADVICE
-from penstock.model.diagnosis import Diagnosis, Evidence
+from penstock.model.diagnosis import Confidence, Diagnosis, Evidence
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.diagnose.activity import Moment, Tally, Ticks
     from penstock.diagnose.rates import Rates
-    from penstock.model.diagnosis import Confidence
     from penstock.model.load.accounts import BackendIo
     from penstock.model.recording import RecordingHeader, Sample
 

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from penstock.diagnose.activity import Tally
+from penstock.diagnose.activity import Moment, Tally
 from penstock.diagnose.batches import CommitMeter
-from penstock.diagnose.rules.case import number
+from penstock.diagnose.rules.case import Case, number
 from penstock.diagnose.transactions import COMMIT_WAITS, LOCAL_FLUSH
 from penstock.units import MB, MIB, format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from penstock.diagnose.activity import Moment
-    from penstock.diagnose.rules.case import Case
     from penstock.model.diagnosis import Diagnosis
     from penstock.model.recording import CounterRow, RecordingHeader, Sample
 

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from statistics import median
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from penstock.diagnose.devices import are_counters, read_device, read_metrics
-from penstock.model.recording import RDS_METRICS
-from penstock.model.server.device import count_bytes, count_ios, is_reset, rates
+from penstock.model.recording import RDS_METRICS, CounterRow, Sample
+from penstock.model.server.device import (
+    DeviceCounters,
+    DeviceRates,
+    VolumeLimits,
+    count_bytes,
+    count_ios,
+    is_reset,
+    rates,
+)
 from penstock.units import KIB, MB, format_duration
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from penstock.model.recording import CounterRow, Sample
-    from penstock.model.server.device import DeviceCounters, DeviceRates, VolumeLimits
 
 # Readings that follow sooner belong to the same tick: a device with several tablespaces is read for each of them.
 _LEAST_INTERVAL_S = 0.4

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from penstock.diagnose.activity import CPU, Tally, Ticks, moment_of, name_application, name_statement, weight_of
-from penstock.diagnose.rules.case import number, share_of, shorten
+from penstock.diagnose.activity import CPU, Moment, Tally, Ticks, moment_of, name_application, name_statement, weight_of
+from penstock.diagnose.rules.case import Case, number, share_of, shorten
 from penstock.units import format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from penstock.diagnose.activity import Moment
-    from penstock.diagnose.rules.case import Case
     from penstock.model.diagnosis import Diagnosis
     from penstock.model.recording import Sample, SessionSample
 
@@ -67,7 +64,6 @@ class LockWaits:
         self._longest_s = 0.0
 
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
-        """Take a sample."""
         for moment in moments:
             # The lock to extend a table is held only for a moment, so no single session is the cause.
             if not moment.wait.startswith("lock:") or moment.wait == "lock:extend":
@@ -152,7 +148,6 @@ class ClientWaits:
         self._begins_s = (math.inf, -math.inf)
 
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
-        """Take a sample."""
         for moment in moments:
             if moment.wait.startswith("client:") and not _is_torn(moment):
                 self._inside.add(moment)
@@ -208,7 +203,6 @@ class Processors:
         self._busy_s = self._seen_s = 0.0
 
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
-        """Take a sample."""
         for moment in moments:
             (self._running if moment.wait == _CPU_WAIT else self._waiting).add(moment)
             if moment.wait == _CPU_WAIT and (moment.session.query or "").lower().startswith("copy "):

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING, TypeVar
 
-from penstock.diagnose.activity import Shares, Tally, name_wait
+from penstock.diagnose.activity import Moment, Shares, Tally, name_wait
 from penstock.diagnose.devices import DATA, WAL
-from penstock.diagnose.rules.case import number
-from penstock.diagnose.rules.counted import Increase
-from penstock.diagnose.rules.limits import DeviceIntervals, MetricIntervals, find_ceiling, forecast_balance
+from penstock.diagnose.rules.case import Case, number
+from penstock.diagnose.rules.limits import DeviceIntervals, Interval, MetricIntervals, find_ceiling, forecast_balance
 from penstock.diagnose.rules.wal import is_long_wal_wait
 from penstock.diagnose.uses import read_balance
-from penstock.model.server.device import count_bytes
+from penstock.model.server.device import VolumeLimits, count_bytes
 from penstock.units import KIB, MB
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from penstock.diagnose.activity import Moment
-    from penstock.diagnose.rules.case import Case
-    from penstock.diagnose.rules.limits import Interval
     from penstock.model.diagnosis import Diagnosis, Evidence
     from penstock.model.recording import CounterRow, RecordingHeader, Sample
-    from penstock.model.server.device import VolumeLimits
 
 # With a smaller share of waits, even a faster volume does not make a workload a tenth faster.
 _LEAST_SHARE = 0.1
@@ -87,7 +81,6 @@ class DataVolume:
         self._metrics = MetricIntervals(header.started_at)
 
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
-        """Take a sample."""
         for moment in moments:
             if is_data_wait(moment.wait):
                 self._data.add(moment)
@@ -153,7 +146,6 @@ def _with_balance(limits: VolumeLimits | None, rows: Iterable[CounterRow]) -> Vo
 
 
 def _describe(intervals: Sequence[Interval]) -> list[Evidence]:
-    """Return the medians of what a device did in these intervals."""
     seen = [each.rates for each in intervals]
     figures: list[tuple[str, str, list[float]]] = [
         ("reads per second", "", [each.read_iops for each in seen]),
@@ -176,7 +168,6 @@ class ForcedCheckpoints:
         self._images, self._wal_bytes = Increase(), Increase()
 
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
-        """Take a sample."""
         counters = sample.counters
         for row in counters.get("pg_stat_checkpointer", ()):
             self._requested.see(row.get("num_requested"))
@@ -244,7 +235,6 @@ class IndexReads:
         self._is_read = False
 
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
-        """Take a sample."""
         rows = sample.counters.get("pg_statio_user_indexes")
         for row in rows or ():
             table = f"{row.get('schemaname')}.{row.get('relname')}"
@@ -288,3 +278,18 @@ class IndexReads:
         if all_reads:
             evidence.append(number("of all blocks read are of indexes", 100 * of_indexes / all_reads, "%"))
         return [case.conclude("index-reads", self._part, evidence, index=index, table=table)]
+
+
+class Increase:
+    """The increase of a counter since its first reading. After a reset, the counter counts from 0 again."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._before: int | None = None
+
+    def see(self, value: object) -> None:
+        """Take a reading; anything but an integer is ignored."""
+        if isinstance(value, int):
+            if self._before is not None:
+                self.total += value - self._before if value >= self._before else value
+            self._before = value

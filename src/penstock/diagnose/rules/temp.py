@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from penstock.diagnose.activity import Tally
-from penstock.diagnose.devices import DATA, DeviceMeter, local_metrics, time_until_full
-from penstock.diagnose.rules.case import number
-from penstock.model.recording import LOCAL_STORAGE
+from penstock.diagnose.activity import Moment, Tally
+from penstock.diagnose.devices import DATA, DeviceMeter, DeviceUse, local_metrics, time_until_full
+from penstock.diagnose.rules.case import Case, number
+from penstock.model.recording import LOCAL_STORAGE, CounterRow, Sample
 from penstock.units import MB, format_bytes, format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from penstock.diagnose.activity import Moment
-    from penstock.diagnose.devices import DeviceUse
-    from penstock.diagnose.rules.case import Case
     from penstock.model.diagnosis import Diagnosis, Evidence
-    from penstock.model.recording import CounterRow, Sample
 
 # Wait events of spills and of files shared by parallel workers (PostgreSQL's wait_event_names.txt).
 _SPILL_WAITS = frozenset(("io:buffileread", "io:buffilewrite", "io:buffiletruncate"))
@@ -50,7 +45,6 @@ class TemporaryWork:
         self._storage: list[CounterRow] = []
 
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
-        """Take a sample."""
         self._devices.see(sample)
         self._see_files(sample)
         for row in sample.counters.get(LOCAL_STORAGE, ()):

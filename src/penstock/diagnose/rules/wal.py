@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from penstock.diagnose.activity import Tally, name_wait
-from penstock.diagnose.rules.case import number
+from penstock.diagnose.activity import Moment, Tally, name_wait
+from penstock.diagnose.rules.case import Case, number
 from penstock.units import MB
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from penstock.diagnose.activity import Moment
-    from penstock.diagnose.rules.case import Case
     from penstock.model.diagnosis import Diagnosis
     from penstock.model.recording import Sample
 
@@ -47,7 +44,6 @@ class WalWrites:
         self._part = Tally()
 
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:  # noqa: ARG002 (a rule's signature)
-        """Take a sample."""
         for moment in moments:
             if is_long_wal_wait(moment):
                 self._part.add(moment)
@@ -70,7 +66,6 @@ class InternalLocks:
         self._extending = Tally()
 
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:  # noqa: ARG002 (a rule's signature)
-        """Take a sample."""
         for moment in moments:
             if moment.wait == "lock:extend":
                 self._extending.add(moment)

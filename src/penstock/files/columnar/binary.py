@@ -7,8 +7,9 @@ as text would fill it. So every row is the same as one that was sent as text.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pyarrow as pa
 from pyarrow import types
@@ -16,9 +17,6 @@ from pyarrow import types
 from penstock import _native
 from penstock.files.columnar.arrays import cast_array, plain_array
 from penstock.files.columnar.types import is_bytes, is_json, is_nested, is_text, is_uuid, plain_type
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 _MODIFIER: Final = re.compile(r"\(.*?\)")
 _INTEGERS: Final = {"smallint": "int2", "integer": "int4", "bigint": "int8"}

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import io
 import time
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
+from typing import Protocol
 
 
 class RangedObject(Protocol):

@@ -6,6 +6,7 @@ read. Rows are numbered from 0 over the whole file.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -16,15 +17,12 @@ import pyarrow.parquet as pq
 
 from penstock.errors import DataError, FileLocation, SourceError
 from penstock.files.columnar.types import is_list, name_sql_type
-from penstock.model.source.columnar import FORMAT_NAMES, ColumnarField, ColumnarSample
+from penstock.model.source.columnar import FORMAT_NAMES, ColumnarField, ColumnarFormat, ColumnarSample
 from penstock.units import MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from penstock.files.columnar.ranged import RangedFile
     from penstock.model.load.ledger import Range
-    from penstock.model.source.columnar import ColumnarFormat
 
 # How many bytes, by the footer's count, are decoded at once: enough that a call costs little for each row.
 _BATCH_BYTES: Final = 4 * MIB

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.ipc
@@ -10,9 +11,6 @@ import pyarrow.ipc
 from penstock.errors import SourceError
 from penstock.files.columnar.arrays import plain_array
 from penstock.files.columnar.types import plain_type
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # A record batch is read as a whole, and polars gives millions of rows in one.
 _BATCH_ROWS: Final = 65_536

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,9 +21,6 @@ from pyarrow import types
 from penstock._native import RecordError
 from penstock.files.columnar.arrays import plain_array
 from penstock.files.columnar.types import is_bytes, is_json, is_list, is_nested, is_text, is_uuid, plain_type
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 # What COPY text escapes in a value, the backslash first (copyto.c, CopyAttributeOutText).
 _ESCAPES: Final = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
@@ -105,7 +103,6 @@ def write_rows(columns: Sequence[Any], type_names: Sequence[str | None]) -> Text
 
 
 def _write(array: Any, type_name: str, faults: list[Fault]) -> _Text:
-    """Return values as a column of this type reads them."""
     array = plain_array(array)
     kind = array.type
     if is_nested(kind):
@@ -401,7 +398,6 @@ def _keep_nulls(texts: Any, array: Any) -> Any:
 
 
 def _data_of(texts: Any) -> bytes:
-    """Return the bytes of all texts."""
     bounds, data = _bounds_of(texts), texts.buffers()[2]
     if data is None:
         return b""

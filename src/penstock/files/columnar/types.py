@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pyarrow as pa
 from pyarrow import types
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 
 def is_text(kind: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
@@ -15,8 +16,6 @@ from penstock.files.probe.options import complete_options
 from penstock.files.probe.probing import read_header
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock._native import Record
     from penstock.model.source.dialect import Dialect, DialectOptions
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from penstock.errors import DataError, SourceError, UsageError
 from penstock.files.probe.options import refuse_text_options
 from penstock.files.probe.probing import ProbeResult
-from penstock.model.source.columnar import FORMAT_NAMES
+from penstock.model.source.columnar import FORMAT_NAMES, ColumnarSample
 from penstock.model.source.dialect import Dialect
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.model.load.job import TargetJob
     from penstock.model.server.table import ColumnMap
-    from penstock.model.source.columnar import ColumnarSample
 
 # The rows as files/columnar writes them.
 SENT_DIALECT: Final = Dialect(
@@ -76,8 +73,3 @@ def kept_fields(sample: ColumnarSample, column_map: ColumnMap) -> list[int]:
         # All files are loaded already, and these columns do not fit the table.
         return []
     return list(range(len(sample.fields)) if column_map.keep is None else column_map.keep)
-
-
-def map_sent(column_map: ColumnMap, count: int) -> ColumnMap:
-    """Return how the rows that are sent, which have `count` columns of the file, become the table's columns."""
-    return replace(column_map, keep=None, field_count=count)

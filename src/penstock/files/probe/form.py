@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from penstock._native import Form
+from penstock._native import Form, Records
 from penstock.files.probe.options import DEFAULT_DELIMITER, DEFAULT_QUOTE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from penstock._native import Records
     from penstock.model.source.dialect import Dialect, DialectOptions, Format
 
 # If two delimiters divide the records equally well, the first in this list is chosen. The comma is last, because it is

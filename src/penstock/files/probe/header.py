@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final, Literal
+from collections.abc import Callable, Sequence
+from typing import Final, Literal
 
 from penstock.errors import DataError, FileLocation
 from penstock.files.encodings import guess_utf16, show_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 # Texts that are probably values, not column names: numbers, dates, times, nulls.
 _VALUE: Final = re.compile(

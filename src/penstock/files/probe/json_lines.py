@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Collection
+from typing import Final
 
 from penstock import _native
 from penstock.errors import UsageError
@@ -12,9 +13,6 @@ from penstock.files.probe.json_text import name_json
 from penstock.files.probe.probing import ProbeResult
 from penstock.model.server.names import fold_name
 from penstock.model.source.dialect import Dialect, DialectOptions
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
 
 # Options that say how fields of text are written.
 _REFUSED: Final = ("delimiter", "quote", "escape", "null", "force_null", "header")

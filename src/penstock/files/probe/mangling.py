@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from penstock.files.encodings import guess_utf16
 from penstock.files.probe.form import COPY_ESCAPES, find_escapes, follows_copy_escapes
-from penstock.model.source.dialect import Notice, WarningCode
+from penstock.model.source.dialect import Dialect, Format, Notice, WarningCode
 from penstock.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from penstock._native import Form, LineEnd, Records
-    from penstock.model.source.dialect import Dialect, Format
 
 _LINE_END_NAMES: Final[dict[LineEnd, str]] = {
     "lf": "newline",

@@ -9,11 +9,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from penstock.errors import UsageError
-from penstock.model.source.dialect import Dialect
+from penstock.model.source.dialect import Dialect, DialectOptions, Format
 
 if TYPE_CHECKING:
     from penstock.model.source.columnar import ColumnarFormat
-    from penstock.model.source.dialect import DialectOptions, Format
 
 DEFAULT_ENCODING: Final = "UTF8"
 DEFAULT_QUOTE: Final = '"'

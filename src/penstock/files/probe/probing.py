@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from penstock.errors import DataError
 from penstock.files.probe.fields import split_header, split_record
 from penstock.files.probe.form import choose_form
-from penstock.files.probe.header import are_row_names, check_is_utf8, judge_header
+from penstock.files.probe.header import HeaderVerdict, are_row_names, check_is_utf8, judge_header
 from penstock.files.probe.json_text import check_is_not_json
 from penstock.files.probe.mangling import Sample, find_mangling, find_rival
 from penstock.files.probe.options import complete_options, validate_options
-from penstock.model.source.dialect import Notice
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from penstock.files.probe.header import HeaderVerdict
-    from penstock.model.source.dialect import Dialect, DialectOptions
+from penstock.model.source.dialect import Dialect, DialectOptions, Notice
 
 # A preamble is reported only if at least this many records follow it in the sample.
 _PREAMBLE_FOLLOWERS: Final = 3

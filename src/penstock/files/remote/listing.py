@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import re
 import time
+from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from urllib.parse import urlsplit
@@ -18,16 +19,13 @@ from obstore.exceptions import NotSupportedError
 
 from penstock.errors import SourceError
 from penstock.files.remote.stores import STORE_ERRORS, Stores, describe_failure, retry_delay_s, source_error
-from penstock.files.skipped import is_skipped, note_empty, note_skipped_files
+from penstock.files.skipped import OnNotice, is_skipped, note_empty, note_skipped_files
 from penstock.model.source.source import ObjectHead, SourceObject
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from obstore import GetResult, ObjectMeta
     from obstore.store import ObjectStore
 
-    from penstock.files.skipped import OnNotice
 
 _T = TypeVar("_T")
 

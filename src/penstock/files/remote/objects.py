@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import threading
 from collections import deque
+from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -19,8 +20,6 @@ from penstock.files.remote.stores import STORE_ERRORS, describe_failure, retry_d
 from penstock.units import KIB, MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from obstore import GetOptions, GetResult
     from obstore.store import ObjectStore
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import re
 import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
@@ -20,8 +21,6 @@ from obstore.store import AzureStore, GCSStore, HTTPStore, S3Store
 from penstock.errors import SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from obstore.store import ClientConfig, ObjectStore, RetryConfig, S3Config, S3Credential
 
 # obstore raises the built-in exception if an object does not exist, and its own otherwise.

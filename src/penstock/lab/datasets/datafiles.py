@@ -5,17 +5,14 @@ from __future__ import annotations
 import gzip
 import logging
 import zlib
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from isal import isal_zlib
 
 from penstock.errors import LabError
 from penstock.files.newfile import NewFile
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from pathlib import Path
 
 _log = logging.getLogger(__name__)
 

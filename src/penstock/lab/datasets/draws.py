@@ -5,10 +5,8 @@ from __future__ import annotations
 import random
 import sys
 from array import array
-from typing import TYPE_CHECKING, Final, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, TypeVar
 
 T = TypeVar("T")
 

@@ -6,18 +6,13 @@ eleven-digit groups.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from penstock.errors import UsageError
-from penstock.lab.datasets.datafiles import make_folder, write_table
+from penstock.lab.datasets.datafiles import DataFile, TableProgress, make_folder, write_table
 from penstock.lab.datasets.draws import POOL_SIZE, Draws
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from penstock.lab.datasets.datafiles import DataFile, TableProgress
 
 COLUMNS = ("id", "k", "c", "pad")
 TABLES = ("sbtest1", "sbtest2", "sbtest3")

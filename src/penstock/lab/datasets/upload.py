@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import obstore
 
 from penstock.aws.credentials import AwsCredentials
 from penstock.errors import LabError, UsageError
-from penstock.files.remote.stores import STORE_ERRORS, Stores, describe_failure
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from penstock.files.remote.stores import CredentialSource
+from penstock.files.remote.stores import STORE_ERRORS, CredentialSource, Stores, describe_failure
 
 
 class S3Folder:

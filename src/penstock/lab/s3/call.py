@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
     from obstore.store import S3Credential
 
 # What a call without credentials uses, in place of the role of an RDS instance. moto accepts any.

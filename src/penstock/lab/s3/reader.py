@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import http.client
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 from penstock.errors import PenstockError, SourceError
 from penstock.files.streams import SourceReader
-from penstock.lab.s3.call import take_call, write_answer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from penstock.lab.s3.call import S3Call
+from penstock.lab.s3.call import S3Call, take_call, write_answer
 
 _REGION_TIMEOUT_S = 30
 

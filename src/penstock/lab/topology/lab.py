@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING
 from penstock.errors import LabError, ServerError, UsageError
 from penstock.lab.cluster import make_home
 from penstock.lab.control import find_free_port
-from penstock.lab.embedded import default_home
+from penstock.lab.embedded import EmbeddedServer, default_home
 from penstock.lab.installations import Installation, installation_at
 from penstock.lab.layout import ClusterFiles
 from penstock.lab.locks import exclusive_lock
@@ -26,17 +27,13 @@ from penstock.lab.topology.parts import LabParts, connect_to
 from penstock.lab.topology.processes import Processes
 from penstock.lab.topology.resources import LabResources, release
 from penstock.lab.topology.s3 import check_moto
-from penstock.lab.topology.shapes import members_of, needed_acknowledgements
+from penstock.lab.topology.shapes import Kind, Member, Parameters, Shape, members_of, needed_acknowledgements
 from penstock.lab.topology.state import LabFiles, LabState, check_name, lab_names
 from penstock.lab.users import choose_server_user, is_root
 from penstock.server.inspect.replication import commit_durably, create_slots, read_received, read_standbys
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from penstock.lab.embedded import EmbeddedServer
     from penstock.lab.s3.call import S3Call
-    from penstock.lab.topology.shapes import Kind, Member, Parameters, Shape
     from penstock.model.server.inspection import Standby
 
 _PROGRAMS: dict[Shape, tuple[str, ...]] = {

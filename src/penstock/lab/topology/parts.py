@@ -8,8 +8,10 @@ from __future__ import annotations
 import shutil
 import sys
 import time
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.errors import LabError
@@ -23,21 +25,15 @@ from penstock.lab.standby import copy_primary
 from penstock.lab.topology.processes import Launch, Processes
 from penstock.lab.topology.resources import LabResources
 from penstock.lab.topology.s3 import S3StandIn
-from penstock.lab.topology.shapes import base_settings, server_settings
-from penstock.lab.users import choose_server_user
-from penstock.server.connect.connection import ConnectionFactory, over_own_socket
+from penstock.lab.topology.shapes import Member, base_settings, server_settings
+from penstock.lab.users import ServerUser, choose_server_user
+from penstock.server.connect.connection import Connection, ConnectionFactory, over_own_socket
 from penstock.server.inspect.replication import create_slots, read_standbys
 from penstock.units import MIB, format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
-
     from penstock.lab.installations import Installation
-    from penstock.lab.topology.shapes import Member
     from penstock.lab.topology.state import LabFiles, LabState
-    from penstock.lab.users import ServerUser
-    from penstock.server.connect.connection import Connection
 
 _PORT = 5432
 _POLL_S = 0.05

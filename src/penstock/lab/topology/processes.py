@@ -11,6 +11,7 @@ import json
 import signal
 import sys
 import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,8 +24,6 @@ from penstock.lab.programs import log_tail, run_program
 from penstock.lab.volumes.find import PACKAGES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
     from penstock.lab.users import ServerUser
 
 _START_TIMEOUT_S = 60

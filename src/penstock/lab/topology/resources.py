@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.errors import LabError, UsageError
@@ -22,8 +23,6 @@ from penstock.lab.volumes.volume import (
 from penstock.storage.volume import parse_volume
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from penstock.lab.topology.state import LabState
     from penstock.lab.users import ServerUser
 

@@ -13,9 +13,11 @@ import http.client
 import shlex
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.errors import LabError
@@ -23,14 +25,10 @@ from penstock.lab.cluster import make_private_dir
 from penstock.lab.copies import copy_privately, private_copy
 from penstock.lab.s3.call import ROLE_VARIABLES, S3Call
 from penstock.lab.s3.python import prepare_python
-from penstock.lab.topology.processes import Launch
+from penstock.lab.topology.processes import Launch, Processes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
     from penstock.lab.installations import Installation
-    from penstock.lab.topology.processes import Processes
     from penstock.lab.users import ServerUser
 
 REGION = "us-east-1"

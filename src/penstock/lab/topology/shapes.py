@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from penstock.lab.layout import DEFAULT_SETTINGS
 from penstock.units import MIB
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 Shape = Literal["single", "multi-az", "cluster", "quorum"]
 Kind = Literal["primary", "standby", "receiver"]

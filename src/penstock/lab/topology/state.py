@@ -13,15 +13,13 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from penstock.errors import LabError, UsageError
 from penstock.lab.topology.shapes import Member, Parameters, Shape
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _FORMAT = 1
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")

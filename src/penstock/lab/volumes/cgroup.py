@@ -6,6 +6,7 @@ import errno
 import hashlib
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,6 @@ from penstock.errors import LabError
 from penstock.lab.volumes.find import find_program
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.lab.users import ServerUser
 
 # Time that the kernel may take to forget processes that have ended.

@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from penstock.errors import LabError
 from penstock.lab.users import is_root
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 # Each program, with the Debian package that contains it.
 PACKAGES = {

@@ -8,14 +8,11 @@ from __future__ import annotations
 import json
 import os
 import socket
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from penstock.errors import LabError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
 _SOCKET = "monitor.sock"
 _TIMEOUT_S = 10.0

@@ -15,17 +15,13 @@ import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from penstock.errors import LabError
 from penstock.lab.programs import run_program
 from penstock.lab.volumes.find import find_program, mounts_below
 from penstock.lab.volumes.loops import attach_loop, detach_loop, loops_below
 from penstock.lab.volumes.monitor import MONITOR_ARGV, set_limits
-from penstock.storage.volume import IO_BYTES
-
-if TYPE_CHECKING:
-    from penstock.storage.volume import Throttle
+from penstock.storage.volume import IO_BYTES, Throttle
 
 _TIMEOUT_S = 60
 _RELEASE_TIMEOUT_S = 10

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from penstock.errors import TargetError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from penstock.loading.plan.work import ObjectWork
     from penstock.model.load.job import LoadRules
     from penstock.model.load.ledger import KnownObject, LedgerObject

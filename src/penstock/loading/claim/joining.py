@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.errors import TableExistsError, TakenOverError, TargetError
 from penstock.loading.claim.claims import client_name, host_name
 from penstock.loading.claim.decide import decide_load
-from penstock.loading.claim.facts import created_names, find_facts, find_tables
+from penstock.loading.claim.facts import FactsReader, created_names, find_facts, find_tables
 from penstock.loading.claim.prepared import PreparedLoad, TargetLanding
 from penstock.model.load.ledger import Claim
 from penstock.server.ledger.locks import try_lock
@@ -16,7 +16,6 @@ from penstock.server.ledger.members import find_joinable, register
 from penstock.server.ledger.targets import read_landings
 
 if TYPE_CHECKING:
-    from penstock.loading.claim.facts import FactsReader
     from penstock.loading.claim.membership import Membership
     from penstock.loading.context import LoadTools
     from penstock.loading.plan.work import ObjectWork

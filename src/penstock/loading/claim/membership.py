@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from penstock.errors import PenstockError, SourceError
 from penstock.loading.claim.claims import client_name, host_name
 from penstock.loading.pace import limit_sessions, share_sessions
-from penstock.model.load.ledger import Coverage
+from penstock.model.load.ledger import Claim, Coverage, MembersLook
 from penstock.model.load.outcome import LoadShare
 from penstock.server.ledger.committed import read_coverage
 from penstock.server.ledger.ledger import taken_over
@@ -28,11 +29,8 @@ from penstock.server.ledger.members import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from penstock.loading.context import LoadTools
     from penstock.loading.plan.work import ObjectWork
-    from penstock.model.load.ledger import Claim, MembersLook
     from penstock.model.load.plan import SessionPlan
     from penstock.server.connect.connection import Connection
 
@@ -209,17 +207,14 @@ class Membership:
                 return "load"
             if leads and not seen.claimed:
                 return "end"
-            if not leads and self._is_leaderless():
+            # The lock is free if no process leads; it is taken for the length of this statement only.
+            if not leads and try_lock_here(self._connection, self._load_lock):
                 return "lead"
             if not is_shown:
                 what = f"{seen.others} other members" if seen.others != 1 else "another member"
                 self._tools.notice(f"no object is left to claim: waiting for {what}")
                 is_shown = True
             self._tools.sleep(min(_LOOK_S, _TURN_S * (seen.others + 1)))
-
-    def _is_leaderless(self) -> bool:
-        """Whether no process leads. The lock is taken for the length of this statement only."""
-        return try_lock_here(self._connection, self._load_lock)
 
     def limit(self, sessions: SessionPlan) -> SessionPlan:
         """Return how many sessions this member may open: its share of what is free."""

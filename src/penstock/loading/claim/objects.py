@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import compress
 from typing import TYPE_CHECKING
 
 from penstock.errors import DataError, SourceError
 from penstock.files.listing import is_remote
-from penstock.loading.plan.dialects import refuse_other_dialects
+from penstock.loading.plan.dialects import Depth, refuse_other_dialects
 from penstock.loading.plan.notices import unpublished_notice
 from penstock.loading.reading.objects import compare_committed
-from penstock.model.load.ledger import Coverage
+from penstock.model.load.ledger import Claim, Coverage
 from penstock.server.connect.errors import in_transaction
 from penstock.server.ledger.committed import find_others, move_end, read_ranges
 from penstock.server.ledger.lookup import find_loaded
@@ -19,13 +20,9 @@ from penstock.server.ledger.targets import drop_ranges
 from penstock.server.table.staging import delete_landed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from penstock.loading.claim.decide import ClaimFacts, Decision, LoadDecision
     from penstock.loading.context import LoadTools
-    from penstock.loading.plan.dialects import Depth
     from penstock.loading.plan.work import ObjectWork
-    from penstock.model.load.ledger import Claim
     from penstock.model.load.plan import LoadPlan
     from penstock.server.connect.connection import Connection
 

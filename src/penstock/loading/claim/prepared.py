@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from penstock.model.server.table import TableName
+from penstock.model.server.table import TableFacts, TableName
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
     from penstock.loading.claim.membership import Membership
     from penstock.loading.plan.work import ObjectWork
     from penstock.model.load.ledger import Claim, LandingRecord
     from penstock.model.load.plan import TargetPlan
-    from penstock.model.server.table import TableFacts
     from penstock.server.ddl.definition import TableDefinition
     from penstock.server.table.identity import LoadedTable
     from penstock.server.table.tables import CreatedTable

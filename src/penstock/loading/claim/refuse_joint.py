@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from penstock.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from penstock.model.load.plan import LoadPlan
 
 

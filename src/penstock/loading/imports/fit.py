@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from penstock.errors import DataError, SourceError
+from penstock.errors import DataError, PenstockError, SourceError
 from penstock.loading.imports.route import CLIENT_REMEDY
 from penstock.loading.plan.dialects import map_sample
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from penstock.errors import PenstockError
     from penstock.files import SourceReader
     from penstock.loading.plan.work import ObjectWork
     from penstock.model.load.plan import ObjectSample, TargetPlan

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.errors import ServerError
-from penstock.loading.imports.feed import ObjectFeed
+from penstock.loading.imports.feed import ImportedObject, ObjectFeed
 from penstock.loading.imports.session import ObjectSession
-from penstock.server.imports.look import read_imports, read_table_bytes
+from penstock.server.imports.look import ImportRow, read_imports, read_table_bytes
 from penstock.server.imports.session import ImportSession
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.loading.claim.prepared import PreparedLoad
     from penstock.loading.context import LoadTools
-    from penstock.loading.imports.feed import ImportedObject
     from penstock.loading.plan.work import ObjectWork
     from penstock.loading.unit import RowSession
     from penstock.model.load.plan import LoadPlan
     from penstock.server.connect.connection import Connection
-    from penstock.server.imports.look import ImportRow
 
 _log = logging.getLogger(__name__)
 

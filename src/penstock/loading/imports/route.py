@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.errors import TargetError, UsageError
 from penstock.files.encodings import normalize_encoding
 from penstock.model.finding import Finding, refusal, refuse
-from penstock.model.load.plan import SessionPlan
+from penstock.model.load.plan import LoadPlan, SessionPlan, TargetPlan
 from penstock.model.load.route import ImportRights, Link, RoutePlan
 from penstock.model.server.names import quote_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from penstock.model.load.plan import LoadPlan, TargetPlan
     from penstock.model.server.rds import AssociatedRole
 
 CLIENT_REMEDY = "Use --via client."

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.copyformat import make_encoder
-from penstock.errors import FileLocation, SourceError
+from penstock.errors import FileLocation, PenstockError, SourceError
 from penstock.files.encodings import client_encoding
 from penstock.loading.rejects.explain import explain_failure
 from penstock.model.load.accounts import SessionTotals, Stopwatch
@@ -16,9 +17,6 @@ from penstock.server.ledger.committed import insert_object
 from penstock.server.ledger.ledger import taken_over
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from penstock.errors import PenstockError
     from penstock.loading.context import LoadTools
     from penstock.loading.imports.feed import ImportedObject, ObjectFeed
     from penstock.loading.plan.work import ObjectWork

@@ -13,15 +13,13 @@ Source: docs.aws.amazon.com/AmazonRDS/latest/UserGuide/USER_ExportSnapshot.FileN
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from penstock.errors import SourceError, UsageError
 from penstock.model.server.table import TableName
 from penstock.model.source.dialect import Notice
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
 
 INFO: Final = "export_info_"
 TABLES: Final = "export_tables_info_"

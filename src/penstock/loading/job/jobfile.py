@@ -6,20 +6,16 @@ import difflib
 import glob
 import os
 import tomllib
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from penstock.errors import UsageError
 from penstock.loading.job.request import make_request, make_target
-from penstock.model.load.job import LOAD_KINDS, TARGET_KINDS
+from penstock.model.load.job import LOAD_KINDS, TARGET_KINDS, Request, TargetJob
 from penstock.model.options import OptionError, option_fields, read_texts
 from penstock.model.refusals import explain_refusal
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
-    from penstock.model.load.job import Request, TargetJob
 
 _LOAD_KEYS = [name for kind in LOAD_KINDS for name in option_fields(kind)]
 _TARGET_KEYS = ["sources", *(name for kind in TARGET_KINDS for name in option_fields(kind))]

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from penstock.errors import UsageError
 from penstock.model.load.job import Access, Housekeeping, LoadJob, LoadRules, Request, TargetJob, Transform
 from penstock.model.options import pick
 from penstock.model.source.dialect import DialectOptions
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 
 def make_request(given: Mapping[str, Any], targets: Sequence[TargetJob]) -> Request:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -10,8 +11,6 @@ from penstock.server.ledger.targets import drop_landing, drop_ranges, write_land
 from penstock.server.table.locking import telling_once, with_lock_retries
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
     from penstock.loading.claim.prepared import PreparedLoad, TargetLanding
     from penstock.loading.context import LoadTools
     from penstock.model.load.ledger import Claim, LandedCounts, LandingRecord

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.errors import TargetError
@@ -10,8 +11,6 @@ from penstock.server.table.table_locks import TableLocks
 from penstock.server.table.truncate import truncate_tables
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.loading.claim.prepared import TargetLanding
     from penstock.loading.landing.context import LandingContext
     from penstock.model.server.table import TableFacts

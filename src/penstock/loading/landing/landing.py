@@ -6,14 +6,15 @@ dropped, or does not fit any more, it is created again, and its objects are load
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.loading.claim.prepared import TargetLanding
+from penstock.loading.claim.prepared import PreparedLoad, TargetLanding
 from penstock.loading.landing.context import Way
 from penstock.loading.landing.replacement import Replacement
 from penstock.loading.landing.staging import Staging
-from penstock.model.load.ledger import LandingRecord
+from penstock.model.load.ledger import FinishedLoad, LandedCounts, LandingRecord
 from penstock.server.connect.errors import in_transaction
 from penstock.server.ledger.committed import has_all
 from penstock.server.ledger.ending import finish
@@ -23,11 +24,7 @@ from penstock.server.table.table_locks import TableLocks
 from penstock.server.table.truncate import check_truncatable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from penstock.loading.claim.prepared import PreparedLoad
     from penstock.loading.landing.context import LandingContext, NoteStatement
-    from penstock.model.load.ledger import FinishedLoad, LandedCounts
     from penstock.model.load.mode import Where
     from penstock.model.load.plan import LoadPlan
     from penstock.model.server.table import TableFacts

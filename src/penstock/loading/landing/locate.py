@@ -9,6 +9,7 @@ Checksums in the ledger prove that the object is the same as when it was staged.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -18,19 +19,16 @@ from penstock.loading.rejects.pieces import Origin, Piece
 from penstock.loading.rejects.reasons import describe_refused
 from penstock.loading.rejects.record_format import form_to_json
 from penstock.loading.rejects.sorter import make_reject
-from penstock.model.load.ledger import Coverage
+from penstock.model.load.ledger import CommittedRange, Coverage
 from penstock.server.ledger.committed import read_ranges
 from penstock.server.ledger.rejects import RejectStore
 from penstock.server.merge.merge_errors import name_by_number
 from penstock.server.merge.merge_refused import RefusedRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from penstock.loading.claim.prepared import PreparedLoad
     from penstock.loading.context import LoadTools
     from penstock.loading.plan.work import ObjectWork
-    from penstock.model.load.ledger import CommittedRange
     from penstock.model.load.reject import Reject
     from penstock.server.connect.connection import Connection
     from penstock.server.merge.merge_locate import RecordPosition

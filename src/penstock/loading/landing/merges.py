@@ -7,6 +7,7 @@ a merge without bad records is not slower (docs/decisions/0012). The bytes of re
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby, islice
 from operator import attrgetter
@@ -16,7 +17,7 @@ from penstock.errors import PenstockError
 from penstock.loading.landing.locate import RecordFinder, make_finder
 from penstock.loading.rejects.limit import too_many_rejects
 from penstock.loading.rejects.reasons import RECORD_CODES
-from penstock.model.load.reject import Correction
+from penstock.model.load.reject import Correction, Reject
 from penstock.server.connect.errors import NOT_DATA, translate_errors
 from penstock.server.copy.sorting import find_hindrance
 from penstock.server.ledger.rejects import RejectStore
@@ -25,14 +26,11 @@ from penstock.server.merge.merge_key import table_identifier
 from penstock.server.merge.merge_sorting import MergeSorter, check_constraints_at_once, settle
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from penstock.loading.claim.prepared import PreparedLoad
     from penstock.loading.context import LoadTools
     from penstock.loading.landing.context import NoteStatement
     from penstock.loading.landing.statements import Statement
     from penstock.model.load.plan import LoadPlan
-    from penstock.model.load.reject import Reject
     from penstock.model.server.table import TableFacts
     from penstock.server.connect.connection import Connection
     from penstock.server.merge.merge import MergeCounts, MergeParts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -25,18 +26,15 @@ from penstock.server.ddl.replacement import (
 )
 from penstock.server.table.conflicts import find_references
 from penstock.server.table.staging import find_landing_table
-from penstock.server.table.table_locks import TableLocks
+from penstock.server.table.table_locks import LockMode, TableLocks
 from penstock.server.table.tables import analyze_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from penstock.loading.claim.prepared import PreparedLoad, TargetLanding
     from penstock.loading.landing.context import NoteStatement
     from penstock.model.load.plan import TargetPlan
     from penstock.server.connect.connection import Connection
     from penstock.server.ddl.definition import TableDefinition
-    from penstock.server.table.table_locks import LockMode
 
 
 class Replacement(Way):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.errors import TargetError
+from penstock.errors import FileLocation, TargetError
 from penstock.loading.landing.context import Way
 from penstock.loading.landing.direct import truncate_due
-from penstock.loading.landing.statements import STATEMENTS
+from penstock.loading.landing.statements import STATEMENTS, Statement
 from penstock.model.load.landing import POSITION_COLUMNS
 from penstock.model.server.table import TableName
 from penstock.server.ledger.schema import find_publications, staging_hint
@@ -23,12 +24,8 @@ from penstock.server.table.staging import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from penstock.errors import FileLocation
     from penstock.loading.claim.prepared import PreparedLoad, TargetLanding
     from penstock.loading.landing.context import NoteStatement
-    from penstock.loading.landing.statements import Statement
     from penstock.model.load.ledger import LandedCounts
     from penstock.model.load.plan import TargetPlan
     from penstock.server.connect.connection import Connection

@@ -8,7 +8,7 @@ from penstock.errors import TargetError
 from penstock.model.load.outcome import StatementOutcome
 from penstock.server.changes.records import find_changed
 from penstock.server.ledger.schema import has_ledger
-from penstock.server.merge.merge import MergeCounts, check_merge, count_staged, find_parts
+from penstock.server.merge.merge import MergeCounts, MergeParts, check_merge, count_staged, find_parts
 from penstock.server.merge.merge_key import check_key
 from penstock.server.merge.merge_transform import check_transform, run_transform
 from penstock.server.merge.merge_whole import merge_whole
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from penstock.model.load.plan import TargetPlan
     from penstock.model.server.table import TableName
     from penstock.server.connect.connection import Connection
-    from penstock.server.merge.merge import MergeParts
     from penstock.server.merge.merge_errors import NameRecord
 
 

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock import _native
 from penstock.errors import DataError, FileLocation, TargetError, UsageError
 from penstock.model.server.names import quote_table
-from penstock.model.server.table import Column
+from penstock.model.server.table import Column, TableFacts, TableName
 from penstock.model.source.columnar import identify_type
-from penstock.model.source.types import NULL_WORDS, TAKEN, TYPE_OIDS, TYPES, UNCLEAR_DATE, WIDER, ColumnChange
+from penstock.model.source.types import (
+    NULL_WORDS,
+    TAKEN,
+    TYPE_OIDS,
+    TYPES,
+    UNCLEAR_DATE,
+    WIDER,
+    ColumnChange,
+    ColumnFindings,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
     from penstock.model.load.job import TargetJob
     from penstock.model.load.plan import LoadPlan
-    from penstock.model.server.table import TableFacts, TableName
     from penstock.model.source.dialect import Dialect
-    from penstock.model.source.types import ColumnFindings
 
 # Ordinary and partitioned tables.
 _ALTERABLE = ("r", "p")

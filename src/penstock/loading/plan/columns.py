@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from penstock.errors import TargetError, UsageError
 from penstock.files.probe.columnar import refuse_types
-from penstock.model.load.plan import ROW_NAME, name_fields
+from penstock.model.load.plan import ROW_NAME, Edge, name_fields
 from penstock.model.server.names import MOST_COLUMNS, NAME_LIMIT_BYTES, SYSTEM_COLUMNS, fold_name, name_columns
 from penstock.model.server.table import Column, ColumnMap, TableFacts
 from penstock.model.source.dialect import Notice
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from penstock.files.probe import ProbeResult
     from penstock.model.load.job import TargetJob
-    from penstock.model.load.plan import Edge
     from penstock.model.source.columnar import ColumnarSample
 
 _NAMES_SHOWN = 3

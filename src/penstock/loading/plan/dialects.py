@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Literal
 
 from penstock.errors import DataError, FileLocation
-from penstock.files.probe import check_is_not_json, find_contradiction, find_header, find_misfit, separator_notice
+from penstock.files.probe import (
+    Contradiction,
+    check_is_not_json,
+    find_contradiction,
+    find_header,
+    find_misfit,
+    separator_notice,
+)
 from penstock.files.probe.columnar import probe_columnar, refuse_unsupported
 from penstock.files.probe.folders import read_folder_values
 from penstock.files.probe.json_lines import is_json_lines
@@ -18,10 +26,7 @@ from penstock.server.connect.errors import find_hint
 Depth = Literal["dialect", "columns", "records"]
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.files import SourceReader
-    from penstock.files.probe import Contradiction
     from penstock.loading.plan.work import ObjectWork
     from penstock.loading.warned import WarningLog
     from penstock.model.load.plan import ObjectSample, TargetPlan

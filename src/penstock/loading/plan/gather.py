@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,19 +11,16 @@ from penstock.loading.plan.plan import TargetInput
 from penstock.loading.plan.work import ledger_object
 from penstock.model.finding import refuse
 from penstock.model.server.checks import check_server
-from penstock.model.source.dialect import Notice
+from penstock.model.source.dialect import DialectOptions, Notice
 from penstock.server.ledger.lookup import look_up
 from penstock.server.table.catalog import check_loadable, find_foreign_partitions, survey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from penstock.files import SourceReader
     from penstock.model.load.job import LoadJob, TargetJob
     from penstock.model.load.plan import ObjectSample
     from penstock.model.server.server import ServerFacts
     from penstock.model.server.table import TableFacts
-    from penstock.model.source.dialect import DialectOptions
     from penstock.model.source.source import SourceObject
     from penstock.server.connect.connection import Connection
 

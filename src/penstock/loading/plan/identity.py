@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,6 @@ from penstock.model.load.job import LoadJob, LoadRules, TargetJob
 from penstock.model.source.dialect import DialectOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from penstock.model.load.plan import LoadPlan, TargetPlan
 
 

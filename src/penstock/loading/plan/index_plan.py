@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.loading.plan.indexes import IndexPlanFacts, decide_indexes
-from penstock.server.changes.parts import capture_tree
+from penstock.loading.plan.indexes import Decision, IndexPlanFacts, decide_indexes
+from penstock.server.changes.parts import ForeignKey, TableParts, capture_tree
 from penstock.server.table.tables import is_empty
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from penstock.loading.plan.indexes import Decision
     from penstock.loading.plan.plan import TargetInput
     from penstock.model.load.plan import LoadPlan, TargetPlan
-    from penstock.server.changes.parts import ForeignKey, TableParts
     from penstock.server.connect.connection import Connection
 
 

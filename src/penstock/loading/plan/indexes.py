@@ -7,20 +7,17 @@ enough; with --indexes rebuild the user says that no other session writes to the
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.model.load.shape import IndexPlan, Part
+from penstock.model.load.shape import Indexes, IndexPlan, Part
 from penstock.model.load.tuning import DEFAULT_TUNING, LoadTuning
-from penstock.server.changes.parts import group_families
+from penstock.server.changes.parts import ForeignKey, IndexPart, PartId, TableParts, group_families
 from penstock.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from penstock.model.load.job import TargetJob
-    from penstock.model.load.shape import Indexes
-    from penstock.server.changes.parts import ForeignKey, IndexPart, PartId, TableParts
 
 # Locks for an index and its constraint, or for a foreign key and its triggers (2.05 were counted). Use at most half of
 # the lock table, because all sessions share it.

@@ -5,6 +5,7 @@ Also estimates for how many records triggers will fire, and checks that the role
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.errors import TargetError
@@ -13,8 +14,6 @@ from penstock.loading.plan.work import all_objects
 from penstock.model.source.dialect import Notice
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.model.load.job import LoadRules
     from penstock.model.load.plan import ObjectSample, TargetPlan
     from penstock.model.server.server import ServerFacts

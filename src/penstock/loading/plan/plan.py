@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
 
-from penstock.errors import DataError, TargetError, UsageError
+from penstock.errors import DataError, PenstockError, TargetError, UsageError
 from penstock.files.probe import ProbeResult, probe_dialect, refuse_unclear_escapes, validate_options
 from penstock.files.probe.columnar import probe_columnar, refuse_unsupported
 from penstock.files.probe.folders import read_folder_values
@@ -37,16 +38,12 @@ from penstock.model.load.plan import Edge, LoadPlan, ObjectSample, TargetPlan, n
 from penstock.model.load.tuning import DEFAULT_TUNING, LoadTuning
 from penstock.model.server.checks import check_table
 from penstock.model.server.table import Column, ColumnMap, TableFacts, TableName
-from penstock.model.source.dialect import Notice
+from penstock.model.source.dialect import DialectOptions, Notice
 from penstock.model.source.types import TYPE_OIDS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from penstock.errors import PenstockError
     from penstock.model.load.job import LoadJob, LoadRules, TargetJob
     from penstock.model.server.server import ServerFacts
-    from penstock.model.source.dialect import DialectOptions
     from penstock.model.source.source import SourceObject
 
 

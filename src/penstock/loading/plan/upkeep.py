@@ -5,19 +5,17 @@ The reasons and the costs are in docs/decisions/0015-after-the-load.md.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from penstock.loading.plan.notices import list_names
 from penstock.model.load.tuning import DEFAULT_TUNING, LoadTuning
-from penstock.model.load.upkeep import CheckpointDecision, VacuumPlan, VacuumStep
+from penstock.model.load.upkeep import CheckpointDecision, FilledTable, Relation, VacuumPlan, VacuumStep
 from penstock.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-
     from penstock.model.load.plan import LoadPlan
-    from penstock.model.load.upkeep import FilledTable, Relation
 
 # The server is not asked for its own block size: only orders of magnitude matter here.
 PAGE_BYTES = 8192

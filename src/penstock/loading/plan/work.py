@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.files.listing import ctime_ns, lasting_version, recorded_name
-from penstock.model.load.ledger import Coverage, LedgerObject
+from penstock.model.load.ledger import Coverage, LedgerObject, LedgerUnit
 
 if TYPE_CHECKING:
-    from penstock.model.load.ledger import LedgerUnit
     from penstock.model.load.plan import TargetPlan
     from penstock.model.server.table import TableName
     from penstock.model.source.source import SourceObject

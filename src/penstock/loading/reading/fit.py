@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from penstock import _native
-from penstock.copyformat import make_encoder
+from penstock.copyformat import Encoder, make_form_encoder
 from penstock.errors import DataError, FileLocation
 from penstock.files.blocks import ENDS_WITH_DELIMITER, record_error
 from penstock.units import MIB, format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from penstock.copyformat import Encoder
     from penstock.model.load.reject import RecordForm
     from penstock.model.source.block import Block
 
@@ -29,7 +27,7 @@ def refuse_unfit(blocks: Iterable[Block], form: RecordForm, *, uri: str) -> Iter
 
     Raises DataError if the first 1,000 records, or all of 2 to 999, have a wrong number of fields.
     """
-    encoder = make_encoder(form.dialect, form.column_map, table=form.table, encoding=form.encoding, checks_width=True)
+    encoder = make_form_encoder(form, checks_width=True)
     left = iter(blocks)
     held: list[Block] = []
     records = held_bytes = 0

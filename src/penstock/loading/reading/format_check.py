@@ -6,21 +6,19 @@ The format is guessed from the first block, which cannot prove it. A format that
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from penstock import _native
 from penstock.files.probe import find_null_words
-from penstock.model.source.dialect import Notice
+from penstock.model.source.dialect import Dialect, Notice, WarningCode
 from penstock.units import format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from penstock.loading.plan.work import ObjectWork
     from penstock.loading.warned import WarningLog
     from penstock.model.source.block import Block
-    from penstock.model.source.dialect import Dialect, WarningCode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from penstock.copyformat import Encoder, make_encoder
+from penstock.copyformat import Encoder, make_form_encoder
 from penstock.errors import DataError
 from penstock.files.blocks import BlockReader, make_cutter
 from penstock.files.encodings import client_encoding, normalize_encoding
@@ -18,8 +19,6 @@ from penstock.loading.reading.sums import RangeSums, RowSums
 from penstock.model.load.reject import RecordForm
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from penstock.files import ObjectStream, OpenStream
     from penstock.loading.context import LoadTools
     from penstock.loading.plan.work import ObjectWork
@@ -131,11 +130,4 @@ def _make_encoder(work: ObjectWork, blocks: BlockReader, stream: ObjectStream) -
         working_names=work.working_names,
         bom=stream.bom,
     )
-    encoder = make_encoder(
-        form.dialect,
-        form.column_map,
-        table=form.table,
-        encoding=form.encoding,
-        positions=work.number if work.has_positions else None,
-    )
-    return encoder, form
+    return make_form_encoder(form, positions=work.number if work.has_positions else None), form

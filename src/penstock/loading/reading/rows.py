@@ -7,36 +7,33 @@ all columns' types, and as text if records may be rejected or are staged, or col
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Literal
 
 from penstock import _native
-from penstock.copyformat import Encoder, make_encoder
+from penstock.copyformat import Encoder, make_form_encoder
 from penstock.errors import DataError, FileLocation
-from penstock.files.columnar.binary import choose_wires, write_binary
-from penstock.files.probe.columnar import SENT_DIALECT, kept_fields, map_sent, probe_columnar, refuse_unsupported
+from penstock.files.columnar.binary import Wire, choose_wires, write_binary
+from penstock.files.probe.columnar import SENT_DIALECT, kept_fields, probe_columnar, refuse_unsupported
 from penstock.loading.plan.dialects import map_object
 from penstock.loading.plan.plan import table_after_creation
 from penstock.loading.reading.coverage import Edges
 from penstock.loading.reading.sums import RowSums
-from penstock.model.load.ledger import Coverage
+from penstock.model.load.ledger import CommittedRange, Coverage, Range
 from penstock.model.load.reject import RecordForm
 from penstock.model.source.block import Block
 from penstock.units import MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from types import TracebackType
     from typing import Self
 
-    from penstock.files.columnar.binary import Wire
     from penstock.files.columnar.ranged import RangedFile
     from penstock.files.columnar.reader import Batch
     from penstock.files.columnar.text import TextRows
     from penstock.loading.context import LoadTools
     from penstock.loading.plan.work import ObjectWork
-    from penstock.model.load.ledger import CommittedRange, Range
 
 # How many bytes of values, as Arrow holds them, become one block. Each column costs some microseconds for each block,
 # and queues hold eight blocks of an object.
@@ -67,9 +64,7 @@ class RowStream:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.close()
 
     def time(self, batches: Iterator[Batch]) -> Iterator[Batch]:
@@ -100,20 +95,14 @@ def open_rows(
         names = [sample.fields[index].name for index in kept_fields(sample, column_map)]
         form = RecordForm(
             dialect=SENT_DIALECT,
-            column_map=map_sent(column_map, len(names)),
+            column_map=replace(column_map, keep=None, field_count=len(names)),
             table=target.table if work.landing is None else work.landing,
             encoding="UTF8",
             header=_write_header(names),
             allows_suppressed_rows=target.allows_suppressed_rows,
             working_names=work.working_names,
         )
-        encoder = make_encoder(
-            form.dialect,
-            form.column_map,
-            table=form.table,
-            encoding=form.encoding,
-            positions=work.number if work.has_positions else None,
-        )
+        encoder = make_form_encoder(form, positions=work.number if work.has_positions else None)
         table = table_after_creation(target)
         found = [table.column(name) for name in form.column_map.columns[: len(names)]]
         types = [None if column is None else column.type_name for column in found]

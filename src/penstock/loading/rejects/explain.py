@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.errors import DataError, FileLocation
+from penstock.errors import DataError, FileLocation, PenstockError
 from penstock.files.blocks import ENDS_WITH_DELIMITER
 from penstock.loading.plan.changes import compose_alter, null_option, suggest_change
 from penstock.loading.plan.plan import table_after_creation
@@ -14,9 +15,6 @@ from penstock.model.source.types import NULL_WORDS, TAKEN
 from penstock.server.connect.errors import ServerReport, choose_class, find_hint, is_passing
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
-
-    from penstock.errors import PenstockError
     from penstock.model.load.plan import TargetPlan
     from penstock.server.copy.copy import CopyFailed
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock import _native
 from penstock.loading.rejects.pieces import Origin, Piece
 from penstock.loading.rejects.record_format import form_to_json
-from penstock.loading.rejects.sorter import RejectSorter, part_unwritable
+from penstock.loading.rejects.sorter import RejectSorter, SortedOut, part_unwritable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.loading.reading.feed import OpenObject
     from penstock.loading.rejects.limit import RejectLimit
-    from penstock.loading.rejects.sorter import SortedOut
     from penstock.model.load.reject import Reject
     from penstock.model.source.block import Block
     from penstock.server.copy.copy import CopySession

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from penstock.errors import DataError, FileLocation
-from penstock.model.load.reject import FOREIGN_KEY_VIOLATION
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from penstock.model.load.reject import Reject
+from penstock.model.load.reject import FOREIGN_KEY_VIOLATION, Reject
 
 # How many rejected records an error quotes.
 _SHOWN = 3

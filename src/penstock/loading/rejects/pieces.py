@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, pairwise
@@ -10,14 +11,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import _native
 from penstock.files.blocks import make_cutter
-from penstock.loading.rejects.bisect import find_by_server_line, knowing, make_payload_cutter
+from penstock.loading.rejects.bisect import MakeCutter, find_by_server_line, knowing, make_payload_cutter
 
 if TYPE_CHECKING:
     from collections import deque
-    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from penstock.copyformat import Encoder
-    from penstock.loading.rejects.bisect import MakeCutter
     from penstock.model.load.reject import RecordForm
     from penstock.model.source.block import Block, CopySpec, LineEnd
 

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, replace
 from typing import Any
 
-from penstock.copyformat import make_encoder
+from penstock.copyformat import make_form_encoder
 from penstock.loading.rejects.pieces import Origin
 from penstock.model.jsontext import to_json
 from penstock.model.load.reject import RecordForm
@@ -40,8 +40,7 @@ def form_from_json(text: str) -> RecordForm:
 
 def make_origin(form: RecordForm, *, number: int, uri: str, server_major: int) -> Origin:
     """Return what is needed to send records of an object without opening the object."""
-    encoder = make_encoder(form.dialect, form.column_map, table=form.table, encoding=form.encoding)
-    return Origin(number=number, uri=uri, form=form, encoder=encoder, server_major=server_major)
+    return Origin(number=number, uri=uri, form=form, encoder=make_form_encoder(form), server_major=server_major)
 
 
 def _read_dialect(fields: dict[str, Any]) -> Dialect:

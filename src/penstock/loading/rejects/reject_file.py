@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.errors import SourceError, TargetError
@@ -18,9 +20,6 @@ from penstock.server.ledger.listing import list_objects
 from penstock.server.ledger.rejects import RejectStore
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
     from penstock.loading.context import LoadTools
     from penstock.model.load.reject import RecordForm
     from penstock.server.connect.connection import Connection

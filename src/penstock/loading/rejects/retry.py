@@ -6,6 +6,7 @@ A record is removed from the rejects in the transaction that stores it, so none 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -19,8 +20,8 @@ from penstock.loading.rejects.reasons import describe_unwritable
 from penstock.loading.rejects.record_format import form_from_json, make_origin
 from penstock.loading.rejects.sorter import RejectSorter, SortedOut
 from penstock.model.load.ledger import Claim
-from penstock.model.load.reject import FOREIGN_KEY_VIOLATION, Correction, RetryOutcome
-from penstock.model.source.block import Block
+from penstock.model.load.reject import FOREIGN_KEY_VIOLATION, Correction, Reject, RetryOutcome
+from penstock.model.source.block import Block, LineEnd
 from penstock.server.changes.missing import refuse_missing
 from penstock.server.copy.copy import CopyFailed, CopySession, Superseded
 from penstock.server.ledger.ending import commit_durably
@@ -30,11 +31,7 @@ from penstock.server.ledger.rejects import RejectStore
 from penstock.server.ledger.targets import read_landed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
     from penstock.loading.context import LoadTools
-    from penstock.model.load.reject import Reject
-    from penstock.model.source.block import LineEnd
     from penstock.server.connect.connection import Connection
 
 

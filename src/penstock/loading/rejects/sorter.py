@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter, deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from penstock import _native
-from penstock.copyformat import make_encoder
+from penstock.copyformat import make_form_encoder
 from penstock.loading.rejects.explain import explain_miscount, rename
 from penstock.loading.rejects.pieces import Origin, Piece, count_records, find_spots, runs, take_records
 from penstock.loading.rejects.reasons import (
@@ -32,15 +33,11 @@ from penstock.loading.rejects.reasons import (
 from penstock.model.load.reject import Reason, Reject
 from penstock.model.load.tuning import DEFAULT_TUNING
 from penstock.server.connect.errors import CopyContext, ServerReport
-from penstock.server.copy.copy import CopyFailed
-from penstock.server.copy.sorting import Hindered, Sorter
+from penstock.server.copy.copy import CopyFailed, CopySession
+from penstock.server.copy.sorting import Hindered, Sorted, Sorter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from penstock.model.source.block import CopySpec
-    from penstock.server.copy.copy import CopySession
-    from penstock.server.copy.sorting import Sorted
 
 
 @dataclass(slots=True)
@@ -145,15 +142,7 @@ class RejectSorter:
     def _check(self, origin: Origin) -> Origin:
         """Return an origin whose encoder refuses records with another number of fields than expected."""
         if origin.number not in self._checked:
-            form = origin.form
-            encoder = make_encoder(
-                form.dialect,
-                form.column_map,
-                table=form.table,
-                encoding=form.encoding,
-                positions=origin.encoder.positions,
-                checks_width=True,
-            )
+            encoder = make_form_encoder(origin.form, positions=origin.encoder.positions, checks_width=True)
             self._checked[origin.number] = replace(origin, encoder=encoder)
         return self._checked[origin.number]
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from penstock.loading.steps.changes_plan import ChangesPlan, describe_changes
-from penstock.loading.steps.step import Step
+from penstock.loading.steps.step import PlanFacts, RunningLoad, Step
 from penstock.model.load.part import Rows
 from penstock.units import format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.loading.claim.prepared import NothingToDo
     from penstock.loading.context import LoadTools
-    from penstock.loading.steps.step import PlanFacts, RunningLoad
     from penstock.loading.table_changes import TableChanges
     from penstock.model.load.outcome import LoadOutcome
     from penstock.model.load.plan import LoadPlan

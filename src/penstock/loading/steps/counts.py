@@ -6,12 +6,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
-from penstock.loading.steps.step import Step
+from penstock.loading.steps.step import RunningLoad, Step
 from penstock.server.ledger.committed import read_coverage
 from penstock.server.ledger.rejects import RejectStore
 
 if TYPE_CHECKING:
-    from penstock.loading.steps.step import RunningLoad
     from penstock.model.load.outcome import LoadOutcome
     from penstock.server.connect.connection import Connection
 

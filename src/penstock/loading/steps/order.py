@@ -15,13 +15,12 @@ from penstock.loading.steps.references import References
 from penstock.loading.steps.sequences import Sequences
 from penstock.loading.steps.settings import Settings
 from penstock.loading.steps.space import SpaceCheck
-from penstock.loading.steps.step import PlanFacts
+from penstock.loading.steps.step import PlanFacts, Step
 from penstock.loading.steps.truncation import Truncation
 from penstock.loading.steps.upkeep import Upkeep
 
 if TYPE_CHECKING:
     from penstock.loading.context import LoadTools
-    from penstock.loading.steps.step import Step
     from penstock.model.load.plan import LoadPlan
     from penstock.server.connect.connection import Connection
 

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
-from penstock.loading.steps.step import Step
+from penstock.loading.steps.step import PlanFacts, RunningLoad, Step
 from penstock.model.load.part import Rows
 from penstock.model.load.shape import SERVER
 from penstock.server.changes.holds import delete_holds, read_holds
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.loading.claim.prepared import NothingToDo
     from penstock.loading.context import LoadTools
     from penstock.loading.plan.settings import LoadSettings
-    from penstock.loading.steps.step import PlanFacts, RunningLoad
     from penstock.model.load.outcome import LoadOutcome
     from penstock.model.server.settings import LeasedSetting
     from penstock.server.connect.connection import Connection

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.loading.plan.space import DiskSpace, describe_shortage, note_disk
-from penstock.loading.plan.work import all_objects
-from penstock.loading.steps.step import Step
+from penstock.loading.plan.work import ObjectWork, all_objects
+from penstock.loading.steps.step import PlanFacts, RunningLoad, Step
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.loading.context import LoadTools
-    from penstock.loading.plan.work import ObjectWork
-    from penstock.loading.steps.step import PlanFacts, RunningLoad
     from penstock.model.load.plan import LoadPlan
     from penstock.model.load.space import DiskForecast
     from penstock.server.connect.connection import Connection

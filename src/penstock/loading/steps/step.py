@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from penstock.changes.context import Report
     from penstock.loading.claim.prepared import NothingToDo, PreparedLoad
     from penstock.loading.context import LoadTools

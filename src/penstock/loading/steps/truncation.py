@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.loading.steps.step import Step
+from penstock.loading.steps.step import RunningLoad, Step
 
 if TYPE_CHECKING:
-    from penstock.loading.steps.step import RunningLoad
     from penstock.server.connect.connection import Connection
 
 

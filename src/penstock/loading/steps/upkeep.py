@@ -5,25 +5,21 @@ Errors and interrupts here are warnings, because the load is complete.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
 from penstock.loading.plan.upkeep import PAGE_BYTES, decide_checkpoint, decide_vacuum, describe_vacuum
-from penstock.loading.steps.step import Step
-from penstock.model.load.outcome import LoadProgress
-from penstock.model.load.part import PlanPart
+from penstock.loading.steps.step import PlanFacts, RunningLoad, Step
+from penstock.model.load.outcome import LoadOutcome, LoadProgress
+from penstock.model.load.part import PlanPart, Rows
 from penstock.server.table.locking import describe_blocker, find_blockers
 from penstock.server.table.vacuum import find_filled, limited_lock_wait, read_relations, run_checkpoint, run_vacuum
 from penstock.units import format_count, format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from penstock.loading.context import LoadTools
-    from penstock.loading.steps.step import PlanFacts, RunningLoad
-    from penstock.model.load.outcome import LoadOutcome
-    from penstock.model.load.part import Rows
     from penstock.model.load.plan import LoadPlan
     from penstock.model.load.upkeep import CheckpointDecision, Relation, VacuumPlan, VacuumStep
     from penstock.server.connect.connection import Connection

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 from isal import isal_zlib
 
-from penstock.model.load.ledger import CommittedRange
+from penstock.model.load.ledger import CommittedRange, Range
 
 if TYPE_CHECKING:
-    from penstock.model.load.ledger import Range
     from penstock.model.source.block import Block
 
 

@@ -6,6 +6,7 @@ batch is undone, and the next attempt sends these objects as text, so that the e
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,14 +15,11 @@ from penstock.copyformat.binary import BinaryBlocks, find_obstacle, make_binary,
 from penstock.copyformat.choose import gain_per_row
 from penstock.errors import PenstockError, TargetError, UsageError
 from penstock.loading.plan.plan import table_after_creation
-from penstock.model.load.plan import CopyChoice
+from penstock.model.load.plan import CopyChoice, LoadPlan, ObjectSample, TargetPlan
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
     from penstock.copyformat import Encoder
     from penstock.loading.plan.work import ObjectWork
-    from penstock.model.load.plan import LoadPlan, ObjectSample, TargetPlan
     from penstock.model.load.reject import RecordForm
     from penstock.model.server.server import ServerFacts
     from penstock.model.server.table import Column

@@ -5,35 +5,31 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock import _native
-from penstock.errors import FileLocation
+from penstock.errors import FileLocation, PenstockError
 from penstock.files.blocks import make_cutter, record_error
-from penstock.loading.reading.feed import NothingReady
+from penstock.loading.reading.feed import BlockFeed, NothingReady, OpenObject
 from penstock.loading.rejects.explain import explain_failure, explain_miscount
 from penstock.loading.stream.batch import Batch
 from penstock.loading.stream.chunk import Chunk
 from penstock.loading.stream.formats import RefusedInBinaryError
 from penstock.loading.warned import WarningLog
 from penstock.model.load.accounts import SessionTotals, Stopwatch
-from penstock.server.copy.copy import CopyFailed, CopySession, OtherTypes, Superseded
+from penstock.server.copy.copy import CopyFailed, CopySession, OtherTypes, Statement, Superseded
 from penstock.server.ledger.committed import insert_ranges
 from penstock.server.ledger.ledger import taken_over
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from penstock.errors import PenstockError
-    from penstock.loading.reading.feed import BlockFeed, OpenObject
     from penstock.loading.rejects.keeper import RejectKeeper
     from penstock.model.load.ledger import Claim
     from penstock.model.load.reject import Reject
     from penstock.model.load.tuning import BatchPlan
     from penstock.model.source.block import Block, CopySpec, LineEnd
-    from penstock.server.copy.copy import Statement
     from penstock.server.ledger import Ledger
 
 _log = logging.getLogger(__name__)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.errors import ServerError
-from penstock.server.table.conflicts import find_blocked
+from penstock.server.table.conflicts import BlockedRow, find_blocked
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.loading.context import LoadTools
     from penstock.loading.unit import RowSession
     from penstock.server.connect.connection import Connection
-    from penstock.server.table.conflicts import BlockedRow
 
 _log = logging.getLogger(__name__)
 

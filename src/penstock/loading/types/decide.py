@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from penstock.loading.plan.changes import null_option
-from penstock.model.source.dialect import Notice
-from penstock.model.source.types import ALL_TYPES, NULL_WORDS, TYPES, UNCLEAR_DATE, ColumnFindings, TypedColumn
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from penstock.model.source.dialect import Dialect
-    from penstock.model.source.types import Position, Witness
+from penstock.model.source.dialect import Dialect, Notice
+from penstock.model.source.types import (
+    ALL_TYPES,
+    NULL_WORDS,
+    TYPES,
+    UNCLEAR_DATE,
+    ColumnFindings,
+    Position,
+    TypedColumn,
+    Witness,
+)
 
 _COLUMNS_SHOWN = 3
 
@@ -38,11 +41,6 @@ def choose_type(name: str, found: ColumnFindings | None) -> TypedColumn:
         decided_by=decided[1],
         is_unclear_date=chosen == len(TYPES) and bool(found.fits & UNCLEAR_DATE),
     )
-
-
-def choose_types(columns: Sequence[str], found: Mapping[str, ColumnFindings]) -> tuple[TypedColumn, ...]:
-    """Return the columns with their types."""
-    return tuple(choose_type(name, found.get(name)) for name in columns)
 
 
 def unclear_notices(table: str, typed: Sequence[TypedColumn]) -> tuple[Notice, ...]:

@@ -6,6 +6,7 @@ Reads the headers of the objects if columns are to be added, and every value if 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,36 +14,23 @@ from penstock.errors import UsageError
 from penstock.files.probe import find_header
 from penstock.files.probe.json_lines import find_names, unite_names
 from penstock.files.probe.json_lines import fold as fold_json
-from penstock.loading.plan.changes import (
-    added_changes,
-    find_wider,
-    refuse_widening,
-    widenable,
-    with_columns,
-    with_type,
-)
+from penstock.loading.plan.changes import added_changes, find_wider, refuse_widening, widenable, with_columns, with_type
 from penstock.loading.plan.columns import map_names, unknown_columns
 from penstock.loading.plan.dialects import refuse_other_dialects
 from penstock.loading.plan.plan import table_after_creation
-from penstock.loading.plan.work import all_objects
-from penstock.loading.types.decide import choose_type, choose_types, null_notices, unclear_notices, usable_types
-from penstock.loading.types.scan import scan_objects
+from penstock.loading.plan.work import ObjectWork, all_objects
+from penstock.loading.types.decide import choose_type, null_notices, unclear_notices, usable_types
+from penstock.loading.types.scan import Findings, scan_objects
 from penstock.loading.warned import WarningLog
-from penstock.model.load.plan import total_size
-from penstock.model.source.types import TAKEN, UNCLEAR_DATE
+from penstock.model.load.plan import LoadPlan, ObjectSample, TargetPlan, total_size
+from penstock.model.source.types import TAKEN, UNCLEAR_DATE, ColumnFindings, TypedColumn
 from penstock.units import format_bytes, format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from penstock.loading.context import LoadTools
-    from penstock.loading.plan.work import ObjectWork
-    from penstock.loading.types.scan import Findings
-    from penstock.model.load.plan import LoadPlan, ObjectSample, TargetPlan
     from penstock.model.server.table import ColumnMap
     from penstock.model.source.dialect import Notice
     from penstock.model.source.source import SourceObject
-    from penstock.model.source.types import ColumnFindings, TypedColumn
 
 _Targets = list["TargetPlan"]
 
@@ -56,7 +44,8 @@ def find_columns(
     """
     usable = usable_types(server_encoding=server_encoding) | UNCLEAR_DATE
     targets, notices = list(plan.targets), dict["Notice", None]()
-    tables = dict.fromkeys(target.table for target in targets if _depends_on_files(target))
+    from_files = (target for target in targets if target.job.types != "text" or target.job.add_columns)
+    tables = dict.fromkeys(target.table for target in from_files)
     for table in tables:
         numbers = [number for number, target in enumerate(targets) if target.table == table]
         group = _add_columns([targets[number] for number in numbers], tools)
@@ -73,10 +62,6 @@ def find_columns(
         for number, target in zip(numbers, group, strict=True):
             targets[number] = target
     return replace(plan, targets=tuple(targets), notices=(*plan.notices, *notices))
-
-
-def _depends_on_files(target: TargetPlan) -> bool:
-    return target.job.types != "text" or target.job.add_columns
 
 
 # ---------------------------------------------------------------- columns that the table lacks
@@ -226,7 +211,7 @@ def _with_types(
 ) -> TargetPlan:
     if target.facts is None:
         columns = target.create_columns or ()
-        typed = choose_types([name for name in columns if name not in target.job.set], found)
+        typed = tuple(choose_type(name, found.get(name)) for name in columns if name not in target.job.set)
         types = {column.name: column.type_name for column in typed}
         return replace(target, typed=typed, create_types=tuple(types.get(name, "text") for name in columns))
     facts, changes = target.facts, list(target.changes)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock import _native
-from penstock.copyformat import make_encoder
+from penstock.copyformat import Encoder, make_form_encoder
 from penstock.copyformat.encoder import python_codec
 from penstock.errors import Interrupted
 from penstock.files.listing import is_remote
@@ -20,10 +21,8 @@ from penstock.loading.reading.objects import open_blocks
 from penstock.model.source.types import BITS, ColumnFindings, Witness
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from concurrent.futures import Future
 
-    from penstock.copyformat import Encoder
     from penstock.loading.context import LoadTools
     from penstock.loading.plan.work import ObjectWork
     from penstock.model.load.reject import RecordForm
@@ -123,13 +122,8 @@ class _ObjectScan(_Scan):
         super().__init__(work, form, wanted=wanted)
         mapped = form.column_map
         self._columns = mapped.columns[: len(mapped.columns) - len(mapped.constants)]
-        encoder: Encoder = make_encoder(
-            form.dialect,
-            replace(mapped, columns=self._columns, constants=()),
-            table=form.table,
-            encoding=form.encoding,
-            checks_width=True,
-        )
+        own = replace(form, column_map=replace(mapped, columns=self._columns, constants=()))
+        encoder: Encoder = make_form_encoder(own, checks_width=True)
         assert isinstance(encoder.rewriter, _native.Rewriter)
         self._rewriter = encoder.rewriter
         self._forced = [name in encoder.spec.force_null for name in self._columns]

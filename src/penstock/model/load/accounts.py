@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping  # noqa: TC003 (read at run time, to check recordings)
+from collections.abc import (
+    Callable,
+    Mapping,
+)
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from penstock.model.load.details import LoadDetails
 
 _Seconds = TypeVar("_Seconds", "SessionSeconds", "ReaderSeconds")

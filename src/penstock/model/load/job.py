@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from penstock.errors import UsageError
@@ -31,8 +32,6 @@ from penstock.model.source.dialect import DialectOptions
 from penstock.units import GIB, MB
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from penstock.model.server.table import TableName
 
 # If several records have the same key, which of them an upsert stores, in file order.

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from penstock.model.server.table import TableName
 
 # A half-open range [start, end) of an object's decompressed bytes, or of the rows of a columnar file.

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from typing import Any, ClassVar, Protocol
 
 
 @dataclass(frozen=True, slots=True)

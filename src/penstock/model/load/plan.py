@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeVar
 
@@ -10,8 +11,6 @@ from penstock.model.load.shape import IndexPlan
 from penstock.model.load.tuning import DEFAULT_TUNING, BatchPlan, LoadTuning
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from penstock.errors import PenstockError
     from penstock.model.load.job import LoadJob, TargetJob
     from penstock.model.load.mode import Landing

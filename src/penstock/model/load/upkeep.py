@@ -10,9 +10,9 @@ class Relation:
     """The row of upkeep_relations.sql: a table that was loaded, or a partition of it, before VACUUM.
 
     `root_oid` is the table that was loaded, `kind` is pg_class.relkind ("p" is a partitioned table, which has no pages
-    of its own). `known_pages` is the number of pages at the last VACUUM or ANALYZE, `visible_pages` how many of them
-    VACUUM need not read. `inserted` counts all rows ever inserted. `changes` counts the rows changed since the last
-    ANALYZE and the rows inserted since the last VACUUM. Neither count may include sessions that have just ended.
+    of its own). `known_pages` is the number of pages at the last VACUUM or ANALYZE. `inserted` counts all rows ever
+    inserted. `changes` counts the rows changed since the last ANALYZE and the rows inserted since the last VACUUM.
+    Neither count may include sessions that have just ended.
     `may_vacuum` is true if this role may VACUUM and ANALYZE the table.
     """
 
@@ -23,7 +23,6 @@ class Relation:
     kind: str
     pages: int
     known_pages: int
-    visible_pages: int
     inserted: int
     changes: int
     may_vacuum: bool

@@ -6,14 +6,13 @@ doctor shows the findings. Plans and loads raise them as errors, with the same w
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.model.finding import Finding, refusal
 from penstock.model.server.names import init_command, quote_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from penstock.model.server.inspection import Receiver
     from penstock.model.server.server import LedgerRights, PoolerFacts, ServerFacts
     from penstock.model.server.table import TableName

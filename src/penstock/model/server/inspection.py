@@ -8,12 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from penstock.model.server.server import LedgerRights
+from penstock.model.server.server import LedgerRights, PoolerFacts, ServerFacts
 
 if TYPE_CHECKING:
     from penstock.model.finding import Finding
     from penstock.model.server.reading import Clock, Unread
-    from penstock.model.server.server import PoolerFacts, ServerFacts
     from penstock.model.server.table import TableFacts, TableName
 
 FlavourKind = Literal[

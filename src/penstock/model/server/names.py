@@ -5,14 +5,11 @@ from __future__ import annotations
 import re
 import shlex
 import string
+from collections.abc import Sequence
 from itertools import count
-from typing import TYPE_CHECKING
 
 from penstock.errors import UsageError
 from penstock.model.server.table import TableName
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
 

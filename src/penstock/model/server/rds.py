@@ -6,11 +6,10 @@ A value that could not be read is None, and a Gap says why. Sizes are in GiB, as
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from penstock.model.server.windows import Window
 
 # How the instance was found: by a kind of endpoint, or by its identifier.

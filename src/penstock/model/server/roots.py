@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from datetime import datetime
-    from pathlib import Path
+from datetime import datetime
+from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

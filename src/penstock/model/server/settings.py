@@ -5,12 +5,11 @@ Numbers are in the setting's unit in pg_settings (max_wal_size: MB of 2^20 bytes
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from penstock.model.server.inspection import Archiver, Flavour, FlavourKind, Manager, Slot
 
 # `server`: the value is changed for all sessions, under a lease. `session`: only in the sessions of a load, until they

@@ -6,14 +6,12 @@ All times are UTC, as AWS gives them.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from penstock.units import format_duration
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 WindowKind = Literal["maintenance", "backup"]
 WindowOwner = Literal["instance", "cluster"]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from penstock.model.server.device import DeviceCounters, DeviceRates
     from penstock.model.server.rds import LocalStorageMetrics
 

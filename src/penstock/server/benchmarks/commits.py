@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,16 +11,13 @@ from typing import TYPE_CHECKING
 from psycopg import sql
 
 from penstock.server.benchmarks.schema import SCHEMA, own_schema
-from penstock.server.connect.connection import is_usable
+from penstock.server.connect.connection import Connection, ConnectionFactory, is_usable
 from penstock.server.connect.errors import translate_errors
 from penstock.server.facts.facts import read_server_facts
-from penstock.server.sql.queries import fetch_rows
+from penstock.server.sql.queries import fetch_one, fetch_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from penstock.model.server.server import ServerFacts
-    from penstock.server.connect.connection import Connection, ConnectionFactory
 
 # The article's procedure, with its names and arguments.
 MY_INSERT = """
@@ -120,8 +118,7 @@ class CommitExperiment:
             sql.Identifier(SCHEMA, "demo")
         )
         with translate_errors("counting the rows of the experiment"):
-            row = self._control.execute(query).fetchone()
-        assert row is not None
+            row = fetch_one(self._control, query)
         return int(row[0]), int(row[1])
 
     def _read_counters(self) -> DatabaseCounters:

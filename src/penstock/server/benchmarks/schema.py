@@ -1,20 +1,22 @@
-"""The schema of a benchmark: created, marked as penstock's, dropped in every case; one benchmark at a time."""
+"""The schema of a benchmark and the database of the demo: marked as penstock's, and used by one run at a time.
+
+The schema is dropped in every case. The database is created in place of the last run's, and kept.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+
+from psycopg import sql
 
 from penstock.errors import ServerError, TargetError
 from penstock.model.finding import refuse
 from penstock.model.server.checks import check_standby
+from penstock.server.connect.connection import Connection, ConnectionFactory
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.facts.facts import read_server_facts
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from penstock.server.connect.connection import Connection, ConnectionFactory
+from penstock.server.sql.queries import fetch_one
 
 SCHEMA = "penstock_bench"
 
@@ -23,6 +25,12 @@ _MARK = "made by penstock bench, which drops it"
 
 # "commi" in ASCII. Allows one experiment at a time in a database.
 _LOCK = 0x636F6D6D69
+
+# The comment that marks the database as penstock's. Only a database with this comment is dropped.
+_DATABASE_MARK = "created by penstock demo, which drops and recreates it at each run"
+
+# "demo" in ASCII. Allows one demo at a time on a server.
+_DATABASE_LOCK = 0x64656D6F
 
 
 @contextmanager
@@ -36,7 +44,7 @@ def own_schema(factory: ConnectionFactory, *, purpose: str, setup: str) -> Itera
     with factory.connect(label="bench") as control:
         factory.refuse_unwritable(purpose)
         refuse(check_standby(read_server_facts(control).is_in_recovery, purpose), ServerError)
-        _create(control, setup)
+        _create_schema(control, setup)
         try:
             yield control
         finally:
@@ -44,15 +52,14 @@ def own_schema(factory: ConnectionFactory, *, purpose: str, setup: str) -> Itera
                 control.execute(f"DROP SCHEMA {SCHEMA} CASCADE".encode())
 
 
-def _create(control: Connection, setup: str) -> None:
+def _create_schema(control: Connection, setup: str) -> None:
     with in_transaction(control, f"creating schema {SCHEMA}"):
-        row = control.execute(
+        is_alone, oid, comment = fetch_one(
+            control,
             "SELECT pg_catalog.pg_try_advisory_lock(%s), pg_catalog.to_regnamespace(%s)::oid,"
             " pg_catalog.obj_description(pg_catalog.to_regnamespace(%s)::oid, 'pg_namespace')",
             [_LOCK, SCHEMA, SCHEMA],
-        ).fetchone()
-        assert row is not None
-        is_alone, oid, comment = row
+        )
         if not is_alone:
             raise ServerError("another penstock bench runs in this database", hint="Wait until it ends.")
         if oid is not None and comment != _MARK:
@@ -66,3 +73,38 @@ def _create(control: Connection, setup: str) -> None:
         control.execute(f"CREATE SCHEMA {SCHEMA}".encode())
         control.execute(f"COMMENT ON SCHEMA {SCHEMA} IS '{_MARK}'".encode())
         control.execute(f"SET LOCAL search_path = {SCHEMA}; {setup}".encode())
+
+
+@contextmanager
+def new_database(factory: ConnectionFactory, name: str) -> Iterator[None]:
+    """Create an empty database in place of the one that an earlier run has kept.
+
+    `factory` connects to another database of the server. Needs CREATEDB. Raises TargetError if the database is not
+    penstock's, and ServerError if another run is at work or a session is connected to the database.
+    """
+    with factory.connect(label="bench") as control:
+        with translate_errors(f"creating database {name}"):
+            _create_database(control, name)
+        yield
+
+
+def _create_database(control: Connection, name: str) -> None:
+    is_alone, oid, comment = fetch_one(
+        control,
+        "SELECT pg_catalog.pg_try_advisory_lock(%s), d.oid, pg_catalog.shobj_description(d.oid, 'pg_database')"
+        " FROM (SELECT) AS one LEFT JOIN pg_catalog.pg_database AS d ON d.datname = %s",
+        [_DATABASE_LOCK, name],
+    )
+    if not is_alone:
+        raise ServerError("another penstock demo runs on this server", hint="Wait until it ends.")
+    if oid is not None and comment != _DATABASE_MARK:
+        raise TargetError(
+            f'database "{name}" already exists and was not created by penstock',
+            detail="It lacks the comment of penstock demo.",
+            hint="Rename it, or drop it if you do not need it.",
+        )
+    database = sql.Identifier(name)
+    if oid is not None:
+        control.execute(sql.SQL("DROP DATABASE {}").format(database))
+    control.execute(sql.SQL("CREATE DATABASE {} TEMPLATE template0").format(database))
+    control.execute(sql.SQL("COMMENT ON DATABASE {} IS {}").format(database, sql.Literal(_DATABASE_MARK)))

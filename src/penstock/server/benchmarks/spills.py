@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -12,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 from psycopg import sql
 
 from penstock.server.benchmarks.schema import SCHEMA, own_schema
+from penstock.server.connect.connection import Connection, ConnectionFactory
 from penstock.server.connect.errors import translate_errors
 from penstock.server.facts.facts import read_server_facts
+from penstock.server.sql.queries import fetch_one
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from penstock.model.server.server import ServerFacts
-    from penstock.server.connect.connection import Connection, ConnectionFactory
 
 _START_TIMEOUT_S = 60
 
@@ -92,9 +92,7 @@ class SpillExperiment:
 
     def _block_bytes(self) -> int:
         with translate_errors("reading block_size"):
-            row = self._control.execute("SELECT pg_catalog.current_setting('block_size')::int").fetchone()
-        assert row is not None
-        return int(row[0])
+            return int(fetch_one(self._control, "SELECT pg_catalog.current_setting('block_size')::int")[0])
 
 
 @contextmanager
@@ -108,8 +106,7 @@ def _explain(connection: Connection, query: str, start: threading.Barrier) -> di
     """Run a query without sending its rows, as the article does; return the top node of its plan."""
     start.wait(_START_TIMEOUT_S)
     with translate_errors("running a query of the experiment"):
-        row = connection.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {query}".encode()).fetchone()
-    assert row is not None
+        row = fetch_one(connection, f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {query}".encode())
     plan: dict[str, Any] = row[0][0]["Plan"]
     return plan
 

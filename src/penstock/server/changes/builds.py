@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import psycopg
 
 from penstock.model.load.outcome import StepProgress
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
 from penstock.server.sql.queries import fetch_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from penstock.server.connect.connection import Connection
 
 _CANCEL_TIMEOUT_S = 10.0
 

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from psycopg import sql
 
 from penstock.errors import TargetError
 from penstock.server.changes.look import look_at
-from penstock.server.changes.parts import ForeignKey, capture_tree, is_foreign_key, lock_relation, part_id_of
+from penstock.server.changes.parts import (
+    ForeignKey,
+    IndexPart,
+    PartId,
+    TableParts,
+    capture_tree,
+    is_foreign_key,
+    lock_relation,
+    part_id_of,
+)
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
 from penstock.server.ddl.session import run_all
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
-
     from penstock.model.load.shape import Change
     from penstock.server.changes.kind import TableRequest
-    from penstock.server.changes.parts import IndexPart, PartId, TableParts
-    from penstock.server.connect.connection import Connection
 
 _log = logging.getLogger(__name__)
 

@@ -8,9 +8,11 @@ lock of the table or the server, so that no load can begin while another session
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from typing import Any
 
 from psycopg import sql
 from psycopg.rows import kwargs_row
@@ -18,16 +20,11 @@ from psycopg.types.json import Jsonb
 
 from penstock.model.load.shape import Hold
 from penstock.model.server.identity import ServerIdentity
-from penstock.server.connect.connection import is_usable
+from penstock.server.connect.connection import Connection, is_usable
 from penstock.server.connect.errors import translate_errors
 from penstock.server.ledger.locks import find_lock_holder, try_shape_lock, unlock_shape
 from penstock.server.ledger.origin import compose_origin
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from datetime import datetime
-
-    from penstock.server.connect.connection import Connection
+from penstock.server.sql.queries import fetch_one
 
 _LOOK_INTERVAL_S = 0.2
 
@@ -140,7 +137,5 @@ def _make_hold(*, names: list[str], server: dict[str, Any] | None, **fields: Any
 def read_time(connection: Connection) -> datetime:
     """Return the current time of the server's clock. Raises ServerError."""
     with translate_errors("reading the server's time"):
-        row = connection.execute("SELECT pg_catalog.clock_timestamp()").fetchone()
-    assert row is not None
-    now: datetime = row[0]
+        now: datetime = fetch_one(connection, "SELECT pg_catalog.clock_timestamp()")[0]
     return now

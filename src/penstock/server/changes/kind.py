@@ -7,6 +7,7 @@ unchanged.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,15 +18,13 @@ from penstock.model.load.shape import Change
 from penstock.server.changes.parts import lock_relation, malformed_record
 from penstock.server.changes.rebuild import as_owner
 from penstock.server.changes.records import delete_changes
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, translate_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from penstock.model.load.job import LoadRules, TargetJob
     from penstock.model.server.table import TableFacts
     from penstock.server.changes.look import State
-    from penstock.server.connect.connection import Connection
 
 _log = logging.getLogger(__name__)
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from penstock.errors import TargetError
 from penstock.server.changes.parts import (
+    ForeignKey,
+    IndexPart,
+    TableParts,
     check_foreign_key_record,
     is_foreign_key,
     malformed_record,
@@ -16,10 +20,7 @@ from penstock.server.changes.parts import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from penstock.model.load.shape import Change
-    from penstock.server.changes.parts import ForeignKey, IndexPart, TableParts
     from penstock.server.ddl.definition import ConstraintRow, IndexRow
 
 # gone: the table does not exist. there: the object exists as before. begun: the index exists and its constraint or

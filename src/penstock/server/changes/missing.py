@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
 
 from penstock.errors import TargetError
-from penstock.model.load.shape import Missing
+from penstock.model.load.shape import Change, Missing
 from penstock.server.changes.look import look_at
-from penstock.server.changes.parts import PART_KINDS, capture_for, is_foreign_key, parent_id_of, part_id_of
+from penstock.server.changes.parts import PART_KINDS, PartId, capture_for, is_foreign_key, parent_id_of, part_id_of
 from penstock.server.changes.records import read_changes
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
 from penstock.server.ledger.schema import has_ledger
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from penstock.model.load.shape import Change
-    from penstock.server.changes.parts import PartId
-    from penstock.server.connect.connection import Connection
-
 
 _INSUFFICIENT_PRIVILEGE = "42501"
 

@@ -6,6 +6,7 @@ here, as it would have if the index had existed: an equal index of the partition
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,16 +24,14 @@ from penstock.server.changes.rebuild import (
     restoring,
     table_of,
 )
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.ddl.compose import compose_parent_index
 from penstock.server.ddl.session import local_settings
 from penstock.server.sql.queries import fetch_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.model.load.shape import Change
-    from penstock.server.connect.connection import Connection
     from penstock.server.ddl.definition import ConstraintRow, IndexRow
 
 

@@ -6,6 +6,7 @@ part depends on are recorded too, so that a later ALTER TABLE is detected.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -13,16 +14,14 @@ from psycopg import sql
 
 from penstock.errors import TargetError
 from penstock.server.changes.clauses import is_one_clause, read_referring_columns
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
 from penstock.server.ddl.definition import ConstraintRow, IndexRow
 from penstock.server.ddl.session import Unread, look_again
 from penstock.server.sql.queries import send_query
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
     from penstock.model.load.shape import Change
-    from penstock.server.connect.connection import Connection
 
 _Row = TypeVar("_Row", IndexRow, ConstraintRow)
 _Part = TypeVar("_Part", "IndexPart", "ForeignKey")

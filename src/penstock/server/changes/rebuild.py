@@ -8,6 +8,7 @@ the commit.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from penstock.errors import DataError, PenstockError, TargetError
 from penstock.server.changes.clauses import read_referring_columns
 from penstock.server.changes.look import look_at
 from penstock.server.changes.parts import (
+    TableParts,
     capture_for,
     check_foreign_key_record,
     is_foreign_key,
@@ -26,17 +28,14 @@ from penstock.server.changes.parts import (
     read_index_record,
 )
 from penstock.server.changes.records import delete_changes, write_failure
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.ddl.compose import compose_constraint_comment, compose_index, compose_index_marks
 from penstock.server.ddl.session import local_settings
-from penstock.server.sql.queries import fetch_rows
+from penstock.server.sql.queries import fetch_one, fetch_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from penstock.model.load.shape import Change
-    from penstock.server.changes.parts import TableParts
-    from penstock.server.connect.connection import Connection
     from penstock.server.ddl.definition import ConstraintRow, IndexRow
 
 _log = logging.getLogger(__name__)
@@ -213,13 +212,12 @@ def restoring(connection: Connection, change: Change) -> Iterator[TableParts]:
 @contextmanager
 def as_owner(connection: Connection, change: Change) -> Iterator[None]:
     """Run the block, in a transaction, as the role that made the change. Raises TargetError if that is not allowed."""
-    row = connection.execute(
+    user, may_become = fetch_one(
+        connection,
         "SELECT CURRENT_USER,"
         " (SELECT pg_catalog.pg_has_role(r.oid, 'MEMBER') FROM pg_catalog.pg_roles AS r WHERE r.rolname = %s)",
         [change.owner],
-    ).fetchone()
-    assert row is not None
-    user, may_become = row
+    )
     if user == change.owner:
         yield
         return

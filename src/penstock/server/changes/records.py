@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from psycopg import sql
 from psycopg.rows import kwargs_row
@@ -11,14 +12,9 @@ from psycopg.types.json import Jsonb
 from penstock.model.jsontext import to_json
 from penstock.model.load.shape import Change
 from penstock.model.server.table import TableName
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.ledger.origin import compose_origin
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from penstock.server.connect.connection import Connection
-
 
 # The key in a record for the reason why the change could not be restored. Only the record's owner can write a reason.
 _FAILURE = "failure"

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
 
-from penstock.server.changes.kind import TableSwitch
+from penstock.server.changes.kind import TableRequest, TableSwitch
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
 from penstock.server.sql.queries import fetch_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.model.load.mode import TriggerEvent
     from penstock.model.load.shape import Change
-    from penstock.server.changes.kind import TableRequest
     from penstock.server.changes.look import State
-    from penstock.server.connect.connection import Connection
 
 # Bits of pg_trigger.tgtype.
 _EVENT_BITS: dict[TriggerEvent, int] = {"INSERT": 4, "DELETE": 8, "UPDATE": 16}

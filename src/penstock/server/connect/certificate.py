@@ -6,14 +6,11 @@ import socket
 import ssl
 import struct
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from penstock.errors import ServerError
 from penstock.model.server.roots import ServerCertificate
 from penstock.server.connect.roots import read_name, show_name
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # How many seconds to wait for each answer of the server.
 _LOOK_TIMEOUT_S = 10

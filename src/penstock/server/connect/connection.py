@@ -12,6 +12,7 @@ import logging
 import os
 import select
 import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
 from datetime import UTC, datetime
@@ -22,7 +23,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from penstock.errors import ServerError, UsageError
-from penstock.model.finding import refuse
+from penstock.model.finding import Finding, refuse
 from penstock.model.server.checks import check_pooler, check_read_only
 from penstock.model.server.endpoints import is_rds_endpoint
 from penstock.model.server.iam import explain_refusal
@@ -38,17 +39,21 @@ from penstock.server.connect.conninfo import (
 )
 from penstock.server.connect.errors import describe_report, is_passing, read_report
 from penstock.server.connect.pooler import compose_is_direct
-from penstock.server.connect.route import is_loopback, named_routes, resolve_tunnel, tunnel_route
+from penstock.server.connect.route import (
+    Route,
+    TokenMaker,
+    Tunnel,
+    is_loopback,
+    named_routes,
+    resolve_tunnel,
+    tunnel_route,
+)
 from penstock.server.connect.search_path import OWN_PATH, TO_OWN_PATH
 from penstock.server.connect.tls import tls_defaults
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
     from psycopg.errors import Diagnostic
 
-    from penstock.model.finding import Finding
-    from penstock.server.connect.route import Route, TokenMaker, Tunnel
 
 __all__ = [
     "Connection",

@@ -6,16 +6,13 @@ Pure, except that it reads the service file. connection.py connects.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from penstock.errors import UsageError
 from penstock.server.connect.service_file import has_service_file, read_service
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 # A user who sets any of libpq's variables, even only PGUSER or PGPASSWORD, means a server of their own and not the
 # embedded one. An empty value counts too, as for libpq: PGHOST= means the default socket.

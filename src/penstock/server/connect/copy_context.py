@@ -9,12 +9,9 @@ src/backend/po.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 # "COPY t, line 5" in most languages, "tのCOPY、行 5" in Japanese, "t 복사, 5번째 줄" in Korean. It may be on any line
 # of the context, because triggers and functions come first.

@@ -7,17 +7,15 @@ connection that is lost at BEGIN or COMMIT raises the same errors.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
 
 from penstock.errors import DataError, PenstockError, ServerError, TargetError
 from penstock.server.connect.copy_context import CopyContext, parse_copy_context
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = [
     "CopyContext",

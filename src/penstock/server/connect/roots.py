@@ -11,19 +11,17 @@ UsingWithRDS.SSL-certificate-rotation.html ("Amazon RDS Proxy uses certificates 
 from __future__ import annotations
 
 import ssl
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
 
 from penstock.errors import ServerError
 from penstock.model.server.endpoints import is_rds_proxy, region_of
 from penstock.model.server.roots import RootCertificate, RootFile, RootSearch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
 _BUNDLE = "global-bundle.pem"
 

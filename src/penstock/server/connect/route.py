@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from penstock.errors import ServerError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 _DEFAULT_PORT = 5432
 

@@ -10,6 +10,7 @@ writes call only functions and operators with a qualified name.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -18,8 +19,6 @@ from psycopg import sql
 from penstock.server.connect.errors import in_transaction
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     import psycopg
 
     from penstock.model.server.table import TableName

@@ -7,11 +7,8 @@ postgresql.org/docs/current/libpq-pgservice.html
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 
 def read_service(name: str, environ: Mapping[str, str], *, service_file: str | None = None) -> dict[str, str]:

@@ -6,14 +6,10 @@ docs/decisions/0011-tls-defaults.md gives the reasons.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
 
 from penstock.errors import UsageError
 from penstock.model.server.endpoints import is_rds_endpoint
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
 
 # The modes in which libpq may send a password unencrypted.
 _MODES_WITHOUT_TLS = ("disable", "allow", "prefer")

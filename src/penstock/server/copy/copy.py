@@ -10,6 +10,7 @@ import contextlib
 import re
 import select
 import time
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, LiteralString, TypeAlias
 
 import psycopg
@@ -21,16 +22,13 @@ from penstock.server.connect.connection import CAN_FLUSH_STATISTICS
 from penstock.server.connect.copy_context import CopyContext, parse_copy_context
 from penstock.server.connect.errors import ServerReport, read_report
 from penstock.server.connect.search_path import TO_OWN_PATH, TO_USERS_PATH
-from penstock.server.table.identity import check_look, compose_look, send_check
+from penstock.server.table.identity import LoadedTable, check_look, compose_look, send_check
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
     from psycopg.errors import Diagnostic
     from psycopg.pq.abc import PGresult
 
     from penstock.model.source.block import CopySpec
-    from penstock.server.table.identity import LoadedTable
 
 # A complete statement that contains all its values. Other modules use this type to pass statements on.
 Statement: TypeAlias = sql.Composed

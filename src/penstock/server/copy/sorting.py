@@ -12,6 +12,7 @@ key that is checked at its end, the next stretch is half as long.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -19,7 +20,7 @@ from psycopg import sql
 
 from penstock.server.connect.errors import NOT_DATA
 from penstock.server.connect.search_path import PATHS
-from penstock.server.copy.copy import compose_table
+from penstock.server.copy.copy import CopySession, compose_table
 from penstock.server.copy.sorting_statements import (
     FIND_FIELD,
     HAS_RIGHTS,
@@ -36,12 +37,9 @@ from penstock.server.copy.sorting_statements import (
 from penstock.server.sql.queries import fetch_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import psycopg
 
     from penstock.model.source.block import CopySpec
-    from penstock.server.copy.copy import CopySession
 
 _STAGE: Final = "penstock_stage"
 # The name of a table with the types of the target's columns. Its row type reads values as COPY does. The columns of the

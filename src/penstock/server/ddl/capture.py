@@ -6,11 +6,13 @@ would be lost with it. They are found in pg_depend before anything is loaded, an
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from psycopg import sql
 
 from penstock.errors import OtherTableError, TargetError
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
 from penstock.server.ddl.definition import (
     ConstraintRow,
@@ -25,10 +27,7 @@ from penstock.server.ddl.session import Unread, look_again
 from penstock.server.sql.queries import fetch_many, fetch_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.model.server.table import TableName
-    from penstock.server.connect.connection import Connection
 
 # The parts of a definition. One query, ddl_PART.sql, describes each.
 _PARTS: dict[str, type] = {

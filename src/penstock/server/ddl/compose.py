@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from psycopg import sql
@@ -9,8 +10,6 @@ from psycopg import sql
 from penstock.errors import TargetError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.server.ddl.definition import ConstraintRow, IndexRow, TableDefinition
 
     # Schema and name.

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Collection
 from functools import partial
-from typing import TYPE_CHECKING
 
 from psycopg import errors, sql
 
 from penstock.errors import ServerError, TargetError
 from penstock.model.server.table import TableName
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.ddl.capture import capture_table, find_obstacles, refuse_obstacles
 from penstock.server.ddl.compose import compose_create, compose_foreign_key, compose_index, compose_index_marks
-from penstock.server.ddl.definition import HandoverRow, find_differences
+from penstock.server.ddl.definition import HandoverRow, TableDefinition, find_differences
 from penstock.server.ddl.session import local_settings, run_all
-from penstock.server.sql.queries import fetch_rows
+from penstock.server.sql.queries import fetch_one, fetch_rows
 from penstock.server.table.tables import check_names
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
-    from penstock.server.connect.connection import Connection
-    from penstock.server.ddl.definition import TableDefinition
 
 _log = logging.getLogger(__name__)
 
@@ -58,8 +53,7 @@ def create_replacement(connection: Connection, definition: TableDefinition, *, n
         connection.execute(sql.SQL("ALTER TABLE {} {}").format(table, sql.SQL(", ".join(actions))))
         note = f"made by penstock to replace {definition.name}; not finished"
         connection.execute(sql.SQL("COMMENT ON TABLE {} IS {}").format(table, sql.Literal(note)))
-        row = connection.execute("SELECT %s::regclass::oid", [table.as_string(connection)]).fetchone()
-        assert row is not None
+        row = fetch_one(connection, "SELECT %s::regclass::oid", [table.as_string(connection)])
         run_all(connection, capture_table(connection, row[0]).statements("revoke"))
         handover = _hand_over(connection, definition, row[0])
         run_all(connection, [*handover["identity"], *handover["statistics"]])

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from psycopg import sql
 
 from penstock.errors import ServerError, TargetError
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction
+from penstock.server.sql.queries import change_setting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
     from psycopg.sql import Composed
-
-    from penstock.server.connect.connection import Connection
 
 
 _Result = TypeVar("_Result")
@@ -55,22 +54,13 @@ def local_settings(connection: Connection, **settings: str) -> Iterator[None]:
     SET LOCAL alone would last until the caller's transaction ends. An error rolls the block's changes back.
     """
     with in_transaction(connection):
-        before = {name: _change_setting(connection, name, value) for name, value in settings.items()}
+        before = {name: change_setting(connection, name, value) for name, value in settings.items()}
         yield
         for name, value in before.items():
-            _change_setting(connection, name, value)
+            change_setting(connection, name, value)
 
 
 def run_all(connection: Connection, statements: Iterable[Composed | str]) -> None:
     """Run statements in order in one round trip, so that locks are held only as long as they take."""
     if found := [sql.SQL(each) if isinstance(each, str) else each for each in statements]:
         connection.execute(sql.SQL("; ").join(found))
-
-
-def _change_setting(connection: Connection, name: str, value: str) -> str:
-    """Change a setting for the transaction and return its old value."""
-    row = connection.execute(
-        "SELECT pg_catalog.current_setting(%s), pg_catalog.set_config(%s, %s, true)", [name, name, value]
-    ).fetchone()
-    assert row is not None
-    return str(row[0])

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 
 from penstock.model.server.server import ServerFacts
-from penstock.server.connect.connection import describe_connection
+from penstock.server.connect.connection import Connection, describe_connection
 from penstock.server.connect.errors import translate_errors
 from penstock.server.connect.route import is_loopback
 from penstock.server.sql.queries import send_query
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from penstock.server.connect.connection import Connection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,32 +48,17 @@ def ask_server_facts(connection: Connection) -> Callable[[], ServerFacts]:
         with translate_errors(f"reading the facts of {address}"):
             (row,) = fetch()
         info = connection.info
-        facts = _describe(row, address=address, client_address=info.hostaddr, named_host=info.host)
-        return replace(facts, host=f"{info.host or info.hostaddr}:{info.port}")
+        fields = asdict(row)
+        is_local = is_local_server(
+            server_address=fields.pop("server_address"),
+            dialled_address=info.hostaddr,
+            named_host=info.host,
+            own_name=socket.gethostname(),
+        )
+        host = f"{info.host or info.hostaddr}:{info.port}"
+        return ServerFacts(**fields, is_local=is_local, address=address, host=host)
 
     return facts
-
-
-def _describe(row: ServerRow, *, address: str, client_address: str, named_host: str) -> ServerFacts:
-    return ServerFacts(
-        version_num=row.version_num,
-        version=row.version,
-        database=row.database,
-        user=row.user,
-        server_encoding=row.server_encoding,
-        free_connections=row.free_connections,
-        is_local=is_local_server(
-            server_address=row.server_address,
-            dialled_address=client_address,
-            named_host=named_host,
-            own_name=socket.gethostname(),
-        ),
-        is_in_recovery=row.is_in_recovery,
-        address=address,
-        may_checkpoint=row.may_checkpoint,
-        is_aurora=row.is_aurora,
-        wal_level=row.wal_level,
-    )
 
 
 def is_local_server(*, server_address: str | None, dialled_address: str, named_host: str, own_name: str) -> bool:

@@ -18,14 +18,9 @@ What each mark proves, and the source:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Sequence
 
-from penstock.model.server.inspection import Flavour, Manager
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from penstock.model.server.inspection import FlavourKind, Mark
+from penstock.model.server.inspection import Flavour, FlavourKind, Manager, Mark
 
 # The order matters: Aurora has RDS's marks too, and Citus runs on any of the others.
 _FLAVOURS: tuple[tuple[tuple[str, str], FlavourKind, str], ...] = (

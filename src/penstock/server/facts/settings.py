@@ -6,8 +6,8 @@ Other rooms decide what should change.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from psycopg import sql
 
@@ -15,14 +15,10 @@ from penstock.errors import ServerError
 from penstock.model.server.identity import ServerIdentity
 from penstock.model.server.inspection import Archiver, Mark, Slot
 from penstock.model.server.settings import SettingsFacts, SettingsRights, SettingState
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
 from penstock.server.facts.recognise import recognise_flavour, recognise_managers
-from penstock.server.sql.queries import fetch_many, fetch_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from penstock.server.connect.connection import Connection
+from penstock.server.sql.queries import fetch_many, fetch_one, fetch_rows
 
 # A busy postmaster reloads within milliseconds. If it has not after this time, it found an error in the files.
 _RELOAD_TIMEOUT_S = 10.0
@@ -53,11 +49,9 @@ def read_facts(connection: Connection) -> SettingsFacts:
                 ("inspect_archiver", Archiver),
             ),
         )
-        row = connection.execute(
-            "SELECT pg_catalog.pg_is_in_recovery(), pg_catalog.current_setting('cluster_name')"
-        ).fetchone()
-    assert row is not None
-    is_in_recovery, cluster_name = row
+        is_in_recovery, cluster_name = fetch_one(
+            connection, "SELECT pg_catalog.pg_is_in_recovery(), pg_catalog.current_setting('cluster_name')"
+        )
     return SettingsFacts(
         version_num=connection.info.server_version,
         is_in_recovery=is_in_recovery,

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from psycopg import sql
 
 from penstock.model.load.route import ImportRights, Link
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
 from penstock.server.sql.queries import fetch_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from penstock.server.connect.connection import Connection
 
 # Enough to fill the window of a TCP connection to another region, and sent within seconds by any link.
 _PROBE_BYTES = 2 * 1024 * 1024

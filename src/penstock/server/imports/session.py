@@ -9,12 +9,11 @@ from psycopg.pq import ExecStatus
 
 from penstock.server.connect.search_path import TO_USERS_PATH
 from penstock.server.copy.copy import CopySession
-from penstock.server.imports.call import compose_import
+from penstock.server.imports.call import S3Place, compose_import
 from penstock.server.table.identity import check_look, compose_look
 
 if TYPE_CHECKING:
     from penstock.model.source.block import CopySpec
-    from penstock.server.imports.call import S3Place
 
 # How often the server looks, during an import, whether its client is still connected. Without that, the import of a
 # client that was killed would run on, and keep the load from being resumed.

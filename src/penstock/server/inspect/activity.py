@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import codecs
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from psycopg import sql
 from psycopg.adapt import Loader
@@ -13,14 +14,9 @@ from psycopg.adapt import Loader
 from penstock.errors import PenstockError
 from penstock.model.recording import CounterRow, Progress, SessionSample
 from penstock.model.server.reading import Unread
-from penstock.server.connect.connection import CAN_FLUSH_STATISTICS
+from penstock.server.connect.connection import CAN_FLUSH_STATISTICS, Connection
 from penstock.server.connect.errors import translate_errors
-from penstock.server.sql.queries import fetch_rows, send_query
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from penstock.server.connect.connection import Connection
+from penstock.server.sql.queries import fetch_one, fetch_rows, send_query
 
 # The statistics views that are read if the server has them, each with a condition that leaves out rows of zeros in
 # large views. The columns are not named, because they depend on the version: a new version needs no new query.
@@ -256,9 +252,7 @@ def _take_text_as_it_is(connection: Connection) -> None:
 
 def _is_there(connection: Connection, view: str) -> bool:
     with translate_errors("checking what can be read"):
-        row = connection.execute("SELECT pg_catalog.to_regclass(%s)", [f"pg_catalog.{view}"]).fetchone()
-    assert row is not None
-    return row[0] is not None
+        return fetch_one(connection, "SELECT pg_catalog.to_regclass(%s)", [f"pg_catalog.{view}"])[0] is not None
 
 
 def _try(connection: Connection, query: sql.SQL | sql.Composed) -> str | None:

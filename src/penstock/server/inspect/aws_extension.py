@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from penstock.model.s3_import import ExtensionFacts
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
 from penstock.server.sql.queries import fetch_rows
-
-if TYPE_CHECKING:
-    from penstock.server.connect.connection import Connection
 
 
 def look_at_extension(connection: Connection) -> ExtensionFacts:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import psycopg
 
 from penstock.model.load.accounts import BackendIo
+from penstock.server.connect.connection import Connection
 from penstock.server.sql.queries import fetch_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from penstock.server.connect.connection import Connection
 
 
 def read_backend_io(connection: Connection, pids: Iterable[int]) -> BackendIo | None:

@@ -5,18 +5,14 @@ from __future__ import annotations
 import statistics
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from penstock.errors import ServerError
 from penstock.model.finding import refuse
 from penstock.model.server.checks import check_standby
+from penstock.server.connect.connection import ConnectionFactory
 from penstock.server.connect.errors import translate_errors
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from penstock.server.connect.connection import ConnectionFactory
 
 _COMMITS = 100
 _ROUND_TRIPS = 20

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from penstock.errors import ServerError
 from penstock.model.server.iam import grant_rds_iam
-from penstock.server.connect.connection import describe_connection
+from penstock.server.connect.connection import Connection, describe_connection
 from penstock.server.connect.errors import translate_errors
 from penstock.server.sql.queries import fetch_rows
-
-if TYPE_CHECKING:
-    from penstock.server.connect.connection import Connection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ replication's), the queries are run one by one, and the one that fails is report
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +33,9 @@ from penstock.model.server.inspection import (
     Tablespace,
 )
 from penstock.model.server.reading import Unread
-from penstock.model.server.server import LedgerRights
+from penstock.model.server.server import LedgerRights, PoolerFacts, ServerFacts
 from penstock.server.changes.missing import refuse_missing
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, is_passing, read_report, to_penstock_error, translate_errors
 from penstock.server.connect.route import is_loopback
 from penstock.server.connect.search_path import find_creation_schema
@@ -46,11 +48,7 @@ from penstock.server.sql.queries import fetch_rows, send_query
 from penstock.server.table.catalog import check_loadable, find_foreign_partitions, find_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from penstock.model.server.server import PoolerFacts, ServerFacts
     from penstock.model.server.table import TableName
-    from penstock.server.connect.connection import Connection
 
 
 # The queries, and a name for what cannot be read if one fails.

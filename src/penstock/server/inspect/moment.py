@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from penstock.model.server.reading import Clock
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
 from penstock.server.sql.queries import fetch_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from penstock.server.connect.connection import Connection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

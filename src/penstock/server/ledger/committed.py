@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from psycopg import sql
 
-from penstock.model.load.ledger import UNKNOWN_CHECKSUM, CommittedRange, Coverage
+from penstock.model.load.ledger import UNKNOWN_CHECKSUM, Claim, CommittedRange, Coverage, Range
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from penstock.model.load.ledger import Claim, Range
-    from penstock.server.connect.connection import Connection
 
 _RANGE = re.compile(r"\[(\d+),(\d+)\)")
 

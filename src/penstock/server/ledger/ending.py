@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, LiteralString
@@ -9,19 +10,16 @@ from typing import TYPE_CHECKING, Any, LiteralString
 import psycopg
 from psycopg import sql
 
-from penstock.model.load.ledger import FinishedLoad
+from penstock.model.load.ledger import Claim, FinishedLoad, LandedCounts
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import at_once, in_transaction, translate_errors
 from penstock.server.connect.search_path import TO_USERS_PATH
 from penstock.server.ledger.committed import BE_DURABLE, has_all, missing_objects
 from penstock.server.ledger.targets import write_counts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
     from psycopg.errors import Diagnostic
 
-    from penstock.model.load.ledger import Claim, LandedCounts
-    from penstock.server.connect.connection import Connection
     from penstock.server.ledger.ledger import Ledger
 
 # The SQLSTATE of the warning that the server sends if a commit's wait for synchronous standbys is cancelled. The

@@ -8,25 +8,21 @@ and make its later transactions fail.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Sequence
+from typing import Any
 
 from psycopg import sql
 
 from penstock.errors import ServerError, TakenOverError, TargetError
-from penstock.model.load.ledger import Claim
+from penstock.model.load.ledger import Claim, LedgerObject, LoaderProcess
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import at_once, in_transaction, translate_errors
 from penstock.server.ledger.committed import BE_DURABLE
 from penstock.server.ledger.locks import lock_objects, mark, send_lock
 from penstock.server.ledger.lookup import LedgerFindings, look_up, object_arrays
-from penstock.server.ledger.members import compose_drop_claims, compose_end, compose_fence, compose_register
+from penstock.server.ledger.members import compose_end, compose_fence, compose_register
 from penstock.server.ledger.origin import compose_oid, compose_origin
 from penstock.server.ledger.schema import create_ledger, has_ledger, look_for_ledger
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from penstock.model.load.ledger import LedgerObject, LoaderProcess
-    from penstock.server.connect.connection import Connection
 
 # A statement that waits for another transaction is retried after this time, so that the caller can report the wait.
 _LOCK_TIMEOUT = "1s"
@@ -180,7 +176,9 @@ class Ledger:
                     connection.execute(remove_holds, [load_id])
                     connection.execute(compose_end(self.schema, only_dead=is_joint), values)
                     if not is_joint:
-                        connection.execute(compose_drop_claims(self.schema), values)
+                        # One member needs no claims.
+                        drop = sql.SQL("DELETE FROM ONLY {} WHERE load = %(load)s").format(self._table("claims"))
+                        connection.execute(drop, values)
                     member = connection.execute(compose_register(self.schema), values).fetchone()
         except ServerError as error:
             if error.sqlstate == "55P03":

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from datetime import datetime
+from typing import LiteralString
 
 from psycopg import sql
-from psycopg.rows import class_row
 
 from penstock.errors import TargetError
 from penstock.model.load.ledger import LoadRecord, ObjectRecord, StayingRows, TableTotals
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.ledger.committed import IS_COMPLETE
 from penstock.server.ledger.locks import find_lock_holder, find_workers, try_lock_here
@@ -17,12 +19,7 @@ from penstock.server.ledger.rights import read_rights
 from penstock.server.ledger.schema import has_ledger
 from penstock.server.ledger.targets import drop_landing, read_landings
 from penstock.server.ledger.trust import naming_ledger
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime
-
-    from penstock.server.connect.connection import Connection
+from penstock.server.sql.queries import fetch_as
 
 _OBJECTS = """
     SELECT o.load,
@@ -232,37 +229,17 @@ def list_loads(
     """
     if not has_ledger(connection, schema):
         return []
-    query = sql.SQL(_LOADS).format(
-        loads=sql.Identifier(schema, "loads"),
-        targets=sql.Identifier(schema, "targets"),
-        all_objects=_objects(schema),
-        is_active=sql.SQL(_IS_ACTIVE),
-    )
     values = {"load": load_id, "since": since, "into": into, "limit": limit}
-    with (
-        naming_ledger(schema),
-        translate_errors("listing loads"),
-        connection.cursor(row_factory=class_row(LoadRecord)) as cursor,
-    ):
-        return cursor.execute(query, values).fetchall()
+    with naming_ledger(schema), translate_errors("listing loads"):
+        return fetch_as(connection, LoadRecord, _compose(_LOADS, schema), values)
 
 
 def sum_up_tables(connection: Connection, schema: str) -> list[TableTotals]:
     """Return what the ledger knows of each table that was loaded, by name. Raises ServerError."""
     if not has_ledger(connection, schema):
         return []
-    query = sql.SQL(_TOTALS).format(
-        loads=sql.Identifier(schema, "loads"),
-        targets=sql.Identifier(schema, "targets"),
-        all_objects=_objects(schema),
-        is_active=sql.SQL(_IS_ACTIVE),
-    )
-    with (
-        naming_ledger(schema),
-        translate_errors("summing up loads"),
-        connection.cursor(row_factory=class_row(TableTotals)) as cursor,
-    ):
-        return cursor.execute(query).fetchall()
+    with naming_ledger(schema), translate_errors("summing up loads"):
+        return fetch_as(connection, TableTotals, _compose(_TOTALS, schema))
 
 
 def list_objects(connection: Connection, schema: str, load_id: str) -> list[ObjectRecord]:
@@ -271,8 +248,8 @@ def list_objects(connection: Connection, schema: str, load_id: str) -> list[Obje
         'SELECT number, "table", uri, version, size_bytes, is_complete, is_staged, rows, suppressed, rejected,'
         " bytes_committed FROM ({}) AS o WHERE o.load = %s ORDER BY o.number"
     ).format(_objects(schema))
-    with translate_errors("listing a load's objects"), connection.cursor(row_factory=class_row(ObjectRecord)) as cursor:
-        return cursor.execute(query, [load_id]).fetchall()
+    with translate_errors("listing a load's objects"):
+        return fetch_as(connection, ObjectRecord, query, [load_id])
 
 
 def forget_load(connection: Connection, schema: str, load_id: str, *, keeps_rows: bool = False) -> list[StayingRows]:
@@ -336,16 +313,22 @@ def find_staying(connection: Connection, schema: str, load_id: str) -> list[Stay
         target=compose_oid("t", origin),
         **{name: sql.Identifier(schema, name) for name in ("loads", "objects", "ranges", "targets")},
     )
-    with (
-        translate_errors("counting the load's rows"),
-        connection.cursor(row_factory=class_row(StayingRows)) as cursor,
-    ):
-        return cursor.execute(query, {"load": load_id}).fetchall()
+    with translate_errors("counting the load's rows"):
+        return fetch_as(connection, StayingRows, query, {"load": load_id})
 
 
 def no_such_load(load_id: str) -> TargetError:
     """Return the error for an id that the ledger does not have."""
     return TargetError(f"load {load_id} does not exist", hint="See penstock loads.")
+
+
+def _compose(text: LiteralString, schema: str) -> sql.Composed:
+    return sql.SQL(text).format(
+        loads=sql.Identifier(schema, "loads"),
+        targets=sql.Identifier(schema, "targets"),
+        all_objects=_objects(schema),
+        is_active=sql.SQL(_IS_ACTIVE),
+    )
 
 
 def _objects(schema: str) -> sql.Composed:

@@ -6,16 +6,12 @@ they show which backends have open transactions with rows of a load.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
 
 from psycopg import sql
 
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from penstock.server.connect.connection import Connection
 
 # The first key of the two-key locks that mark backends: "pens" in ASCII.
 _MARK = 0x70656E73

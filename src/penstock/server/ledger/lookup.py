@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from psycopg import sql
 
-from penstock.model.load.ledger import KnownObject
+from penstock.model.load.ledger import KnownObject, LedgerObject, LoadState
 from penstock.model.server.table import TableName
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_pipeline, translate_errors
 from penstock.server.ledger.origin import compose_oid, compose_origin
 from penstock.server.ledger.trust import naming_ledger
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from penstock.model.load.ledger import LedgerObject, LoadState
-    from penstock.server.connect.connection import Connection
 
 # The identity contains oids, so a load that was recorded in another database is found by the key of its lock.
 _RUNNING = """

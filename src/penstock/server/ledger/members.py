@@ -7,20 +7,17 @@ of that row, which waits for its open transactions, and makes its later ones fai
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, LiteralString
+from collections.abc import Sequence
+from typing import LiteralString
 
 from psycopg import sql
 from psycopg.rows import class_row
 
-from penstock.model.load.ledger import MemberRecord, MembersLook
+from penstock.model.load.ledger import Claim, MemberRecord, MembersLook
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.ledger.locks import mark, mark_member
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from penstock.model.load.ledger import Claim
-    from penstock.server.connect.connection import Connection
+from penstock.server.sql.queries import fetch_as, fetch_one
 
 # Whether a session of this database holds the lock of member m.
 _IS_LOCKED: LiteralString = """
@@ -177,7 +174,7 @@ _LIST = """
 def compose_fence(schema: str, claim: Claim) -> sql.Composed:
     """Return the query that a loading transaction begins with: no row means that the member has ended.
 
-    The load's row is locked first, as the foreign keys of the ledger lock it, so that whoever removes the load waits.
+    The load's row is locked first, as the ledger's foreign keys lock it: a session that removes the load waits.
     """
     return sql.SQL(
         "SELECT {}, {} FROM ONLY {} AS l JOIN ONLY {} AS m ON m.load = l.id WHERE l.id = {} AND m.number = {}"
@@ -206,11 +203,6 @@ def compose_end(schema: str, *, only_dead: bool) -> sql.Composed:
     return sql.SQL("{} {}").format(_compose(_END, schema), condition)
 
 
-def compose_drop_claims(schema: str) -> sql.Composed:
-    """Return the statement that removes the claims of load `load`: its one member needs none."""
-    return sql.SQL("DELETE FROM ONLY {} WHERE load = %(load)s").format(sql.Identifier(schema, "claims"))
-
-
 def register(connection: Connection, schema: str, load_id: str, *, lock: str, client: str) -> int:
     """Add a member, whose lock a session of this process holds, and return its number. Raises ServerError."""
     values = {"load": load_id, "lock": lock, "client": client}
@@ -218,9 +210,7 @@ def register(connection: Connection, schema: str, load_id: str, *, lock: str, cl
         # Members that join at the same time would choose the same number.
         hold = sql.SQL("SELECT FROM ONLY {} WHERE id = %(load)s FOR NO KEY UPDATE")
         connection.execute(hold.format(sql.Identifier(schema, "loads")), values)
-        row = connection.execute(compose_register(schema), values).fetchone()
-    assert row is not None
-    return int(row[0])
+        return int(fetch_one(connection, compose_register(schema), values)[0])
 
 
 def find_joinable(connection: Connection, schema: str, lock: str) -> tuple[str, bool] | None:
@@ -293,11 +283,8 @@ def look_at_members(connection: Connection, schema: str, claim: Claim) -> Member
 
 def list_members(connection: Connection, schema: str, load_id: str) -> list[MemberRecord]:
     """Return the processes that have loaded rows of a load. Raises ServerError."""
-    with (
-        translate_errors("listing the load's members"),
-        connection.cursor(row_factory=class_row(MemberRecord)) as cursor,
-    ):
-        return cursor.execute(_compose(_LIST, schema), {"load": load_id}).fetchall()
+    with translate_errors("listing the load's members"):
+        return fetch_as(connection, MemberRecord, _compose(_LIST, schema), {"load": load_id})
 
 
 def _compose(text: LiteralString, schema: str) -> sql.Composed:

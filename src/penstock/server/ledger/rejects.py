@@ -5,27 +5,26 @@ A role reads only records of its own loads (policy rejects_owner). Methods raise
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
 from psycopg.rows import class_row
 
 from penstock.model.jsontext import to_json
-from penstock.model.load.reject import Reason, Reject, RejectCause, RejectingLoad, StoredForm
+from penstock.model.load.reject import Correction, Reason, Reject, RejectCause, RejectingLoad, StoredForm
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.ledger.listing import refuse_at_work
 from penstock.server.ledger.origin import compose_oid, compose_origin
 from penstock.server.ledger.schema import has_ledger
 from penstock.server.ledger.trust import naming_ledger
+from penstock.server.sql.queries import fetch_as, fetch_one
 from penstock.units import MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     import psycopg
 
-    from penstock.model.load.reject import Correction
-    from penstock.server.connect.connection import Connection
 
 # Greater than any object's number.
 _BEHIND_ALL = 2**31 - 1
@@ -164,9 +163,7 @@ class RejectStore:
 
     def _fetch_count(self, connection: Connection, query: sql.SQL, values: Sequence[Any]) -> int:
         with translate_errors("counting rejected records"):
-            row = connection.execute(query.format(self._schema), values).fetchone()
-        assert row is not None
-        return int(row[0])
+            return int(fetch_one(connection, query.format(self._schema), values)[0])
 
     def read(
         self,
@@ -266,11 +263,8 @@ class RejectStore:
              ORDER BY c.count DESC, c.uri, c.line
             """
         ).format(schema=self._schema)
-        with (
-            translate_errors("reading rejected records"),
-            connection.cursor(row_factory=class_row(RejectCause)) as cursor,
-        ):
-            return cursor.execute(query, [self._load_id]).fetchall()
+        with translate_errors("reading rejected records"):
+            return fetch_as(connection, RejectCause, query, [self._load_id])
 
     def read_load(self, connection: Connection) -> RejectingLoad | None:
         """Return the load of these records, or None if it does not exist."""

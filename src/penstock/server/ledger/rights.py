@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Literal
 from psycopg import sql
 
 from penstock.errors import TargetError
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
 
 if TYPE_CHECKING:
     from penstock.model.load.job import LoadJob
-    from penstock.server.connect.connection import Connection
 
 # What the user is about to do with a load.
 Deed = Literal["resume", "retry", "forget", "discard rejects of"]

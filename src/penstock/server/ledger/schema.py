@@ -6,8 +6,8 @@ The comment on table loads has the schema's version, so that the version is know
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import psycopg
 from psycopg import sql
@@ -16,14 +16,10 @@ from penstock.errors import TargetError
 from penstock.model.finding import refuse
 from penstock.model.server.checks import check_ledger_creation, check_publications, check_staging_right
 from penstock.model.server.server import LedgerRights
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.ledger.trust import LedgerRelation, PublicationRow, refuse_foreign
 from penstock.server.sql.queries import fetch_rows, send_query
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from penstock.server.connect.connection import Connection
 
 _COMMENT = re.compile(r"penstock ledger, version (\d+)")
 

@@ -6,7 +6,7 @@ Row security keeps the loads of the roles apart (schema.py).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import psycopg
 from psycopg import sql
@@ -14,15 +14,11 @@ from psycopg import sql
 from penstock.errors import TargetError
 from penstock.model.server.names import init_command
 from penstock.model.server.server import LedgerRights
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.ledger.schema import TABLES, compose_ledger, is_ledger, refuse_publication
 from penstock.server.ledger.trust import LedgerRelation
-from penstock.server.sql.queries import fetch_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from penstock.server.connect.connection import Connection
+from penstock.server.sql.queries import fetch_one, fetch_rows
 
 # The database's owner, and the roles that every role trusts: the database's owner and the superusers.
 _OWNER = """
@@ -49,8 +45,7 @@ def share_ledger(
     with translate_errors("looking for the ledger's owner"):
         (rights,) = fetch_rows(connection, "inspect_ledger", LedgerRights, schema=schema)
         relations = fetch_rows(connection, "ledger_state", LedgerRelation, schema=schema, tables=sorted(TABLES))
-        row = connection.execute(_OWNER).fetchone()
-    assert row is not None
+        row = fetch_one(connection, _OWNER)
     _refuse_one_owner(schema, [each for each in relations if each.owner not in row[1]], roles, heir=row[0])
     owner: str = rights.owner or row[0]
     steps = []

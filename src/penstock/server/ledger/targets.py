@@ -6,23 +6,19 @@ A row is written in the transaction that does what the row records, so that a re
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 
 from psycopg import sql
-from psycopg.rows import class_row
 
 from penstock.errors import TargetError
-from penstock.model.load.ledger import LandedTarget, LandingRecord
+from penstock.model.load.ledger import Claim, LandedCounts, LandedTarget, LandingRecord
 from penstock.model.server.table import TableName
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.ledger.origin import compose_oid, compose_origin
+from penstock.server.sql.queries import fetch_as
 from penstock.server.table.staging import drop_landing_table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from penstock.model.load.ledger import Claim, LandedCounts
-    from penstock.server.connect.connection import Connection
 
 # Patterns for the names of the tables that loads create. A name contains the beginning of the load's identity and the
 # target's number.
@@ -143,7 +139,7 @@ def write_counts(connection: Connection, schema: str, claim: Claim, counts: Iter
                    duplicates = %(duplicates)s,
                    existing = %(existing)s,
                    suppressed = %(suppressed)s,
-                   target_oid = %(oid)s
+                   target_oid = %(target_oid)s
               FROM ONLY {targets} AS b
              WHERE t.load = %(load)s
                AND t.number = %(number)s
@@ -152,27 +148,16 @@ def write_counts(connection: Connection, schema: str, claim: Claim, counts: Iter
             RETURNING b.target_oid AS old_oid
         )
         UPDATE ONLY {objects} AS o
-           SET target_oid = %(oid)s
+           SET target_oid = %(target_oid)s
           FROM landed AS n
          WHERE o.load = %(load)s
            AND o.target_oid = n.old_oid
-           AND n.old_oid <> %(oid)s
+           AND n.old_oid <> %(target_oid)s
         """
     ).format(targets=_targets(schema), objects=sql.Identifier(schema, "objects"))
     with translate_errors("recording what became of the records"):
         for each in counts:
-            values = {
-                "load": claim.load_id,
-                "number": each.number,
-                "oid": each.target_oid,
-                "staged": each.staged,
-                "inserted": each.inserted,
-                "updated": each.updated,
-                "duplicates": each.duplicates,
-                "existing": each.existing,
-                "suppressed": each.suppressed,
-            }
-            connection.execute(query, values)
+            connection.execute(query, asdict(each) | {"load": claim.load_id})
 
 
 def read_landed(connection: Connection, schema: str, load_id: str) -> list[LandedTarget]:
@@ -189,11 +174,8 @@ def read_landed(connection: Connection, schema: str, load_id: str) -> list[Lande
          ORDER BY t.number
         """
     ).format(targets=_targets(schema), objects=sql.Identifier(schema, "objects"))
-    with (
-        translate_errors("reading where records were stored"),
-        connection.cursor(row_factory=class_row(LandedTarget)) as cursor,
-    ):
-        return cursor.execute(query, [load_id]).fetchall()
+    with translate_errors("reading where records were stored"):
+        return fetch_as(connection, LandedTarget, query, [load_id])
 
 
 def find_unended(connection: Connection, schema: str, claim: Claim, *, oid: int) -> list[str]:

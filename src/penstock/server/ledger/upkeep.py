@@ -5,22 +5,18 @@ What prevents loading an object twice is kept: the object's row, and one row of 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from psycopg import sql
-from psycopg.rows import class_row
 
 from penstock.model.load.ledger import LeftRejects, LeftStaging, PrunedLoads
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.ledger.locks import find_workers, try_lock_here
 from penstock.server.ledger.origin import compose_oid, compose_origin
 from penstock.server.ledger.schema import has_ledger
 from penstock.server.ledger.targets import drop_landing, read_landings
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from penstock.server.connect.connection import Connection
+from penstock.server.sql.queries import fetch_as
 
 # Staging tables of loads that no process is running. Those of other roles are listed, but only their owner may drop
 # them. A load that is just reconnecting holds no lock; if its table is dropped, it reads its files again.
@@ -156,11 +152,8 @@ def find_left_staging(connection: Connection, schema: str, *, age_s: float | Non
     if not has_ledger(connection, schema):
         return []
     landing = compose_oid("t", compose_origin(schema), prefix="landing")
-    with (
-        translate_errors("looking for staging tables"),
-        connection.cursor(row_factory=class_row(LeftStaging)) as cursor,
-    ):
-        return cursor.execute(_compose(_LEFT_STAGING, schema, landing=landing), {"age_s": age_s}).fetchall()
+    with translate_errors("looking for staging tables"):
+        return fetch_as(connection, LeftStaging, _compose(_LEFT_STAGING, schema, landing=landing), {"age_s": age_s})
 
 
 def drop_left_staging(connection: Connection, schema: str, *, age_s: float | None = None) -> list[LeftStaging]:
@@ -220,11 +213,10 @@ def find_left_rejects(
          ORDER BY o.load
     """
     found = compose_oid("o", compose_origin(schema))
-    with (
-        translate_errors("looking for rejected records"),
-        connection.cursor(row_factory=class_row(LeftRejects)) as cursor,
-    ):
-        return cursor.execute(_compose(query, schema, object=found), [list(uris), list(oids), but_load]).fetchall()
+    with translate_errors("looking for rejected records"):
+        return fetch_as(
+            connection, LeftRejects, _compose(query, schema, object=found), [list(uris), list(oids), but_load]
+        )
 
 
 def _compose(query: str, schema: str, **oids: sql.Composable) -> sql.Composed:

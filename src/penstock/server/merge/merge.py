@@ -10,16 +10,19 @@ proposed, how many conflicted with a row of their key, and how many were stored 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
 
 from penstock.model.load.landing import POSITION_COLUMNS
 from penstock.model.load.ledger import LandedCounts
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
 from penstock.server.connect.search_path import users_path
 from penstock.server.merge.merge_key import (
+    Key,
     conflict_target,
     find_key,
     key_order,
@@ -28,14 +31,11 @@ from penstock.server.merge.merge_key import (
     tell_unequal,
 )
 from penstock.server.merge.merge_locate import position_list, staging_identifier
+from penstock.server.sql.queries import fetch_one
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from penstock.model.load.job import Keep
     from penstock.model.server.table import TableFacts, TableName
-    from penstock.server.connect.connection import Connection
-    from penstock.server.merge.merge_key import Key
 
 _COMMA = sql.SQL(", ")
 
@@ -52,9 +52,8 @@ class MergeCounts:
     """What happened to the records of a staging table; `staged` is the sum of the other counts.
 
     `duplicates` were dropped because another staged record with the same key was chosen. `existing` were left out
-    because the table already had a row with the same key. `suppressed` were skipped by triggers. `is_certain` is False
-    if triggers on both INSERT and UPDATE may have skipped records: then only the sum of `inserted` and `updated` is
-    right.
+    because the table already had a row with the same key. `suppressed` were skipped by triggers. If
+    triggers on both INSERT and UPDATE may have skipped records, only the sum of `inserted` and `updated` is right.
     """
 
     staged: int
@@ -63,20 +62,10 @@ class MergeCounts:
     updated: int = 0
     existing: int = 0
     suppressed: int = 0
-    is_certain: bool = True
 
     def landed(self, *, number: int, target_oid: int) -> LandedCounts:
         """Return these counts as the counts of a load's target."""
-        return LandedCounts(
-            number=number,
-            target_oid=target_oid,
-            staged=self.staged,
-            inserted=self.inserted,
-            updated=self.updated,
-            duplicates=self.duplicates,
-            existing=self.existing,
-            suppressed=self.suppressed,
-        )
+        return LandedCounts(number=number, target_oid=target_oid, **asdict(self))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,11 +204,8 @@ def check_merge(connection: Connection, parts: MergeParts) -> None:
 def count_staged(connection: Connection, staging: TableName) -> int:
     """Return the number of records in a staging table. Raises ServerError."""
     with translate_errors(f"counting the records of {staging}"):
-        row = connection.execute(
-            sql.SQL("SELECT pg_catalog.count(*) FROM {}").format(staging_identifier(staging))
-        ).fetchone()
-    assert row is not None
-    return int(row[0])
+        query = sql.SQL("SELECT pg_catalog.count(*) FROM {}").format(staging_identifier(staging))
+        return int(fetch_one(connection, query)[0])
 
 
 def count_upserted(counted: PlanCounts, *, has_insert_triggers: bool) -> MergeCounts:
@@ -239,7 +225,6 @@ def count_upserted(counted: PlanCounts, *, has_insert_triggers: bool) -> MergeCo
         inserted=unmatched - not_inserted,
         updated=counted.conflicts - (suppressed - not_inserted),
         suppressed=suppressed,
-        is_certain=not (suppressed and has_insert_triggers and unmatched and counted.conflicts),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -10,8 +11,9 @@ from psycopg import sql
 
 from penstock.errors import DataError, FileLocation
 from penstock.model.load.landing import POSITION_COLUMNS
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, to_penstock_error, translate_errors
-from penstock.server.merge.merge_key import equals_previous, key_order
+from penstock.server.merge.merge_key import Key, equals_previous, key_order
 from penstock.server.merge.merge_locate import (
     RecordPosition,
     find_position,
@@ -21,13 +23,9 @@ from penstock.server.merge.merge_locate import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from psycopg.errors import Diagnostic
 
     from penstock.model.server.table import TableName
-    from penstock.server.connect.connection import Connection
-    from penstock.server.merge.merge_key import Key
 
     NameRecord = Callable[[RecordPosition], FileLocation | str]
 

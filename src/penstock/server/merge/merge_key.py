@@ -6,6 +6,7 @@ its rule whether two nulls are equal. merge.py merges records by this key.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,14 +14,12 @@ from psycopg import sql
 
 from penstock.errors import TargetError, UsageError
 from penstock.model.load.landing import SEQUENCE_COLUMN
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
 from penstock.server.sql.queries import fetch_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from penstock.model.server.table import TableFacts
-    from penstock.server.connect.connection import Connection
 
 
 _COMMA = sql.SQL(", ")

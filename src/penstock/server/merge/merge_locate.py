@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 from psycopg import sql
 
 from penstock.model.load.landing import BLOCK_COLUMN, OBJECT_COLUMN, POSITION_COLUMNS, SEQUENCE_COLUMN
+from penstock.server.connect.connection import Connection
+from penstock.server.sql.queries import fetch_one
 
 if TYPE_CHECKING:
     from psycopg.errors import Diagnostic
 
     from penstock.model.server.table import TableName
-    from penstock.server.connect.connection import Connection
 
 # The SQLSTATE of a missing privilege, and of a row that a row-level security policy refuses.
 _INSUFFICIENT_PRIVILEGE = "42501"
@@ -45,9 +46,8 @@ def find_position(
     query = sql.SQL("SELECT pg_catalog.count(*) FROM {} WHERE {} = %s AND {} = %s AND {} <= %s").format(
         staging_identifier(staging), *map(sql.Identifier, (OBJECT_COLUMN, BLOCK_COLUMN, SEQUENCE_COLUMN))
     )
-    row = connection.execute(query, [object_number, block_start, sequence]).fetchone()
-    assert row is not None
-    return RecordPosition(object_number=object_number, block_start=block_start, record=int(row[0]))
+    (record,) = fetch_one(connection, query, [object_number, block_start, sequence])
+    return RecordPosition(object_number=object_number, block_start=block_start, record=record)
 
 
 def position_list() -> sql.Composed:

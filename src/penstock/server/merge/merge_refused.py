@@ -6,12 +6,14 @@ back to the chosen records.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 
 from psycopg import sql
 
 from penstock.model.load.landing import BLOCK_COLUMN, OBJECT_COLUMN, POSITION_COLUMNS, SEQUENCE_COLUMN
 from penstock.model.load.reject import FOREIGN_KEY_VIOLATION
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
 from penstock.server.merge.merge_key import same_key, same_lack
 from penstock.server.merge.merge_locate import staging_identifier
@@ -22,11 +24,9 @@ from penstock.server.merge.merge_sorting_statements import (
     SAME_POSITION,
     TAKE_REFERENCES,
 )
+from penstock.server.sql.queries import fetch_one
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from penstock.server.connect.connection import Connection
     from penstock.server.merge.merge import MergeParts
 
 _COMMA: Final = sql.SQL(", ")
@@ -155,9 +155,7 @@ class RefusedRecords:
 
     def _count(self, query: LiteralString) -> int:
         with translate_errors("counting refused records"):
-            row = self._connection.execute(self._compose(query)).fetchone()
-        assert row is not None
-        return int(row[0])
+            return int(fetch_one(self._connection, self._compose(query))[0])
 
     def _compose(self, text: LiteralString, **names: sql.Composable) -> sql.Composed:
         return sql.SQL(text).format(**(self._names | names))

@@ -12,31 +12,22 @@ merge, TEMPORARY on the database and USAGE on plpgsql.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from psycopg import sql
 
 from penstock.model.load.landing import OBJECT_COLUMN, POSITION_COLUMNS
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
 from penstock.server.connect.search_path import PATHS, users_path
 from penstock.server.copy.sorting import SortingParts, compose_sorting
-from penstock.server.merge.merge import PlanCounts, count_staged
+from penstock.server.merge.merge import MergeCounts, MergeParts, PlanCounts, count_staged
 from penstock.server.merge.merge_locate import staging_identifier
 from penstock.server.merge.merge_refused import RefusedRecords
-from penstock.server.merge.merge_sorting_statements import (
-    COUNT,
-    DECLARATIONS,
-    OUTCOME,
-    STORE_ALL,
-    STORE_COUNTED,
-)
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from penstock.server.connect.connection import Connection
-    from penstock.server.merge.merge import MergeCounts, MergeParts
+from penstock.server.merge.merge_sorting_statements import COUNT, DECLARATIONS, OUTCOME, STORE_ALL, STORE_COUNTED
+from penstock.server.sql.queries import fetch_one
 
 _COMMA: Final = sql.SQL(", ")
 _TEMPORARY: Final = "pg_temp"
@@ -151,12 +142,11 @@ class MergeSorter:
 
     def _find_pages(self) -> tuple[int, int]:
         """Return the number of pages of the chosen records, and the number of pages in a portion."""
-        row = self._connection.execute(
+        size_bytes, page_bytes = fetch_one(
+            self._connection,
             "SELECT pg_catalog.pg_relation_size(%s::regclass), pg_catalog.current_setting('block_size')::int8",
             [self._chosen.as_string(self._connection)],
-        ).fetchone()
-        assert row is not None
-        size_bytes, page_bytes = row
+        )
         return size_bytes // page_bytes, max(1, self._portion_bytes // page_bytes)
 
     def _take_on(self, page: int, behind: int, *, first_size: int) -> None:
@@ -180,9 +170,8 @@ class MergeSorter:
             first_size=first_size,
         )
         self._connection.execute(statement)
-        row = self._connection.execute("SELECT pg_catalog.current_setting('penstock.outcome')").fetchone()
-        assert row is not None
-        outcome = json.loads(row[0])
+        (text,) = fetch_one(self._connection, "SELECT pg_catalog.current_setting('penstock.outcome')")
+        outcome = json.loads(text)
         sums.stored += outcome["stored"]
         sums.proposed += outcome["proposed"]
         sums.conflicts += outcome["conflicts"]

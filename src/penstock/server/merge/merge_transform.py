@@ -16,12 +16,12 @@ from psycopg import sql
 
 from penstock.errors import PenstockError, UsageError
 from penstock.model.load.job import Transform
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import to_penstock_error
 from penstock.server.connect.search_path import users_path
 
 if TYPE_CHECKING:
     from penstock.model.server.table import TableName
-    from penstock.server.connect.connection import Connection
 
 __all__ = [
     "PLACEHOLDER",

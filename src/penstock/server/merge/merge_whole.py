@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from penstock.errors import PenstockError
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import rolled_back
 from penstock.server.connect.search_path import users_path
 from penstock.server.copy.sorting import find_hindrance
@@ -25,7 +26,6 @@ from penstock.server.merge.merge_sorting import MergeSorter, settle
 if TYPE_CHECKING:
     from psycopg import sql
 
-    from penstock.server.connect.connection import Connection
     from penstock.server.merge.merge_errors import NameRecord
 
 _log = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""The .sql files: chosen by name and server version, run, and their rows converted to dataclasses.
+"""Runs queries: the .sql files, chosen by name and server version, whose rows become dataclasses, and short ones.
 
 A file runs in psql unchanged; its header says how (`psql -v name=value ... -f file`). psql's `:'name'` becomes a
 parameter here. `table.pg17.sql` is the variant for PostgreSQL 17 and later. The newest variant that the server can run
@@ -8,16 +8,19 @@ is used.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 from functools import cache
 from importlib import resources
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, LiteralString, TypeVar
 
 from psycopg.rows import class_row
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+from penstock.server.connect.connection import Connection
 
-    from penstock.server.connect.connection import Connection
+if TYPE_CHECKING:
+    from psycopg.abc import Params
+    from psycopg.sql import SQL, Composed
+
 
 Row = TypeVar("Row")
 
@@ -46,6 +49,28 @@ def to_parameters(text: str) -> str:
     'SELECT %(oid)s::oid %% 2'
     """
     return _VARIABLE.sub(r"%(\g<name>)s", text.replace("%", "%%"))
+
+
+def fetch_one(
+    connection: Connection, query: LiteralString | bytes | SQL | Composed, parameters: Params | None = None
+) -> tuple[Any, ...]:
+    """Run a query that returns exactly one row, and return that row."""
+    row = connection.execute(query, parameters).fetchone()
+    assert row is not None
+    return row
+
+
+def fetch_as(
+    connection: Connection, row_type: type[Row], query: SQL | Composed, parameters: Params | None = None
+) -> list[Row]:
+    """Run a query and return its rows; each column becomes the field of the same name."""
+    return connection.cursor(row_factory=class_row(row_type)).execute(query, parameters).fetchall()
+
+
+def change_setting(connection: Connection, name: str, value: str) -> str:
+    """Change a setting until the end of the transaction, and return its old value."""
+    query = "SELECT pg_catalog.current_setting(%s), pg_catalog.set_config(%s, %s, true)"
+    return str(fetch_one(connection, query, [name, name, value])[0])
 
 
 def fetch_rows(connection: Connection, query: str, row_type: type[Row], **parameters: object) -> list[Row]:

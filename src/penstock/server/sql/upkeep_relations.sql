@@ -29,7 +29,6 @@ SELECT t.root_oid,
            0
        ) AS pages,
        GREATEST(c.relpages, 0) AS known_pages,
-       c.relallvisible AS visible_pages,
        COALESCE(pg_catalog.pg_stat_get_tuples_inserted(c.oid), 0) AS inserted,
        COALESCE(
            pg_catalog.pg_stat_get_mod_since_analyze(c.oid) + pg_catalog.pg_stat_get_ins_since_vacuum(c.oid),

@@ -1,17 +1,20 @@
-"""Tables as the catalog describes them, and whether a load into one is possible.
+"""Tables as the catalog describes them: names, facts, disk space, and whether a load into one is possible.
 
 The queries need only an ordinary user's rights. Package loading decides which columns a file fills.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
 
 from penstock.errors import TargetError
+from penstock.model.load.space import TableStorage
 from penstock.model.server.table import Column, TableFacts, TableName
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
 from penstock.server.connect.search_path import find_schemas
 from penstock.server.facts.facts import ask_server_facts
@@ -19,10 +22,8 @@ from penstock.server.sql.queries import fetch_rows, send_query
 from penstock.server.table.conflicts import ReferenceRow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from penstock.model.server.server import ServerFacts
-    from penstock.server.connect.connection import Connection
+
 
 # pg_class.relkind of relations that never accept rows from COPY, in PostgreSQL's words.
 _UNLOADABLE_KINDS = {
@@ -132,24 +133,14 @@ def _complete(connection: Connection, rows: Sequence[TableRow | None]) -> list[T
 
 
 def _describe(row: TableRow, columns: list[Column], references: list[ReferenceRow]) -> TableFacts:
+    fields: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in asdict(row).items()
+    }
     return TableFacts(
-        oid=row.oid,
-        name=TableName(schema=row.schema, name=row.name),
-        kind=row.kind,
+        name=TableName(schema=fields.pop("schema"), name=fields.pop("name")),
         columns=tuple(columns),
-        suppressing_triggers=tuple(row.suppressing_triggers),
-        row_triggers=tuple(row.row_triggers),
-        statement_triggers=tuple(row.statement_triggers),
-        unlogged_partitions=tuple(row.unlogged_partitions),
-        unpublished=tuple(row.unpublished),
-        row_security_applies=row.row_security_applies,
-        is_unlogged=row.is_unlogged,
-        can_insert=row.can_insert,
-        may_vacuum=row.may_vacuum,
-        is_owner=row.is_owner,
         references=frozenset(reference.oid for reference in references),
-        has_indexes=row.has_indexes,
-        attributes=row.attributes,
+        **fields,
     )
 
 
@@ -184,7 +175,8 @@ def check_loadable(
 
 def _check_kind(facts: TableFacts, foreign_partitions: Sequence[TableName]) -> None:
     if kind := _UNLOADABLE_KINDS.get(facts.kind):
-        raise TargetError(f'cannot load into "{facts.name}": it is a {kind}', hint=_kind_hint(facts.kind))
+        hint = "Load into the table on the server that holds it." if facts.kind == "f" else "Name a table."
+        raise TargetError(f'cannot load into "{facts.name}": it is a {kind}', hint=hint)
     if facts.kind == "v" and not facts.suppressing_triggers:
         raise TargetError(
             f'cannot load into view "{facts.name}"',
@@ -200,15 +192,32 @@ def _check_kind(facts: TableFacts, foreign_partitions: Sequence[TableName]) -> N
         )
 
 
-def _kind_hint(kind: str) -> str:
-    if kind == "f":
-        return "Load into the table on the server that holds it."
-    return "Name a table."
-
-
 def _compose_grants(name: TableName, user: str) -> str:
     role = sql.Identifier(user)
     schema = sql.Identifier(name.schema or "public")
     table = sql.Identifier(name.schema or "public", name.name)
     grants = sql.SQL("GRANT USAGE ON SCHEMA {} TO {}; GRANT INSERT ON {} TO {};").format(schema, role, table, role)
     return grants.as_string(None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NameRow:
+    """The row of table_names.sql."""
+
+    name: str
+
+
+def list_tables(connection: Connection, beginning: str, *, without: str) -> list[str]:
+    """Return up to 200 tables, except those of schema `without`, whose names as SQL spells them have this beginning."""
+    with translate_errors("listing tables"):
+        return [
+            row.name for row in fetch_rows(connection, "table_names", NameRow, beginning=beginning, without=without)
+        ]
+
+
+def read_table_storage(connection: Connection, oids: Sequence[int]) -> list[TableStorage]:
+    """Return where tables are stored, in one round trip. Oid 0 is a table to be created. Raises ServerError."""
+    with translate_errors("looking up disk space"):
+        with connection.pipeline():
+            asked = [send_query(connection, "space_place", TableStorage, oid=oid) for oid in oids]
+        return [places()[0] for places in asked]

@@ -6,6 +6,7 @@ that time. Another session may have swapped in or renamed that table.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from psycopg import sql
@@ -14,8 +15,6 @@ from penstock.errors import OtherTableError
 from penstock.server.connect.errors import translate_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     import psycopg
 
     from penstock.model.server.table import Column, TableName

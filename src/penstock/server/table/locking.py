@@ -7,20 +7,17 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime  # noqa: TC003 (class_row's fields)
-from typing import TYPE_CHECKING, TypeVar
+from datetime import datetime
+from typing import TypeVar
 
 import psycopg
 
 from penstock.errors import PenstockError, ServerError
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, translate_errors
-from penstock.server.sql.queries import fetch_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from penstock.server.connect.connection import Connection
+from penstock.server.sql.queries import change_setting, fetch_rows
 
 Result = TypeVar("Result")
 
@@ -118,16 +115,17 @@ def describe_blocker(blocker: Blocker) -> str:
     return f"{who}: {', '.join(part for part in parts if part)}"
 
 
+def in_ms(timeout_s: float) -> str:
+    """Return a timeout as the text of a setting."""
+    return f"{max(1, round(timeout_s * 1000))}ms"
+
+
 def _attempt(connection: Connection, act: Callable[[], Result], lock_timeout_s: float) -> Result:
     with in_transaction(connection, "waiting for locks"):
-        row = connection.execute(
-            "SELECT pg_catalog.current_setting('lock_timeout'), pg_catalog.set_config('lock_timeout', %s, true)",
-            [f"{max(1, round(lock_timeout_s * 1000))}ms"],
-        ).fetchone()
-        assert row is not None
+        before = change_setting(connection, "lock_timeout", in_ms(lock_timeout_s))
         result = act()
         # In a caller's transaction the setting would otherwise last longer than this block.
-        connection.execute("SELECT pg_catalog.set_config('lock_timeout', %s, true)", [row[0]])
+        change_setting(connection, "lock_timeout", before)
     return result
 
 

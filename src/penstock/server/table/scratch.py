@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from psycopg import sql
 
 from penstock.errors import TargetError
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
     from penstock.model.server.table import TableFacts, TableName
-    from penstock.server.connect.connection import Connection
 
 _CHECKS_OF_COLUMNS = """
     SELECT c.conname

@@ -7,20 +7,19 @@ would get a key that exists.
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import psycopg
 from psycopg import sql
 
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
 from penstock.server.sql.queries import fetch_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from penstock.model.server.table import Column, TableFacts
-    from penstock.server.connect.connection import Connection
 
 _log = logging.getLogger(__name__)
 

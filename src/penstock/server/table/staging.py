@@ -8,6 +8,7 @@ its owner may read it. merge.py merges its rows. The caller chooses schema and n
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,14 +18,12 @@ from psycopg import sql
 from penstock.errors import TargetError
 from penstock.model.load.landing import BLOCK_COLUMN, OBJECT_COLUMN, POSITION_COLUMNS, SEQUENCE_COLUMN
 from penstock.model.server.names import MOST_COLUMNS
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, translate_errors
-from penstock.server.sql.queries import fetch_rows
+from penstock.server.sql.queries import fetch_one, fetch_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.model.server.table import TableFacts, TableName
-    from penstock.server.connect.connection import Connection
 
 _log = logging.getLogger(__name__)
 
@@ -172,15 +171,11 @@ def _compose_create(
     connection: Connection, table: sql.Identifier, target: TableFacts, columns: Sequence[str], *, as_text: bool
 ) -> sql.Composed:
     if as_text:
-        definitions = [_text_column(column) for column in columns]
+        definitions = [sql.SQL("{} pg_catalog.text").format(sql.Identifier(column)) for column in columns]
     else:
         definitions = typed_columns(connection, target, columns)
     body = sql.SQL(", ").join([*definitions, *_position_columns()])
     return sql.SQL("CREATE TABLE {} ({})").format(table, body)
-
-
-def _text_column(name: str) -> sql.Composed:
-    return sql.SQL("{} pg_catalog.text").format(sql.Identifier(name))
 
 
 def typed_columns(connection: Connection, target: TableFacts, columns: Sequence[str]) -> list[sql.Composed]:
@@ -210,9 +205,7 @@ def _position_columns() -> list[sql.Composed]:
 
 
 def _find_oid(connection: Connection, table: sql.Identifier) -> int:
-    row = connection.execute("SELECT %s::regclass::oid", [table.as_string(connection)]).fetchone()
-    assert row is not None
-    return int(row[0])
+    return int(fetch_one(connection, "SELECT %s::regclass::oid", [table.as_string(connection)])[0])
 
 
 def _revoke_grants(connection: Connection, oid: int) -> None:

@@ -8,22 +8,19 @@ only some of its locks releases them before that time is over.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 import psycopg
 from psycopg import sql
 
 from penstock.errors import ServerError
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, rolled_back, translate_errors
-from penstock.server.sql.queries import fetch_rows
-from penstock.server.table.locking import DEFAULT_LOCK_TIMEOUT_S, LOCK_NOT_AVAILABLE, find_blockers
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from penstock.server.connect.connection import Connection
+from penstock.server.sql.queries import change_setting, fetch_one, fetch_rows
+from penstock.server.table.locking import DEFAULT_LOCK_TIMEOUT_S, LOCK_NOT_AVAILABLE, find_blockers, in_ms
 
 LockMode = Literal["ROW SHARE", "ROW EXCLUSIVE", "ACCESS EXCLUSIVE"]
 
@@ -115,10 +112,10 @@ class TableLocks:
         timeout_s = longest_s / 2 / len(statements)
         try:
             with in_transaction(self._connection):
-                before = self._set("statement_timeout", timeout_s)
+                before = change_setting(self._connection, "statement_timeout", in_ms(timeout_s))
                 for statement in statements:
                     self._connection.execute(statement)
-                self._connection.execute("SELECT pg_catalog.set_config('statement_timeout', %s, true)", [before])
+                change_setting(self._connection, "statement_timeout", before)
         except psycopg.errors.QueryCanceled as error:
             raise ServerError("could not lock all tables at once", sqlstate=LOCK_NOT_AVAILABLE) from error
 
@@ -132,17 +129,9 @@ class TableLocks:
             if not any(blocker.is_held and blocker.mode == _VACUUM_MODE for blocker in blockers):
                 continue
             with suppress(psycopg.errors.LockNotAvailable), rolled_back(self._connection):
-                self._set("lock_timeout", max(DEFAULT_LOCK_TIMEOUT_S, 2 * self._deadlock_timeout_s))
+                timeout_s = max(DEFAULT_LOCK_TIMEOUT_S, 2 * self._deadlock_timeout_s)
+                change_setting(self._connection, "lock_timeout", in_ms(timeout_s))
                 self._connection.execute(_compose([row], "ACCESS EXCLUSIVE"))
-
-    def _set(self, name: str, duration_s: float) -> str:
-        """Set a timeout for the transaction and return its old value."""
-        row = self._connection.execute(
-            "SELECT pg_catalog.current_setting(%s), pg_catalog.set_config(%s, %s, true)",
-            [name, name, f"{max(1, round(duration_s * 1000))}ms"],
-        ).fetchone()
-        assert row is not None
-        return str(row[0])
 
 
 def _compose(rows: Iterable[LockableRow], mode: LockMode) -> sql.Composed:
@@ -151,8 +140,5 @@ def _compose(rows: Iterable[LockableRow], mode: LockMode) -> sql.Composed:
 
 
 def _read_deadlock_timeout(connection: Connection) -> float:
-    row = connection.execute(
-        "SELECT extract(epoch FROM pg_catalog.current_setting('deadlock_timeout')::pg_catalog.interval)::float8"
-    ).fetchone()
-    assert row is not None
-    return float(row[0])
+    query = "SELECT extract(epoch FROM pg_catalog.current_setting('deadlock_timeout')::pg_catalog.interval)::float8"
+    return float(fetch_one(connection, query)[0])

@@ -6,21 +6,18 @@ CreatedTable records what was created, so that nothing else is ever dropped.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import psycopg
 from psycopg import sql
 
 from penstock.errors import TableExistsError, TargetError
 from penstock.model.server.table import TableName
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.connect.search_path import find_creation_schema
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from penstock.server.connect.connection import Connection
+from penstock.server.sql.queries import fetch_one
 
 _log = logging.getLogger(__name__)
 
@@ -171,8 +168,7 @@ def _create(connection: Connection, name: TableName, columns: Sequence[str], typ
         )
         made = TableName(schema=name.schema or _require_creation_schema(connection, name), name=name.name)
         connection.execute(sql.SQL("CREATE TABLE {} ({})").format(_identifier(made), definitions))
-        row = connection.execute("SELECT %s::regclass::oid", [_identifier(made).as_string(connection)]).fetchone()
-    assert row is not None
+        row = fetch_one(connection, "SELECT %s::regclass::oid", [_identifier(made).as_string(connection)])
     return CreatedTable(oid=row[0], name=made, has_new_schema=is_schema_missing)
 
 

@@ -6,21 +6,15 @@ VACUUM cannot run in a transaction block, so sessions are in autocommit mode.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from psycopg import sql
 
-from penstock.model.load.upkeep import FilledTable, Relation
-from penstock.server.connect.connection import is_usable
+from penstock.model.load.upkeep import FilledTable, Relation, VacuumStep
+from penstock.server.connect.connection import Connection, is_usable
 from penstock.server.connect.errors import translate_errors
 from penstock.server.sql.queries import fetch_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from penstock.model.load.upkeep import VacuumStep
-    from penstock.server.connect.connection import Connection
 
 _log = logging.getLogger(__name__)
 

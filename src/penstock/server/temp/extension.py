@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from psycopg import sql
 
+from penstock.server.connect.connection import Connection
+
 if TYPE_CHECKING:
     from typing import LiteralString
 
-    from penstock.server.connect.connection import Connection
 
 # How a replay runs a statement: EXPLAIN returns a few kilobytes, and the rows are not sent to the client.
 EXPLAIN = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "

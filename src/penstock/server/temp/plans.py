@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from psycopg import sql
 
 from penstock.errors import PenstockError
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import rolled_back, translate_errors
 from penstock.server.connect.search_path import TO_USERS_PATH
-
-if TYPE_CHECKING:
-    from penstock.server.connect.connection import Connection
+from penstock.server.sql.queries import fetch_one
 
 # Planning takes milliseconds, or seconds if there are many tables.
 _TIMEOUT = "5s"
@@ -47,12 +46,12 @@ def explain_kept(connection: Connection, query: str) -> dict[str, Any] | None:
             connection.execute(TO_USERS_PATH)
             # Binary results make psycopg use the extended protocol, which accepts only one statement.
             connection.execute(f"PREPARE {_NAME} AS {query}".encode(), binary=True)
-            row = connection.execute(
+            row = fetch_one(
+                connection,
                 "SELECT pg_catalog.cardinality(p.parameter_types) FROM pg_catalog.pg_prepared_statements AS p"
                 " WHERE p.name = %s",
                 [_NAME],
-            ).fetchone()
-            assert row is not None
+            )
             values = sql.SQL(", ").join([sql.SQL("NULL")] * row[0])
             given = sql.SQL("({})").format(values) if row[0] else sql.SQL("")
             statement = sql.SQL("EXPLAIN (FORMAT JSON) EXECUTE {}{}").format(sql.Identifier(_NAME), given)

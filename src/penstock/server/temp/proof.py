@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from psycopg import sql
 
-from penstock.model.temp.placement import SETTING, TABLESPACE, parse_setting
+from penstock.model.temp.placement import SETTING, TABLESPACE, Placement, parse_setting
+from penstock.server.connect.connection import Connection, ConnectionFactory
 from penstock.server.connect.errors import in_transaction, translate_errors
-
-if TYPE_CHECKING:
-    from penstock.model.temp.placement import Placement
-    from penstock.server.connect.connection import Connection, ConnectionFactory
+from penstock.server.sql.queries import fetch_one
 
 # Sorts some megabytes with the least work_mem: the temporary file exists as long as the cursor.
 _SPILL = "DECLARE penstock_proof CURSOR FOR SELECT g FROM pg_catalog.generate_series(1, 200000) AS g ORDER BY -g"
@@ -40,8 +36,7 @@ def find_disproof(connect: ConnectionFactory, control: Connection, placement: Pl
     try:
         with other.connect(label="proof") as session:
             with translate_errors("proving where temporary work goes"):
-                row = session.execute("SELECT pg_catalog.current_setting(%s)", [SETTING]).fetchone()
-            assert row is not None
+                row = fetch_one(session, "SELECT pg_catalog.current_setting(%s)", [SETTING])
             if scope.kind != "role" and parse_setting(row[0]) != (TABLESPACE,):
                 return (
                     f"{SETTING} of a new session is '{row[0]}', which its role, its database or the server's start set"

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from penstock.errors import TargetError
 from penstock.model.redaction import hide_secrets
 from penstock.model.temp.replay import Skipped
+from penstock.server.connect.connection import Connection, ConnectionFactory
 from penstock.server.connect.errors import rolled_back, translate_errors
 from penstock.server.sql.queries import fetch_rows
 from penstock.server.temp.extension import EXPLAIN, compose, find_statements_schema
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from penstock.server.connect.connection import Connection, ConnectionFactory
 
 # The columns exist since version 1.8 of the extension (PostgreSQL 13). Both queries exclude a replay's own statements.
 _TOP = """

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import psycopg
 
-from penstock.model.temp.usage import LogEnd
+from penstock.model.temp.usage import LogEnd, LogFormat
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
 from penstock.units import MIB
-
-if TYPE_CHECKING:
-    from penstock.model.temp.usage import LogFormat
-    from penstock.server.connect.connection import Connection
 
 _MOST_BYTES = 16 * MIB
 

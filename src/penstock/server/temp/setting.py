@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from psycopg import sql
 
-from penstock.model.temp.placement import SETTING, parse_setting
+from penstock.model.temp.placement import SETTING, Scope, parse_setting
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from penstock.model.temp.placement import Scope
-    from penstock.server.connect.connection import Connection
 
 _EXISTS = {
     "database": "SELECT FROM pg_catalog.pg_database AS d WHERE d.datname = %s",

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from typing import Any
 
 import psycopg
 
 from penstock.model.redaction import hide_secrets
 from penstock.model.temp.usage import DatabaseUse, IndexBuild, SettingRow, StatementUse, TablespaceUse, UsageReading
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
-from penstock.server.sql.queries import fetch_rows
+from penstock.server.sql.queries import fetch_one, fetch_rows
 from penstock.server.temp.extension import compose, find_statements_schema
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from penstock.server.connect.connection import Connection
 
 # Rows are read as jsonb, because the columns depend on the extension's version.
 _STATEMENTS = """
@@ -35,11 +32,11 @@ def read_usage(connection: Connection) -> UsageReading:
     """Return a server's present statistics of temporary work. Raises ServerError."""
     missing: list[str] = []
     with translate_errors("reading temporary work"):
-        row = connection.execute(
+        row = fetch_one(
+            connection,
             "SELECT pg_catalog.current_setting('temp_tablespaces'), pg_catalog.current_setting('block_size')::int,"
-            " pg_catalog.pg_has_role(CURRENT_USER, 'pg_monitor', 'USAGE')"
-        ).fetchone()
-        assert row is not None
+            " pg_catalog.pg_has_role(CURRENT_USER, 'pg_monitor', 'USAGE')",
+        )
         settings = fetch_rows(connection, "temp_settings", SettingRow)
         databases = fetch_rows(connection, "temp_databases", DatabaseUse)
         tablespaces = fetch_rows(

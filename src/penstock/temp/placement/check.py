@@ -7,26 +7,30 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.host import measure_disk
 from penstock.model.server.names import quote_name
-from penstock.model.temp.placement import SETTING, TABLESPACE, CheckReport, Problem, spell_setting
+from penstock.model.temp.placement import SETTING, TABLESPACE, CheckReport, Placement, Problem, spell_setting
 from penstock.server.facts.facts import read_server_facts
 from penstock.server.temp.setting import read_setting, setting_statement
-from penstock.server.temp.tablespaces import find_occupants, find_tablespace, folder_exists, read_place
+from penstock.server.temp.tablespaces import (
+    PlaceRow,
+    TablespaceRow,
+    find_occupants,
+    find_tablespace,
+    folder_exists,
+    read_place,
+)
 from penstock.temp.placement.decide import find_open, find_untrusted
 from penstock.temp.placement.directory import create_folders, look_at, look_at_parts
 from penstock.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from penstock.model.temp.placement import Placement
     from penstock.server.connect.connection import Connection, ConnectionFactory
-    from penstock.server.temp.tablespaces import PlaceRow, TablespaceRow
 
 # Report a disk as nearly full if less than this share of its size is free.
 _LEAST_FREE = 0.1

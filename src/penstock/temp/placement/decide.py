@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from penstock.errors import TargetError
 from penstock.units import MIB, format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import PurePosixPath
-
     from penstock.model.server.settings import SettingsFacts
     from penstock.server.temp.tablespaces import PlaceRow
     from penstock.temp.placement.directory import DirectoryFacts, PartFacts

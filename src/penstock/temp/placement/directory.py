@@ -6,12 +6,9 @@ import os
 import stat
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from penstock.host import find_device, measure_disk
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _NO_LINKS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 

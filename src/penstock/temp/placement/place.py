@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import uuid
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -19,26 +20,20 @@ from penstock.changes.kinds.temp_place import TempPlace, make_change, read_place
 from penstock.changes.store.table import SERVER_DATABASE, TableStore
 from penstock.errors import PenstockError, TargetError, UsageError
 from penstock.model.finding import refuse
-from penstock.model.load.shape import SERVER, Hold, lock_of
+from penstock.model.load.shape import SERVER, Change, Hold, lock_of
 from penstock.model.server.checks import check_standby
-from penstock.model.temp.placement import TABLESPACE, Placement, PlaceReport
+from penstock.model.temp.placement import TABLESPACE, CheckReport, Placement, PlaceReport, Scope
 from penstock.server.facts.facts import read_server_facts
 from penstock.server.facts.settings import read_facts
 from penstock.server.ledger.locks import try_lock
 from penstock.server.temp.setting import read_setting, scope_exists
-from penstock.server.temp.tablespaces import find_tablespace, read_place
+from penstock.server.temp.tablespaces import PlaceRow, find_tablespace, read_place
 from penstock.temp.placement.check import check_placement
 from penstock.temp.placement.decide import list_remarks, refuse_directory, refuse_server
-from penstock.temp.placement.directory import look_at
+from penstock.temp.placement.directory import DirectoryFacts, look_at
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from penstock.model.load.shape import Change
-    from penstock.model.temp.placement import CheckReport, Scope
     from penstock.server.connect.connection import ConnectionFactory
-    from penstock.server.temp.tablespaces import PlaceRow
-    from penstock.temp.placement.directory import DirectoryFacts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,6 +225,5 @@ class PlaceKeeper:
 
 
 def _make_hold(holder_id: str) -> Hold:
-    """Return a new hold for a placement."""
     lock = lock_of(holder_id)
     return Hold(holder_id=holder_id, target_oid=SERVER, lock=lock, names=(TABLESPACE,), reason="temp remove")

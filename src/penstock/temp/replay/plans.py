@@ -6,14 +6,13 @@ files. The blocks of a node include those of all nodes below it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from penstock.model.temp.replay import Spill
 from penstock.units import KIB, MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     Plan = dict[str, Any]
 
 # A sorted row on disk lacks the tuple header and the pointer that it has in memory, so it takes about half as much.

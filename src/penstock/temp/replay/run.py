@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -18,21 +19,16 @@ from typing import TYPE_CHECKING, Self
 
 from penstock.errors import PenstockError, TargetError
 from penstock.host import find_device, memory_bytes, read_counters
-from penstock.model.server.device import rates
+from penstock.model.server.device import Device, rates
 from penstock.model.server.names import quote_name
 from penstock.model.temp.placement import DEFAULT_TABLESPACE, parse_setting
-from penstock.model.temp.replay import Comparison, ReplayResult, Run, Trial
+from penstock.model.temp.replay import Comparison, ReplayResult, Run, Skipped, Trial
 from penstock.server.facts.facts import read_server_facts
-from penstock.server.temp.replay import ReplaySession, check_place, read_replay_facts
+from penstock.server.temp.replay import Explained, ReplayFacts, ReplaySession, check_place, read_replay_facts
 from penstock.temp.replay.plans import find_spills, sum_field
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from penstock.model.server.device import Device
-    from penstock.model.temp.replay import Skipped
     from penstock.server.connect.connection import ConnectionFactory
-    from penstock.server.temp.replay import Explained, ReplayFacts
 
 _START_TIMEOUT_S = 60.0
 _DISK_FULL = "53100"

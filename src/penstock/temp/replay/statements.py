@@ -1,4 +1,4 @@
-"""Splits a file of SQL into statements, and decides which of them may be run. Pure.
+"""Splits a file of SQL into statements, decides which may be run, and pairs those of two servers. Pure.
 
 Statements are run in a read-only transaction. That still allows COPY TO PROGRAM and SET, so only statements that begin
 with SELECT, VALUES, TABLE or WITH are accepted. This also rejects text that is not SQL, such as psql's backslash
@@ -7,15 +7,15 @@ commands. Functions that a query calls are not checked.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from penstock.errors import UsageError
+from penstock.model.temp.replay import StatementTotals
 from penstock.observe.statements import read_tokens
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 _READING = frozenset(("select", "values", "table", "with"))
+# As many paired statements as a screen shows.
+_MOST = 10
 
 
 def split_statements(text: str) -> list[str]:
@@ -84,3 +84,24 @@ def check_places(first: Sequence[str], second: Sequence[str]) -> None:
             f"both places are the same: {', '.join(second)}",
             hint="Place temporary work elsewhere with penstock temp place, or name a tablespace with --place.",
         )
+
+
+def pair_totals(
+    first: Mapping[str, tuple[int, float]], second: Mapping[str, tuple[int, float]]
+) -> list[StatementTotals]:
+    """Return the statements that both servers have, with the calls and total milliseconds of each server.
+
+    They are in descending order of the first server's total. They are paired by their text: query ids of two servers
+    agree only if one is a copy of the other.
+    """
+    paired = [
+        StatementTotals(
+            statement=text,
+            first_calls=first[text][0],
+            first_ms=first[text][1],
+            second_calls=second[text][0],
+            second_ms=second[text][1],
+        )
+        for text in first.keys() & second.keys()
+    ]
+    return sorted(paired, key=lambda each: (-each.first_ms, each.statement))[:_MOST]

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from penstock.model.server.device import rates
-from penstock.model.temp.usage import DatabaseRate, DeviceUse, UsageReport
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from penstock.model.server.device import DeviceRates
-    from penstock.model.temp.usage import DeviceNow, StatementUse, UsageReading
+from penstock.model.server.device import DeviceRates, rates
+from penstock.model.temp.usage import DatabaseRate, DeviceNow, DeviceUse, StatementUse, UsageReading, UsageReport
 
 # The counters of a statement.
 _COUNTED = (

@@ -9,16 +9,12 @@ from __future__ import annotations
 import csv
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 from penstock.model.redaction import hide_secrets
-from penstock.model.temp.usage import LoggedFiles
+from penstock.model.temp.usage import LogEnd, LoggedFiles
 from penstock.observe.statements import strip_literals
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from penstock.model.temp.usage import LogEnd
 
 # If lc_messages is not English, the words are different, and nothing is found.
 _FILE = re.compile(r'temporary file: path "[^"]*", size (\d+)')

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.host import find_device, measure_disk, read_counters
 from penstock.model.temp.placement import parse_setting
-from penstock.model.temp.usage import DeviceNow, Route
+from penstock.model.temp.usage import DeviceNow, Route, SettingRow, TablespaceUse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from penstock.model.server.device import Device
-    from penstock.model.temp.usage import SettingRow, TablespaceUse
 
 # The data directory's tablespace, which temporary work uses if no setting names another one.
 DATA = "pg_default"

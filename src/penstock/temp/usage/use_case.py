@@ -6,17 +6,14 @@ materialised subqueries, temporary tables, index builds.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from penstock.model.temp.usage import UseCase
+from penstock.model.temp.usage import StatementUse, UseCase
 from penstock.temp.replay.plans import walk_nodes
 from penstock.units import MIB, format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from penstock.model.temp.usage import StatementUse
-
     Plan = dict[str, Any]
 
 # Plan nodes that may use temporary files, and the use case that each belongs to.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path  # noqa: TC003 (typer reads annotations)
+from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,8 +14,6 @@ from penstock.cli.terminal.output import write_message, write_result
 from penstock.units import GIB, MB, format_bytes, format_count
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
     from penstock.bench.bulk_load.run import BulkLoadResult, Target, TargetResult
     from penstock.lab.datasets.datafiles import DataFile
     from penstock.lab.topology.shapes import Shape

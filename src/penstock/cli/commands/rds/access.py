@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,8 +13,6 @@ from penstock.cli.terminal.output import write_result
 from penstock.errors import ServerError, UsageError
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from penstock.model.server.roots import RootFile, RootSearch, ServerCertificate
 
 Host = Annotated[str, typer.Option("--host", metavar="HOST", help="Use this endpoint name, also through a tunnel.")]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from penstock.cli.views.rds_view import describe_class, describe_ebs, describe_optimized_reads, describe_storage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from penstock.model.server.rds import RdsDescription, RdsInstance
 
 

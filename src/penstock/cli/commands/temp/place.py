@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,8 +28,6 @@ from penstock.model.source.dialect import Notice
 from penstock.model.temp.placement import parse_name, parse_scope
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from penstock.temp.placement.place import PlaceKeeper
 
 Dir = Annotated[str, typer.Argument(metavar="DIR", show_default=False, help="An empty directory of the server's.")]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path  # noqa: TC003 (typer reads annotations)
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,14 +14,13 @@ from penstock.cli.options.shared import Json  # noqa: TC001 (typer reads annotat
 from penstock.cli.options.target import open_target
 from penstock.cli.terminal.output import write_message, write_result
 from penstock.cli.views.commits_view import describe_commits
-from penstock.diagnose.batches import BATCHES, report_commits
+from penstock.diagnose.batches import BATCHES, CommitReport, report_commits
 from penstock.errors import PenstockError, UsageError
 from penstock.model.options import parse_duration
 from penstock.observe.recordings import read_recording
 from penstock.units import format_duration
 
 if TYPE_CHECKING:
-    from penstock.diagnose.batches import CommitReport
     from penstock.model.recording import Sample
     from penstock.observe.sampler import Sampler
     from penstock.server.inspect.commit_probe import ProbeResult

@@ -6,7 +6,7 @@ import os
 import textwrap
 from dataclasses import asdict
 from datetime import datetime, time, timedelta
-from pathlib import Path  # noqa: TC003 (typer reads annotations)
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer

@@ -7,6 +7,7 @@ import select
 import sys
 import termios
 import tty
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,8 +19,6 @@ from rich.text import Text
 from penstock.cli.views.watch_view import View, draw_screen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from penstock.cli.commands.watching.watched import Watched
     from penstock.model.recording import RecordingHeader
 

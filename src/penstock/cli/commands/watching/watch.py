@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
-from pathlib import Path  # noqa: TC003 (typer reads annotations)
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -24,8 +25,6 @@ from penstock.observe.history import History
 from penstock.observe.recordings import Recorder
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.model.recording import Sample
     from penstock.observe.sampler import Sampler
 

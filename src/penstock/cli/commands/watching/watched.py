@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.cli.commands.load import interrupting_signals
 from penstock.cli.terminal.output import write_message
-from penstock.observe.sampler import sample_on_clock
+from penstock.observe.sampler import Sampler, sample_on_clock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from penstock.errors import PenstockError
     from penstock.model.recording import RecordingHeader, Sample
-    from penstock.observe.sampler import Sampler
 
 # The screen shows averages over this time. If that is shorter than the time of this many samples, it shows averages
 # over these samples.

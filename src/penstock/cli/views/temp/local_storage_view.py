@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from penstock.units import format_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 def describe_local_storage(values: Mapping[str, float]) -> str:

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
-from penstock.model.temp.placement import TABLESPACE
+from penstock.model.temp.placement import TABLESPACE, CheckReport, Placement, PlaceReport
 from penstock.units import format_bytes
-
-if TYPE_CHECKING:
-    from penstock.model.temp.placement import CheckReport, Placement, PlaceReport
 
 
 def describe_plan(report: PlaceReport) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -9,8 +10,6 @@ from penstock.cli.terminal.columns import line_up
 from penstock.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from penstock.model.temp.replay import Comparison, ReplayResult, Run
 
 _SHOWN = 100

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Final
@@ -10,8 +11,6 @@ from penstock.lab.datasets.draws import BATCH_TITLES, POOL_SIZE, Draws, batched_
 from penstock.lab.datasets.imdb.words import GIVEN_NAMES, TAIL_MASK, person_phrases
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from penstock.lab.datasets.imdb.tables import Counts
 
 _PROFESSIONS: Final = {
@@ -109,7 +108,7 @@ def title_crew(draws: Draws, *, counts: Counts) -> Iterator[list[str]]:
 
 def title_principals(draws: Draws, *, rows: int, counts: Counts) -> Iterator[list[str]]:
     """Yield title.principals: each title's cast, then its crew, numbered from 1."""
-    endings = _cast_endings(draws) + draws.pool(dict(_with_line_ends(_CREW)))
+    endings = _cast_endings(draws) + draws.pool({f"\t{ending}\n": weight for ending, weight in _CREW.items()})
     mean = 1.02 * rows / counts.titles
     sizes = [round(draws.random.triangular(0, 2 * mean, mean)) for _ in range(4096)]
     for first, batch in batched_groups(sizes, titles=counts.titles, rows=rows):
@@ -174,10 +173,6 @@ def _characters(draws: Draws, category: str, given: str, family: str) -> str:
 
 def _escaped(text: str) -> str:
     return text.replace('"', '\\"')
-
-
-def _with_line_ends(weights: dict[str, int]) -> Iterator[tuple[str, int]]:
-    return ((f"\t{ending}\n", weight) for ending, weight in weights.items())
 
 
 @cache

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Final
 
 # The columns are those that developer.imdb.com/non-commercial-datasets lists.
 IMDB_TABLES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
@@ -16,8 +17,6 @@ from penstock.lab.datasets.imdb.words import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from penstock.lab.datasets.imdb.tables import Counts
 
 NULL: Final = "\\N"

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
 
 from penstock.errors import UsageError
-from penstock.lab.datasets.datafiles import make_folder, measure_file, write_table
+from penstock.lab.datasets.datafiles import DataFile, TableProgress, make_folder, measure_file, write_table
 from penstock.lab.datasets.draws import Draws
 from penstock.lab.datasets.imdb import people, titles
 from penstock.lab.datasets.imdb.tables import IMDB_TABLES, Counts, expected_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
-    from pathlib import Path
-
-    from penstock.lab.datasets.datafiles import DataFile, TableProgress
 
 _TABLES_HINT = f"The tables are {', '.join(IMDB_TABLES)}."
 
