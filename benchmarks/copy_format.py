@@ -140,7 +140,8 @@ def run(options: Options) -> None:
         },
         table=_table(cases, found),
         notes=[
-            f"Tables are loaded {_MORE_RUNS} times as often as those of one type. Each way is a process of its own. Tables have no index, keyed keeps its key; penstock does no VACUUM.",
+            f"Each way is a process of its own. Tables are loaded {_MORE_RUNS} times as often as those of one type.",
+            "They have no index, keyed keeps its key; penstock does no VACUUM.",
             "A value's gain is the CPU of client and server as text minus that in the binary format.",
         ],
     )
