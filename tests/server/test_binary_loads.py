@@ -162,6 +162,22 @@ def test_errors_are_those_of_a_load_as_text(loads: Loads, tmp_path: Path, case: 
     assert (errors[0][-1] == 0) == (batch_bytes is None or case == "encoding")
 
 
+# Once, as a sequence is not rolled back.
+_CANCELLED = """
+    CREATE SEQUENCE s;
+    CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN IF nextval('s') = 1500 THEN PERFORM pg_cancel_backend(pg_backend_pid()); END IF; RETURN NEW; END$$;
+    CREATE TRIGGER g BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION f()
+"""
+
+
+def test_a_cancelled_statement_ends_the_load(loads: Loads, tmp_path: Path) -> None:
+    """Whoever cancels it wants no rows: the batch is not sent again as text."""
+    loads.execute(_CANCELLED)
+    error = loads.refuse(job(write(tmp_path / "f.csv")), sessions=1)
+    assert (error.sqlstate, loads.notices) == ("57014", [])
+
+
 @pytest.mark.parametrize("first", ["text", "binary"])
 def test_a_load_resumes_in_the_other_format(loads: Loads, tmp_path: Path, first: CopyFormat) -> None:
     """Committed ranges are bytes of the file, whatever was sent for them."""
