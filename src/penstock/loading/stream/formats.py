@@ -68,8 +68,8 @@ def _choose(target: TargetPlan, sample: ObjectSample, plan: LoadPlan, server: Se
 def _find_rule(target: TargetPlan, plan: LoadPlan, server: ServerFacts) -> str | None:
     """Return which rule of the load needs text, None if there is none."""
     rules = (
-        ("rejected records are lines of text", plan.job.rules.on_error == "reject"),
-        ("records are staged with their positions", target.is_staged),
+        ("rejected records are lines of text (--on-error reject)", plan.job.rules.on_error == "reject"),
+        ("records are staged with their positions (--mode, --atomic, --transform)", target.is_staged),
         ("a source can be read only once, and a refused batch is sent again as text", not plan.is_repeatable),
         (f"the database's encoding is {server.server_encoding}", server.server_encoding != "UTF8"),
     )

@@ -39,6 +39,9 @@ _T = TypeVar("_T")
 # A receive function found another number of bytes than its type has: the column's type has changed.
 _PROTOCOL_VIOLATION = "08P01"
 
+# Operator intervention: someone cancelled the statement, or dropped the database. No value of the rows is to blame.
+_INTERVENTION_CLASS = "57"
+
 
 @dataclass(slots=True)
 class _Command:
@@ -302,7 +305,8 @@ class LoadSession:
         except CopyFailed as failure:
             error = self._explain(failure)
             is_lasting = not error.is_transient or error.sqlstate == _PROTOCOL_VIOLATION
-            if self._binary and is_lasting and not failure.is_disconnect:
+            is_refusal = is_lasting and not (error.sqlstate or "").startswith(_INTERVENTION_CLASS)
+            if self._binary and is_refusal and not failure.is_disconnect:
                 raise RefusedInBinaryError(error, self._binary) from failure
             raise error from failure
         except OtherTypes as exc:
