@@ -17,8 +17,8 @@ class CellGains:
 
     `by_kind` has the kinds whose gain does not depend on the width. A text is copied whole in either format, and read
     byte by byte as text: it saves `text_ns_per_byte`, less `text_ns` for its length, and at least `least_text_ns`.
-    The figures are medians of several runs of benchmarks/copy_format.py (PostgreSQL 18, 2 sessions). Between these runs
-    they differ by up to 30 ns, those of uuids and times by 60. Texts follow the line through those of 12 and 200 bytes.
+    The figures are medians of several runs of benchmarks/copy_format.py (PostgreSQL 18, 2 sessions). They grow and
+    shrink with the machine's speed, their signs hardly. Texts follow the line through those of 12 and 200 bytes.
     """
 
     by_kind: Mapping[str, float] = field(
