@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -80,14 +79,11 @@ def _rds_object(aws: RdsDescription | AwsError | None) -> dict[str, object] | No
 
 
 def _as_object(found: Diagnosis) -> dict[str, object]:
-    facts, table, planned = asdict(found.inspection), found.inspection.table, found.planned
-    if table is not None and table.facts is not None:
-        # JSON has no sets.
-        facts["table"]["facts"]["references"] = sorted(table.facts.references)
+    planned = found.planned
     return {
         "would_load": found.would_load,
-        "findings": [asdict(finding) for finding in found.findings],
-        "facts": facts,
+        "findings": found.findings,
+        "facts": found.inspection,
         "rds": _rds_object(found.aws),
         "plan": None if planned is None else plan_object(planned.plan, planned.server, outlook=planned.outlook),
     }

@@ -245,9 +245,4 @@ def _describe_commits(found: LabStatus) -> str:
 
 
 def _as_json(found: LabStatus) -> dict[str, object]:
-    return {
-        **asdict(found),
-        "folder": str(found.folder),
-        "local_storage": found.local_storage and str(found.local_storage),
-        "can_commit": found.can_commit,
-    }
+    return {**asdict(found), "can_commit": found.can_commit}

@@ -114,6 +114,6 @@ def _as_json(found: ServerStatus) -> dict[str, object]:
         "pid": found.pid,
         "started_at": found.started_at,
         "conninfo": found.conninfo,
-        "data_dir": str(found.data_dir),
-        "log": str(found.log),
+        "data_dir": found.data_dir,
+        "log": found.log,
     }

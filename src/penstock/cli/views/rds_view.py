@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.cli.terminal.columns import line_up
 from penstock.cli.views.temp.local_storage_view import describe_local_storage
 from penstock.model.server.windows import Window
-from penstock.units import GIB, format_count
+from penstock.units import GIB, count_nouns, format_count
 
 if TYPE_CHECKING:
     from penstock.model.server.rds import (
@@ -242,7 +242,7 @@ def _describe_backups(owner: RdsInstance | RdsCluster) -> str:
     if owner.backup_window is None:
         return "not known"
     days = owner.backup_retention_days
-    return f"{owner.backup_window} UTC" + ("" if days is None else f", kept {days} day{'' if days == 1 else 's'}")
+    return f"{owner.backup_window} UTC" + ("" if days is None else f", kept {count_nouns(days, 'day')}")
 
 
 def _describe_maintenance(pending: Sequence[PendingMaintenance] | None) -> list[str]:

@@ -72,8 +72,8 @@ def report_object(report: StorageReport) -> dict[str, Any]:
     return {
         "name": report.name,
         "region": report.region,
-        "storage": asdict(report.storage),
-        "limits": asdict(report.limits),
+        "storage": report.storage,
+        "limits": report.limits,
         "seen_in": report.seen_in,
         "demand": summary,
         "candidates": [{**asdict(each), "command": _command(each, report)} for each in report.candidates],

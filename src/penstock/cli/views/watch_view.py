@@ -14,7 +14,7 @@ from penstock.diagnose.blocking import Blocked, find_blocking
 from penstock.diagnose.devices import DATA, WAL, DeviceUse, find_local_storage, local_metrics, measure_devices
 from penstock.diagnose.progress import Work, find_work
 from penstock.diagnose.rates import Rates, measure_rates
-from penstock.units import format_bytes, format_duration
+from penstock.units import count_nouns, format_bytes, format_duration
 
 if TYPE_CHECKING:
     from penstock.model.recording import CounterRow, RecordingHeader, Sample
@@ -215,9 +215,7 @@ def _describe_busy(view: View) -> list[str]:
 
 
 def _of_cpus(header: RecordingHeader) -> str:
-    if header.cpu_count is None:
-        return ""
-    return f" on {header.cpu_count} CPU{'' if header.cpu_count == 1 else 's'}"
+    return "" if header.cpu_count is None else f" on {count_nouns(header.cpu_count, 'CPU')}"
 
 
 def _describe_rates(rates: Rates) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -82,11 +81,7 @@ def certificates(
             failure = error
         else:
             lines.append(_describe_server(host, server))
-            found["server"] = {
-                "name": server.name,
-                "issuer": server.issuer,
-                "expires_at": server.expires_at.isoformat(),
-            }
+            found["server"] = {"name": server.name, "issuer": server.issuer, "expires_at": server.expires_at}
     elif search.chosen is None:
         lines.append("sslmode=verify-full would not work: no root certificates of Amazon RDS were found")
         lines.append(f"download them from {bundle_url(None)} (docs/access.md)")
@@ -128,11 +123,11 @@ def _describe_server(host: str, server: ServerCertificate) -> str:
 
 def _search_object(search: RootSearch) -> dict[str, Any]:
     return {
-        "looked_at": [{"path": os.fspath(file.path), "problem": file.problem} for file in search.files],
-        "file": None if search.chosen is None else os.fspath(search.chosen.path),
+        "looked_at": [{"path": file.path, "problem": file.problem} for file in search.files],
+        "file": None if search.chosen is None else search.chosen.path,
         "is_given": search.is_given,
         "certificates": [
-            {"name": each.name, "unit": each.unit, "expires_at": each.expires_at.isoformat()}
+            {"name": each.name, "unit": each.unit, "expires_at": each.expires_at}
             for each in (search.chosen.certificates if search.chosen is not None else ())
         ],
     }

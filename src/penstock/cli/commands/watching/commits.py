@@ -113,5 +113,5 @@ def _as_object(report: CommitReport, probed: ProbeResult | None) -> dict[str, ob
         }
         for committer in report.committers
     ]
-    fields["probe"] = None if probed is None else asdict(probed)
+    fields["probe"] = probed
     return fields

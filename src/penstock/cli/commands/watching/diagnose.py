@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import textwrap
-from dataclasses import asdict
 from datetime import datetime, time, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -81,10 +80,10 @@ def diagnose(
     if as_json:
         write_result(
             {
-                "diagnoses": [asdict(diagnosis) for diagnosis in found.diagnoses],
+                "diagnoses": found.diagnoses,
                 "hides_sessions": found.hides_sessions,
                 "is_whole": read.is_whole,
-                "unread": [asdict(unread) for unread in read.header.unread],
+                "unread": read.header.unread,
             }
         )
     else:
