@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from penstock.changes.server_settings import LeaseRequest
 from penstock.changes.settings.profiles import BULK_LOAD
 from penstock.diagnose.load import find_setting
+from penstock.errors import LabError
 from penstock.files import SourceReader
 from penstock.host import cpu_count
 from penstock.lab.datasets.imdb import IMDB_TABLES
@@ -141,6 +142,16 @@ def load_files(connect: ConnectionFactory, schema: str, files: Sequence[DataFile
     if outcome.accounts is None:
         return None
     return LoadCounts(accounts=outcome.accounts, setting=find_setting(plan))
+
+
+def check_rows(what: str, counts: Mapping[str, int], files: Sequence[DataFile]) -> None:
+    """Raise LabError if a table's number of rows differs from its file's."""
+    for file in files:
+        if counts[table_of(file)] != file.rows:
+            raise LabError(
+                f'"{what}" did not load every row of {file.table}',
+                detail=f"{counts[table_of(file)]} rows in the table, {file.rows} in the file",
+            )
 
 
 def staging_tables(files: Sequence[DataFile]) -> Mapping[str, Sequence[str]]:

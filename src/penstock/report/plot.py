@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from statistics import median
+from typing import TYPE_CHECKING, Any, Self
 
 from penstock.errors import SourceError, UsageError
 from penstock.files.newfile import NewFile, check_writable, could_not_write
@@ -39,6 +40,12 @@ class Point:
     low: float
     high: float
     is_scaled: bool = False
+
+    @classmethod
+    def of(cls, x: float, values: Sequence[float], *, unit: float = 1.0, is_scaled: bool = False) -> Self:
+        """Return the point of some values, as multiples of `unit`."""
+        middle = median(values) / unit
+        return cls(x=x, median=middle, low=min(values) / unit, high=max(values) / unit, is_scaled=is_scaled)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
