@@ -29,18 +29,19 @@ def compare_readings(before: UsageReading, after: UsageReading, *, top: int) -> 
     Counters that were reset in between count from their reset. If both readings are the same, statements are counted
     since their last reset, and there are no rates, because the totals say nothing about the present.
     """
+    report = UsageReport(
+        elapsed_s=None,
+        temp_tablespaces=after.temp_tablespaces,
+        statements=_join(after.statements)[:top],
+        databases=(),
+        tablespaces=after.tablespaces,
+        missing=after.missing,
+        routes=after.routes,
+        builds=after.builds,
+        devices=tuple(_use(each, None, None) for each in after.devices),
+    )
     if before is after:
-        return UsageReport(
-            elapsed_s=None,
-            temp_tablespaces=after.temp_tablespaces,
-            statements=_join(after.statements)[:top],
-            databases=(),
-            tablespaces=after.tablespaces,
-            missing=after.missing,
-            routes=after.routes,
-            builds=after.builds,
-            devices=tuple(_use(each, None, None) for each in after.devices),
-        )
+        return report
     elapsed_s = after.at_s - before.at_s
     missing = list(after.missing)
     earlier = {_key(each): each for each in before.statements}
@@ -48,7 +49,6 @@ def compare_readings(before: UsageReading, after: UsageReading, *, top: int) -> 
         earlier = {}
         missing.append("statements: their statistics were reset within the interval, and are counted from then")
     statements = [_since(earlier.get(_key(each)), each) for each in after.statements]
-    spilled = _join(statements)
     counted = {each.name: each for each in before.databases}
     spilling = []
     for database in after.databases:
@@ -61,15 +61,12 @@ def compare_readings(before: UsageReading, after: UsageReading, *, top: int) -> 
         spilling.append(
             DatabaseRate(name=database.name, files_per_s=files / elapsed_s, bytes_per_s=length_bytes / elapsed_s)
         )
-    return UsageReport(
+    return replace(
+        report,
         elapsed_s=elapsed_s,
-        temp_tablespaces=after.temp_tablespaces,
-        statements=spilled[:top],
+        statements=_join(statements)[:top],
         databases=tuple(spilling),
-        tablespaces=after.tablespaces,
         missing=tuple(missing),
-        routes=after.routes,
-        builds=after.builds,
         devices=tuple(_compare_devices(before, after, sum(rate.bytes_per_s for rate in spilling))),
     )
 
