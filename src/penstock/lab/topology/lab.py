@@ -23,7 +23,7 @@ from penstock.lab.installations import Installation, installation_at
 from penstock.lab.layout import ClusterFiles
 from penstock.lab.locks import exclusive_lock
 from penstock.lab.standby import promote
-from penstock.lab.topology.parts import LabParts, connect_to
+from penstock.lab.topology.parts import LabParts, connect_to, counts
 from penstock.lab.topology.processes import Processes
 from penstock.lab.topology.resources import LabResources, release
 from penstock.lab.topology.s3 import check_moto
@@ -366,7 +366,7 @@ class Lab:
             s3=None if parts.s3 is None else parts.s3.variables,
             needed=needed_acknowledgements(state.shape),
             members=tuple(_member_status(parts, member, standbys.get(member.name)) for member in state.members),
-            missing=tuple(m.name for m in state.others if not _counts(standbys.get(m.name))),
+            missing=tuple(m.name for m in state.others if not counts(standbys.get(m.name))),
         )
 
 
@@ -434,10 +434,6 @@ def _read_standbys(parts: LabParts) -> dict[str, Standby]:
     except (LabError, ServerError):
         # The primary has ended since its status was read.
         return {}
-
-
-def _counts(standby: Standby | None) -> bool:
-    return standby is not None and standby.state == "streaming" and standby.sync_state in ("quorum", "sync")
 
 
 def _member_status(parts: LabParts, member: Member, standby: Standby | None) -> MemberStatus:
