@@ -184,13 +184,10 @@ class Sampler:
 
     def _keep_changed_indexes(self, rows: Sequence[CounterRow]) -> tuple[CounterRow, ...]:
         """Return the indexes whose counters have changed since the last reading."""
-        changed = []
-        for row in rows:
-            key = (row["schemaname"], row["indexrelname"])
-            if self._indexes.get(key) != row:
-                self._indexes[key] = row
-                changed.append(row)
-        return tuple(changed)
+        now = {(row["schemaname"], row["indexrelname"]): row for row in rows}
+        changed = tuple(row for key, row in now.items() if self._indexes.get(key) != row)
+        self._indexes |= now
+        return changed
 
     def _read_storage(self) -> dict[str, tuple[CounterRow, ...]]:
         devices, metrics = self._read_devices(), self._read_local_storage()
