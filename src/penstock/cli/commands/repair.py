@@ -27,8 +27,6 @@ from penstock.units import format_bytes, format_duration
 if TYPE_CHECKING:
     from penstock.api.repair import RepairOutcome
 
-app = typer.Typer(add_completion=False)
-
 Plan = Annotated[bool, typer.Option("--plan", help="Print what would be restored, and do nothing else.")]
 ForgetMissing = Annotated[
     str | None,
@@ -40,7 +38,6 @@ ForgetMissing = Annotated[
 ]
 
 
-@app.command("repair")
 @takes(LEDGER)
 def repair(
     plan: Plan = False,

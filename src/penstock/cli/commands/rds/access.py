@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.cli.commands.rds.show import Region  # noqa: TC001 (typer reads annotations)
+from penstock.cli.options.shared import Json  # noqa: TC001 (typer reads annotations)
 from penstock.cli.options.target import warn_of_secrets
 from penstock.cli.terminal.output import write_result
 from penstock.errors import ServerError, UsageError
@@ -26,12 +28,7 @@ def token(
     host: Host,
     user: Annotated[str, typer.Option("--user", metavar="USER", help="Connect as this role; it needs rds_iam.")],
     port: Port = 5432,
-    region: Annotated[
-        str | None,
-        typer.Option(
-            "--region", metavar="REGION", help="Use this AWS region (default: the endpoint's or configured one)."
-        ),
-    ] = None,
+    region: Region = None,
     check: Annotated[
         str | None,
         typer.Option(
@@ -61,7 +58,7 @@ def certificates(
     ] = None,
     port: Port = 5432,
     tunnel: Tunnel = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Show where Amazon's root certificates were found, what they are, and whether sslmode=verify-full works.
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from penstock.observe.sampler import Sampler
     from penstock.server.inspect.commit_probe import ProbeResult
 
-app = typer.Typer(add_completion=False)
-
 # The sampling interval of the published experiment. A commit takes milliseconds, so a longer interval would show too
 # little.
 _INTERVAL_S = 0.1
@@ -34,7 +32,6 @@ _INTERVAL_S = 0.1
 _ROWS = 1_000_000
 
 
-@app.command("commits")
 @takes(SERVER)
 def commits(
     for_time: Annotated[

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from penstock.model.diagnosis import Diagnosis
     from penstock.model.recording import Recording
 
-app = typer.Typer(add_completion=False)
-
 _WIDTH = 110
 _CANNOT_TELL = (
     "Cannot tell what limits the server: other roles' sessions are hidden from this role.",
@@ -32,7 +30,6 @@ _CANNOT_TELL = (
 _SHOWN = 3
 
 
-@app.command()
 def diagnose(
     recording: Annotated[
         Path | None,
