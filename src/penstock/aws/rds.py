@@ -6,6 +6,7 @@ The requested server must be found and its identity must match. Every other call
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -51,11 +52,8 @@ def describe_instance(
             f"{wanted} is not an endpoint of Amazon RDS, and DNS does not resolve it to one",
             hint="Name the instance or the cluster by its identifier, and the region with --region.",
         )
-    clients = make_clients(region=_choose_region(endpoint, region), profile=profile)
-    try:
+    with closing(make_clients(region=_choose_region(endpoint, region), profile=profile)) as clients:
         return describe_by(clients, wanted, endpoint, now=now, is_brief=is_brief)
-    finally:
-        clients.close()
 
 
 def describe_by(
