@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import math
-import os
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,8 +12,8 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Self
 
-from penstock.errors import SourceError, UsageError
-from penstock.files.newfile import NewFile, check_writable, could_not_write
+from penstock.errors import UsageError
+from penstock.files.newfile import check_writable, write_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -75,20 +74,12 @@ def check_plot(path: Path) -> None:
     if find_spec("matplotlib") is None:
         raise UsageError("cannot draw without matplotlib", hint="Run pip install 'penstock[report]'.")
     check_writable(path)
-    if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise SourceError(f'could not write "{path}"', hint="Name a file in a directory that you may write into.")
 
 
 def draw_plot(path: Path, plot: Plot) -> None:
     """Write a plot in the format of the file's suffix, completely or not at all. Raises UsageError, SourceError."""
     check_plot(path)
-    drawn = _render(plot, path.suffix.lower().removeprefix("."))
-    try:
-        with NewFile(path, mode=0o666) as file:
-            file.write(drawn)
-            file.finish()
-    except OSError as error:
-        raise could_not_write(path, error) from error
+    write_file(path, _render(plot, path.suffix.lower().removeprefix(".")), mode=0o666)
 
 
 def _render(plot: Plot, kind: str) -> bytes:

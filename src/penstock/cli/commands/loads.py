@@ -143,15 +143,10 @@ def _write_metrics(options: Mapping[str, Any], path: Path | None) -> None:
     if path is None:
         write_result(lines)
         return
-    from penstock.files.newfile import NewFile, could_not_write
+    from penstock.files.newfile import write_file
 
-    try:
-        # node_exporter runs as another user.
-        with NewFile(path, mode=0o644) as file:
-            file.write("".join(f"{line}\n" for line in lines).encode())
-            file.finish()
-    except OSError as error:
-        raise could_not_write(path, error) from error
+    # node_exporter runs as another user.
+    write_file(path, "".join(f"{line}\n" for line in lines).encode(), mode=0o644)
 
 
 def _read_since(text: str, *, now: datetime) -> datetime:
