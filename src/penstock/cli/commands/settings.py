@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -154,11 +155,8 @@ def prepare_rds(name: GroupName, **options: Any) -> None:
     """
     from penstock.api.settings import prepare_group
 
-    connect = open_target(options)
-    try:
+    with closing(open_target(options)) as connect:
         attached, command = prepare_group(connect, name)
-    finally:
-        connect.close()
     messages = Messages()
     messages.note(f"created parameter group {name}; {attached.identifier} still has {attached.name}")
     if not attached.is_default:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -68,13 +69,10 @@ def commits(
         from penstock.api.watching import open_sampler
 
         factory = open_target(options, allows_standby=not probe)
-        sampler = open_sampler(factory, to=options.get("to"), interval_s=_INTERVAL_S)
-        try:
+        with closing(open_sampler(factory, to=options.get("to"), interval_s=_INTERVAL_S)) as sampler:
             header = sampler.header
             report_unread(header)
             samples = _sample(sampler, parse_duration(for_time or "60s", option="--for"))
-        finally:
-            sampler.close()
         if probe:
             from penstock.server.inspect.commit_probe import probe_commits
 
