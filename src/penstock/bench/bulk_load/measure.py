@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from statistics import mean
 from typing import TYPE_CHECKING
 
@@ -82,13 +82,10 @@ def measure(
         application=application,
     )
     with limited:
-        try:
-            with sampling_beside(sampler, interval_s=_SAMPLE_INTERVAL_S) as samples:
-                began_s = time.monotonic()
-                counts = WAYS[load](setting)
-                seconds = time.monotonic() - began_s
-        finally:
-            sampler.close()
+        with closing(sampler), sampling_beside(sampler, interval_s=_SAMPLE_INTERVAL_S) as samples:
+            began_s = time.monotonic()
+            counts = WAYS[load](setting)
+            seconds = time.monotonic() - began_s
         after()
     rows = count_loaded(setting, load)
     return summarize(sampler.header, samples, counts, seconds=seconds, rows=rows)

@@ -13,6 +13,7 @@ import http.client
 import shlex
 import sys
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from importlib.resources import files
 from importlib.util import find_spec
@@ -145,14 +146,12 @@ class S3StandIn:
 
     def _create_bucket(self) -> bool:
         """Create the bucket, and return whether the server answered."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=_START_TIMEOUT_S)
-        try:
-            connection.request("PUT", f"/{BUCKET}")
-            return connection.getresponse().status == 200
-        except OSError:
-            return False
-        finally:
-            connection.close()
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=_START_TIMEOUT_S)) as connection:
+            try:
+                connection.request("PUT", f"/{BUCKET}")
+                return connection.getresponse().status == 200
+            except OSError:
+                return False
 
 
 def check_moto() -> None:
