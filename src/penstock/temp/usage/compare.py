@@ -116,8 +116,13 @@ def _join(statements: Iterable[StatementUse]) -> tuple[StatementUse, ...]:
     return tuple(sorted(found.values(), key=lambda each: -each.temporary_bytes))
 
 
-def _add(one: StatementUse, other: StatementUse) -> StatementUse:
-    return replace(one, **{name: _plus(getattr(one, name), getattr(other, name)) for name in _COUNTED})
+def _add(one: StatementUse, other: StatementUse, *, sign: int = 1) -> StatementUse:
+    """Return a statement with the counters of another added to its own, or subtracted if `sign` is -1."""
+    counted: dict[str, Any] = {}
+    for name in _COUNTED:
+        mine, others = getattr(one, name), getattr(other, name)
+        counted[name] = None if mine is None or others is None else mine + sign * others
+    return replace(one, **counted)
 
 
 def _key(use: StatementUse) -> tuple[object, ...]:
@@ -127,15 +132,7 @@ def _key(use: StatementUse) -> tuple[object, ...]:
 def _since(before: StatementUse | None, after: StatementUse) -> StatementUse:
     if before is None:
         return after
-    since = replace(after, **{name: _minus(getattr(after, name), getattr(before, name)) for name in _COUNTED})
+    since = _add(after, before, sign=-1)
     # The statement's counters were reset, or it was evicted from pg_stat_statements and has come back.
     is_reset = min(since.calls, since.total_exec_time_ms, since.temp_written_bytes, since.local_written_bytes) < 0
     return after if is_reset else since
-
-
-def _plus(one: float | None, other: float | None) -> Any:
-    return None if one is None or other is None else one + other
-
-
-def _minus(after: float | None, before: float | None) -> Any:
-    return None if after is None or before is None else after - before
