@@ -8,6 +8,7 @@ import typer
 
 from penstock.cli.options.shared import Json  # noqa: TC001 (typer reads annotations)
 from penstock.cli.terminal.output import write_message, write_result
+from penstock.errors import UsageError
 
 # 5.6 million rows, 260 MB of text: one load takes seconds, the whole demo about half a minute on 2 fast cores.
 _SCALE = 0.03
@@ -34,6 +35,8 @@ def demo(
     from penstock.cli.commands.bench.bulk_load import describe_bulk_load
     from penstock.lab import default_server
 
+    if not 0 < scale < float("inf"):
+        raise UsageError(f"scale must be greater than zero: {scale}", hint="Scale 1 is IMDb's size.")
     server = default_server()
     result = measure_bulk_load(
         Experiment(imdb_scale=scale, rounds=rounds),
