@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.record import markdown, read, save, save_again
 from benchmarks.recorded import read_bulk_load
-from penstock.bench.bulk_load.chart import chart
-from penstock.bench.bulk_load.record import as_object
 from penstock.bench.bulk_load.table import (
     LOAD_HEADING,
     RECOVERY_HEADING,
     TIME_HEADING,
+    as_object,
     caveats,
+    chart,
     load_rows,
     recovery_rows,
     time_rows,

@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.record import markdown, read, save, save_again
 from benchmarks.recorded import read_commits
-from penstock.bench.commits.chart import chart
 from penstock.bench.commits.plan import BASE, advise
-from penstock.bench.commits.record import as_object
-from penstock.bench.commits.table import HEADING, describe_rounds, overview, rows
+from penstock.bench.commits.table import HEADING, as_object, chart, describe_rounds, overview, rows
 from penstock.report.plot import draw_plot
 from penstock.units import format_count
 

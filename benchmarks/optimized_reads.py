@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.record import markdown, read, save, save_again
 from benchmarks.recorded import read_optimized_reads
-from penstock.bench.optimized_reads.chart import chart
-from penstock.bench.optimized_reads.record import as_object
-from penstock.bench.optimized_reads.table import IO_HEADING, TIME_HEADING, caveats, io_rows, time_rows
+from penstock.bench.optimized_reads.table import IO_HEADING, TIME_HEADING, as_object, caveats, chart, io_rows, time_rows
 from penstock.report.plot import draw_plot
 from penstock.units import MB
 

@@ -25,6 +25,15 @@ def format_count(count: int) -> str:
     return f"{count:,}"
 
 
+def count_nouns(count: int, one: str, many: str | None = None) -> str:
+    """Return a count with its noun; `many` is the plural if it is not formed with s.
+
+    >>> count_nouns(1, "row"), count_nouns(2_000, "row"), count_nouns(2, "process", "processes")
+    ('1 row', '2,000 rows', '2 processes')
+    """
+    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
+
+
 def format_duration(seconds: float) -> str:
     """Return a duration as 0.42 s, 12.3 s, 3 min 05 s or 2 h 03 min."""
     if seconds < 10:

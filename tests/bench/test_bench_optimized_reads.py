@@ -9,7 +9,6 @@ import sys
 import pytest
 from benchmarks.recorded import read_optimized_reads
 
-from penstock.bench.optimized_reads.chart import chart
 from penstock.bench.optimized_reads.plan import (
     FULL,
     QUICK,
@@ -23,9 +22,8 @@ from penstock.bench.optimized_reads.plan import (
     queries,
     scale,
 )
-from penstock.bench.optimized_reads.record import as_object
 from penstock.bench.optimized_reads.run import ReadsResult, TargetResult
-from penstock.bench.optimized_reads.table import ALL, caveats, io_rows, time_rows
+from penstock.bench.optimized_reads.table import ALL, as_object, caveats, chart, io_rows, time_rows
 from penstock.cli.commands.bench.optimized_reads import describe_reads, optimized_reads
 from penstock.errors import LabError, UsageError
 from penstock.host import read_machine

@@ -12,11 +12,9 @@ import pytest
 from benchmarks.recorded import read_commits
 
 from cli.conftest import run_process
-from penstock.bench.commits.chart import chart
 from penstock.bench.commits.plan import Size, SizeResult
-from penstock.bench.commits.record import as_object
 from penstock.bench.commits.run import Check, CommitsResult, TargetResult
-from penstock.bench.commits.table import MARK, describe_rounds, overview, rows
+from penstock.bench.commits.table import MARK, as_object, chart, describe_rounds, overview, rows
 from penstock.errors import SourceError, UsageError
 from penstock.host import read_machine
 from penstock.report.plot import check_plot, draw_plot

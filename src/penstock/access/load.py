@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from penstock.access.rds import compose_growth, larger_size
 from penstock.loading.plan.space import DiskSpace, describe_disk, describe_shortage
-from penstock.model.finding import Finding, Severity, refusal, refusal_of
+from penstock.model.finding import Finding, Severity, note, ok, refusal, refusal_of, warning
 from penstock.model.server.windows import describe_near
-from penstock.units import GIB, format_count
+from penstock.units import GIB, count_nouns, format_count
 
 if TYPE_CHECKING:
     from penstock.model.load.plan import LoadPlan
@@ -37,7 +37,7 @@ def judge_volume(volume: DiskForecast, storage: Storage, found: RdsDescription) 
     """Return a finding on whether the load fits on an RDS instance's volumes, which may grow automatically."""
     if not volume.needs:
         text = "the disk space that the load needs is not known: a source has no known size, or no record"
-        yield Finding(severity="note", subject="disks", text=text)
+        yield note("disks", text)
         return
     if not volume.is_short:
         yield _judge_room(volume)
@@ -54,13 +54,13 @@ def judge_volume(volume: DiskForecast, storage: Storage, found: RdsDescription) 
         yield refusal("disks", text, remedy)
     else:
         text += f"; it may grow automatically to {format_count(ceiling_gib)} GiB, in steps and not at once"
-        yield Finding(severity="warning", subject="disks", text=text, remedy=remedy)
+        yield warning("disks", text, remedy)
 
 
 def judge_windows(found: RdsDescription, *, now: datetime) -> Iterator[Finding]:
     """Return a note for each maintenance or backup window that is open now or begins within three hours."""
     for text in describe_near(found.windows, now=now):
-        yield Finding(severity="note", subject="windows", text=text)
+        yield note("windows", text)
 
 
 def judge_routes(plan: LoadPlan, routes: Sequence[S3Route]) -> Iterator[Finding]:
@@ -75,7 +75,7 @@ def judge_routes(plan: LoadPlan, routes: Sequence[S3Route]) -> Iterator[Finding]
             for source in target.objects
             if source.uri.startswith(f"s3://{route.bucket}/")
         ]
-        objects = f"{format_count(len(inside))} object{'' if len(inside) == 1 else 's'}"
         endpoint = "AWS's own endpoint" if route.endpoint is None else f"the endpoint {route.endpoint}"
+        objects = count_nouns(len(inside), "object")
         text = f"s3://{route.bucket} is reached from here: {objects}, by {endpoint} in region {route.region}"
-        yield Finding(severity="ok", subject="sources", text=text)
+        yield ok("sources", text)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.access.server import find_durability, find_followers, find_managers, find_space, find_wal
-from penstock.model.finding import Finding, refusal
+from penstock.model.finding import Finding, note, ok, refusal, warning
 from penstock.model.server.checks import (
     MORE_CONNECTIONS,
     check_ledger_creation,
@@ -20,6 +20,7 @@ from penstock.model.server.checks import (
     check_table,
 )
 from penstock.model.server.names import init_command, quote_name
+from penstock.units import count_nouns
 
 if TYPE_CHECKING:
     from penstock.model.server.inspection import Encryption, Inspection, TableInspection
@@ -65,19 +66,18 @@ def would_load(findings: Sequence[Finding]) -> bool:
 
 def _judge_connection(found: Inspection) -> Iterator[Finding]:
     if found.pooler is None:
-        yield Finding(severity="ok", subject="connection", text="directly to the server, without a pooler")
+        yield ok("connection", "directly to the server, without a pooler")
     yield from _judge_encryption(found.encryption)
     free = found.server.free_connections
     if 1 <= free < 3:
         text = f"{free} more connection{'s are' if free > 1 else ' is'} free: a load can use at most that many sessions"
-        yield Finding(severity="warning", subject="connection", text=text, remedy=MORE_CONNECTIONS)
+        yield warning("connection", text, MORE_CONNECTIONS)
     if found.clock is not None and abs(found.clock.ahead_s) > found.clock.error_s + 60:
         side = "ahead of" if found.clock.ahead_s > 0 else "behind"
-        yield Finding(
-            severity="warning",
-            subject="clock",
-            text=f"the server's clock is {abs(found.clock.ahead_s):.0f} s {side} this host's",
-            remedy="Have both follow NTP: clouds refuse requests that are signed at another time.",
+        yield warning(
+            "clock",
+            f"the server's clock is {abs(found.clock.ahead_s):.0f} s {side} this host's",
+            "Have both follow NTP: clouds refuse requests that are signed at another time.",
         )
 
 
@@ -87,24 +87,18 @@ def _judge_encryption(found: Encryption | None) -> Iterator[Finding]:
     mode = f"sslmode={found.sslmode}"
     if not found.is_encrypted:
         text = f"not encrypted ({mode}): passwords and records can be read on the network"
-        yield Finding(severity="warning", subject="connection", text=text, remedy=_VERIFY)
+        yield warning("connection", text, _VERIFY)
     elif found.sslmode == "verify-full":
-        yield Finding(
-            severity="ok", subject="connection", text=f"encrypted, the server's certificate and name verified ({mode})"
-        )
+        yield ok("connection", f"encrypted, the server's certificate and name verified ({mode})")
     else:
         text = f"encrypted, but the server's identity is not verified ({mode})"
-        yield Finding(severity="note", subject="connection", text=text, remedy=_VERIFY)
+        yield note("connection", text, _VERIFY)
 
 
 def _judge_server(found: Inspection) -> Iterator[Finding]:
     server = found.server
     if server.server_encoding != "UTF8":
-        yield Finding(
-            severity="note",
-            subject="server",
-            text=f"the database's encoding is {server.server_encoding}: other characters are errors",
-        )
+        yield note("server", f"the database's encoding is {server.server_encoding}: other characters are errors")
 
 
 def _judge_ledger(found: Inspection, *, publishes: bool) -> Iterator[Finding]:
@@ -116,7 +110,7 @@ def _judge_ledger(found: Inspection, *, publishes: bool) -> Iterator[Finding]:
         yield ledger.distrust
     elif ledger.exists and ledger.may_write:
         text = f"in schema {schema}; role {quote_name(ledger.role)} may use all its tables"
-        yield Finding(severity="ok", subject="ledger", text=text)
+        yield ok("ledger", text)
     elif ledger.exists:
         yield refusal(
             "ledger",
@@ -126,29 +120,23 @@ def _judge_ledger(found: Inspection, *, publishes: bool) -> Iterator[Finding]:
     else:
         publishing = [each.name for each in found.publications or () if each.is_all_tables and not publishes]
         text = f"will be created in schema {schema} by the first load"
-        yield (
-            check_ledger_creation(ledger, ledger.schema)
-            or check_publications(publishing)
-            or Finding(severity="ok", subject="ledger", text=text)
-        )
+        yield (check_ledger_creation(ledger, ledger.schema) or check_publications(publishing) or ok("ledger", text))
 
 
 def _judge_rights(found: Inspection, *, creates: bool) -> Iterator[Finding]:
     rights, user = found.rights, quote_name(found.server.user)
     database = quote_name(found.server.database)
     if not rights.may_make_temporary:
-        yield Finding(
-            severity="note",
-            subject="rights",
-            text="--check will not work: it parses into a temporary table",
-            remedy=f"GRANT TEMPORARY ON DATABASE {database} TO {user};",
+        yield note(
+            "rights",
+            "--check will not work: it parses into a temporary table",
+            f"GRANT TEMPORARY ON DATABASE {database} TO {user};",
         )
     if not rights.reads_statistics:
-        yield Finding(
-            severity="note",
-            subject="rights",
-            text="wait events of other sessions, standby lag and autovacuum are hidden from this role",
-            remedy=f"GRANT pg_read_all_stats TO {user};",
+        yield note(
+            "rights",
+            "wait events of other sessions, standby lag and autovacuum are hidden from this role",
+            f"GRANT pg_read_all_stats TO {user};",
         )
     if not rights.may_create_table and found.table is not None and found.table.facts is None:
         where = quote_name(found.table.asked.schema or rights.creation_schema or "public")
@@ -168,7 +156,7 @@ def _judge_table(found: Inspection, *, creates: bool) -> Iterator[Finding]:
         yield from filter(None, [check_table(table.asked, exists=False, creates=creates)])
         return
     text = f'"{table.facts.name}" can be loaded into'
-    yield table.refusal or Finding(severity="ok", subject="table", text=text)
+    yield table.refusal or ok("table", text)
     yield from _judge_costs(found, table)
 
 
@@ -177,28 +165,27 @@ def _judge_costs(found: Inspection, table: TableInspection) -> Iterator[Finding]
     assert facts is not None
     name = f'"{facts.name}"'
     if facts.row_security_applies:
-        yield Finding(
-            severity="note",
-            subject="table",
-            text=f"row-level security of {name} applies to this role: records go through a staging table",
-            remedy="Load as the table's owner, or as a role with BYPASSRLS, and COPY fills the table itself.",
+        yield note(
+            "table",
+            f"row-level security of {name} applies to this role: records go through a staging table",
+            "Load as the table's owner, or as a role with BYPASSRLS, and COPY fills the table itself.",
         )
         if found.ledger is not None and found.ledger.exists:
             yield from filter(None, [check_staging_right(found.ledger, found.ledger.schema)])
     if facts.is_unlogged:
         text = f"{name} is unlogged: its rows are lost in a crash and are not replicated"
-        yield Finding(severity="warning", subject="table", text=text)
+        yield warning("table", text)
     if facts.suppressing_triggers:
         triggers = ", ".join(facts.suppressing_triggers)
-        yield Finding(severity="note", subject="table", text=f"triggers fire for each row, and may skip it: {triggers}")
+        yield note("table", f"triggers fire for each row, and may skip it: {triggers}")
     if table.publications:
         names = ", ".join(quote_name(publication) for publication in table.publications)
         text = f"rows of {name} are published by {names}: subscribers get every batch as it is committed"
-        yield Finding(severity="note", subject="table", text=text)
+        yield note("table", text)
     if costs is None:
         return
     passes = [
-        f"{count} {one if count == 1 else many}"
+        count_nouns(count, one, many)
         for count, one, many in (
             (costs.indexes, "index", "indexes"),
             (costs.foreign_keys, "foreign key", "foreign keys"),
@@ -207,4 +194,4 @@ def _judge_costs(found: Inspection, table: TableInspection) -> Iterator[Finding]
         if count
     ]
     if passes:
-        yield Finding(severity="note", subject="table", text=f"each row of {name} is checked by {', '.join(passes)}")
+        yield note("table", f"each row of {name} is checked by {', '.join(passes)}")

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from penstock.model.finding import Finding
+from penstock.model.finding import Finding, note, ok, warning
 from penstock.units import GIB, format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def judge_rds(found: RdsDescription, *, uses_iam: bool) -> Iterator[Finding]:
         yield from _judge_storage(found.instance.storage, found)
     if len(found.may_reach) > 1:
         text = f"the endpoint leads to one of {', '.join(found.may_reach)}; hardware shown is the first's"
-        yield Finding(severity="note", subject=_SUBJECT, text=text)
+        yield note(_SUBJECT, text)
     for gap in found.gaps:
         yield _describe_gap(gap)
 
@@ -59,7 +59,7 @@ def describe_silence(error: PenstockError) -> Finding:
     """Return a note that AWS could not be asked, with the reason."""
     detail = "" if error.detail is None else f". {error.detail}"
     text = f"{error.message}{detail}".rstrip(".")
-    return Finding(severity="note", subject=_SUBJECT, text=text, remedy=error.hint)
+    return note(_SUBJECT, text, error.hint)
 
 
 def find_iam_fault(found: RdsDescription) -> Finding | None:
@@ -97,7 +97,7 @@ def larger_size(size_gib: int, missing_bytes: int = 0) -> int:
 def _judge_status(owner: RdsInstance | RdsCluster) -> Iterator[Finding]:
     if owner.status not in ("available", None):
         text = f"AWS calls {owner.identifier} {owner.status}"
-        yield Finding(severity="warning", subject=_SUBJECT, text=f"{text}, and not available")
+        yield warning(_SUBJECT, f"{text}, and not available")
 
 
 def _judge_group(group: ParameterGroup, found: RdsDescription) -> Iterator[Finding]:
@@ -108,29 +108,28 @@ def _judge_group(group: ParameterGroup, found: RdsDescription) -> Iterator[Findi
             words = ("reboot-db-instance", "--db-instance-identifier", found.instance.identifier)
             remedy = compose_command(*words, region=found.region)
         text = f"{name} has changes that wait for a reboot: they are not yet in effect"
-        yield Finding(severity="warning", subject=_SUBJECT, text=text, remedy=remedy)
+        yield warning(_SUBJECT, text, remedy)
     if group.is_default:
-        yield Finding(
-            severity="note",
-            subject=_SUBJECT,
-            text=f"{name} is AWS's own: its parameters cannot be changed",
-            remedy="To change a setting, create a parameter group and attach it to the server, which takes a reboot.",
+        yield note(
+            _SUBJECT,
+            f"{name} is AWS's own: its parameters cannot be changed",
+            "To change a setting, create a parameter group and attach it to the server, which takes a reboot.",
         )
     elif group.users is not None and len(group.users) > 1:
         others = group.users[1:]
         names = ", ".join(others[:_SHARERS_SHOWN]) + (", ..." if len(others) > _SHARERS_SHOWN else "")
         text = f"{name} is shared by {len(group.users)} {group.owner}s: a change there also changes {names}"
-        yield Finding(severity="note", subject=_SUBJECT, text=text)
+        yield note(_SUBJECT, text)
 
 
 def _judge_pending(owner: RdsInstance | RdsCluster) -> Iterator[Finding]:
     if owner.pending_changes:
         changes = ", ".join(f"{change.name} {change.value}" for change in owner.pending_changes)
         text = f"changes of {owner.identifier} wait for its maintenance window or a reboot: {changes}"
-        yield Finding(severity="note", subject=_SUBJECT, text=text)
+        yield note(_SUBJECT, text)
     for action in owner.pending_maintenance or ():
         text = f"maintenance of {owner.identifier} is pending: {action.action}{_describe_time(action)}"
-        yield Finding(severity="note", subject=_SUBJECT, text=text)
+        yield note(_SUBJECT, text)
 
 
 def _describe_time(action: PendingMaintenance) -> str:
@@ -147,15 +146,14 @@ def _judge_iam(found: RdsDescription) -> Iterator[Finding]:
         return
     if owner.is_iam_auth_on:
         text = f"IAM authentication of {owner.identifier} is on"
-        yield Finding(severity="ok", subject=_SUBJECT, text=text)
+        yield ok(_SUBJECT, text)
         return
     kind = "instance" if found.cluster is None else "cluster"
     words = (f"modify-db-{kind}", f"--db-{kind}-identifier", owner.identifier, "--enable-iam-database-authentication")
-    yield Finding(
-        severity="warning",
-        subject=_SUBJECT,
-        text=f"IAM authentication of {owner.identifier} is off: its tokens are no passwords there",
-        remedy=compose_command(*words, "--apply-immediately", region=found.region),
+    yield warning(
+        _SUBJECT,
+        f"IAM authentication of {owner.identifier} is off: its tokens are no passwords there",
+        compose_command(*words, "--apply-immediately", region=found.region),
     )
 
 
@@ -167,14 +165,13 @@ def _judge_storage(storage: Storage, found: RdsDescription) -> Iterator[Finding]
     grows = (
         "" if storage.ceiling_gib is None else f"; it grows automatically up to {format_count(storage.ceiling_gib)} GiB"
     )
-    yield Finding(
-        severity="warning",
-        subject="disks",
-        text=f"{format_bytes(storage.free_bytes)} of {format_bytes(storage.size_gib * GIB)} of storage are free{grows}",
-        remedy=compose_growth(found, larger_size(storage.size_gib)),
+    yield warning(
+        "disks",
+        f"{format_bytes(storage.free_bytes)} of {format_bytes(storage.size_gib * GIB)} of storage are free{grows}",
+        compose_growth(found, larger_size(storage.size_gib)),
     )
 
 
 def _describe_gap(gap: Gap) -> Finding:
     remedy = f"Allow {gap.call} in an IAM policy: docs/rds.md has one." if gap.is_denied else None
-    return Finding(severity="note", subject=_SUBJECT, text=f"{gap.call} failed: {gap.reason}", remedy=remedy)
+    return note(_SUBJECT, f"{gap.call} failed: {gap.reason}", remedy)

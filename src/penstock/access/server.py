@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from penstock.model.finding import Finding
+from penstock.model.finding import Finding, note, refusal, warning
 from penstock.model.server.names import quote_name
 from penstock.units import GIB, MIB, format_bytes, format_duration
 
@@ -48,12 +48,10 @@ def find_followers(found: Inspection) -> Iterator[Finding]:
     if None in states:
         return
     if not states & {"sync", "quorum"}:
-        yield Finding(
-            severity="refusal",
-            subject="standbys",
-            text=f"synchronous_standby_names is '{names}', and no such standby is connected: every commit "
-            "waits for one",
-            remedy="Start a standby with such an application_name, or change the setting: "
+        yield refusal(
+            "standbys",
+            f"synchronous_standby_names is '{names}', and no such standby is connected: every commit waits for one",
+            "Start a standby with such an application_name, or change the setting: "
             + describe_change(found, "synchronous_standby_names", _quote_text("")),
         )
 
@@ -67,26 +65,24 @@ def _judge_standby(standby: Standby) -> Iterator[Finding]:
     if behind:
         name = standby.name or f"process {standby.pid}"
         text = f"standby {name} is {' and '.join(behind)} behind, and a load writes more WAL"
-        yield Finding(severity="warning", subject="standbys", text=text)
+        yield warning("standbys", text)
 
 
 def _judge_slot(slot: Slot, *, is_limited: bool) -> Iterator[Finding]:
     name = slot.name
     if slot.wal_status == "lost":
-        yield Finding(
-            severity="warning",
-            subject="slots",
-            text=f"slot {name} has lost WAL it needs: its consumer must be created again",
-            remedy=f"SELECT pg_drop_replication_slot({_quote_text(name)});",
+        yield warning(
+            "slots",
+            f"slot {name} has lost WAL it needs: its consumer must be created again",
+            f"SELECT pg_drop_replication_slot({_quote_text(name)});",
         )
     elif not slot.is_active and slot.retained_bytes is not None and slot.retained_bytes > _RETAINED_BYTES:
         end = "until max_slot_wal_keep_size" if is_limited else "until the disk is full"
-        yield Finding(
-            severity="warning",
-            subject="slots",
-            text=f"slot {name} is not in use and keeps {format_bytes(slot.retained_bytes)} of WAL; a load adds to "
+        yield warning(
+            "slots",
+            f"slot {name} is not in use and keeps {format_bytes(slot.retained_bytes)} of WAL; a load adds to "
             f"that, {end}",
-            remedy=f"Start its consumer, or: SELECT pg_drop_replication_slot({_quote_text(name)});",
+            f"Start its consumer, or: SELECT pg_drop_replication_slot({_quote_text(name)});",
         )
 
 
@@ -97,41 +93,34 @@ def find_wal(found: Inspection) -> Iterator[Finding]:
         return
     behind = "" if archiver.lag_bytes is None else f"; {format_bytes(archiver.lag_bytes)} of WAL wait"
     if archiver.is_failing:
-        yield Finding(
-            severity="warning",
-            subject="archiver",
-            text=f"archiving fails, last for {archiver.last_failed}{behind}: WAL stays on the server's disk until it "
+        yield warning(
+            "archiver",
+            f"archiving fails, last for {archiver.last_failed}{behind}: WAL stays on the server's disk until it "
             "works, and a load writes more",
-            remedy="See the server's log for the output of archive_command or archive_library.",
+            "See the server's log for the output of archive_command or archive_library.",
         )
     elif archiver.lag_bytes is not None and archiver.lag_bytes > _LAG_BYTES:
-        yield Finding(severity="warning", subject="archiver", text=f"the archiver does not keep up{behind}")
+        yield warning("archiver", f"the archiver does not keep up{behind}")
 
 
 def find_durability(found: Inspection) -> Iterator[Finding]:
     """Return findings about settings that let a server lose committed rows, or that harm loaded tables."""
     for name in ("fsync", "full_page_writes"):
         if found.value(name) == "off":
-            yield Finding(
-                severity="warning",
-                subject="settings",
-                text=f"{name} is off: a crash may lose or corrupt everything, the ledger included",
-                remedy=describe_change(found, name, "on"),
+            yield warning(
+                "settings",
+                f"{name} is off: a crash may lose or corrupt everything, the ledger included",
+                describe_change(found, name, "on"),
             )
     if found.value("autovacuum") == "off":
-        yield Finding(
-            severity="warning",
-            subject="settings",
-            text="autovacuum is off: loaded tables get no statistics, and transaction numbers are never frozen",
-            remedy=describe_change(found, "autovacuum", "on"),
+        yield warning(
+            "settings",
+            "autovacuum is off: loaded tables get no statistics, and transaction numbers are never frozen",
+            describe_change(found, "autovacuum", "on"),
         )
     pending = [setting.name for setting in found.settings if setting.is_pending_restart]
     if pending:
-        yield Finding(
-            severity="note",
-            subject="settings",
-            text=f"changed, and waiting for a restart of the server: {', '.join(pending)}",
-        )
+        yield note("settings", f"changed, and waiting for a restart of the server: {', '.join(pending)}")
 
 
 def find_space(found: Inspection) -> Iterator[Finding]:
@@ -143,35 +132,32 @@ def find_space(found: Inspection) -> Iterator[Finding]:
     for volume in found.host.volumes:
         is_full = volume.free_bytes < volume.size_bytes * _FREE_SHARE
         if volume.holds == "WAL" and volume.free_bytes < wal_bytes:
-            yield Finding(
-                severity="warning",
-                subject="disks",
-                text=f"{format_bytes(volume.free_bytes)} are free for WAL on {volume.device}, less than max_wal_size "
+            yield warning(
+                "disks",
+                f"{format_bytes(volume.free_bytes)} are free for WAL on {volume.device}, less than max_wal_size "
                 f"({format_bytes(wal_bytes)})",
-                remedy="Free or add space there, or lower max_wal_size.",
+                "Free or add space there, or lower max_wal_size.",
             )
         elif is_full:
-            yield Finding(
-                severity="warning",
-                subject="disks",
-                text=f"{format_bytes(volume.free_bytes)} of {format_bytes(volume.size_bytes)} are free on "
+            yield warning(
+                "disks",
+                f"{format_bytes(volume.free_bytes)} of {format_bytes(volume.size_bytes)} are free on "
                 f"{volume.device}, which holds the {volume.holds}",
-                remedy="Free or add space there.",
+                "Free or add space there.",
             )
 
 
 def find_managers(found: Inspection) -> Iterator[Finding]:
     """Return findings about tools that manage the server's settings, and about facts that could not be read."""
     for manager in found.managers:
-        yield Finding(
-            severity="note",
-            subject="settings",
-            text=f"managed by {manager.name}, recognised by {manager.told_by}: it undoes what ALTER SYSTEM does",
-            remedy=f"Change settings with {manager.change}.",
+        yield note(
+            "settings",
+            f"managed by {manager.name}, recognised by {manager.told_by}: it undoes what ALTER SYSTEM does",
+            f"Change settings with {manager.change}.",
         )
     for unread in found.unread:
         text = f"{unread.what} could not be read: {unread.why}"
-        yield Finding(severity="note", subject="server", text=text)
+        yield note("server", text)
 
 
 def describe_change(found: Inspection, name: str, value: str) -> str:

@@ -11,7 +11,7 @@ from penstock.model.load.details import LoadDetails
 from penstock.model.load.part import Rows, StepPart
 from penstock.model.load.plan import LoadPlan, TargetPlan, total_size
 from penstock.model.redaction import hide_secrets
-from penstock.units import format_bytes, format_count
+from penstock.units import count_nouns, format_bytes
 
 if TYPE_CHECKING:
     from penstock.model.load.outcome import LoadOutcome
@@ -31,7 +31,7 @@ def _describe_target(target: TargetPlan) -> tuple[str, str]:
     size = total_size(target.objects)
     of_size = "" if size is None else f", {format_bytes(size)}"
     is_new = "" if target.create_columns is None else "; the table is created"
-    objects = f"{format_count(len(target.objects))} object{'' if len(target.objects) == 1 else 's'}"
+    objects = count_nouns(len(target.objects), "object")
     return f"table {target.table}", f"{target.job.mode}; {objects}{of_size}{is_new}"
 
 

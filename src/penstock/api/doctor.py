@@ -82,6 +82,11 @@ class Diagnosis:
     planned: LoadExamination | None = None
 
     @property
+    def described(self) -> RdsDescription | None:
+        """Return AWS's description, None without one."""
+        return None if isinstance(self.aws, AwsError) else self.aws
+
+    @property
     def would_load(self) -> bool:
         """Return whether a load would begin."""
         return would_load(self.findings)

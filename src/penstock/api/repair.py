@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -69,12 +70,8 @@ class Repairer(Closing):
         """Return what a repair would do; changes nothing. Raises ServerError, TargetError."""
         with self._connect.borrow() as connection:
             tables = self._context(connection)
-            server = self._open_server(_read_notes(tables))
-            try:
+            with self._opening_server(_read_notes(tables)) as server:
                 steps = plan_repair([*([server.context] if server is not None else []), tables])
-            finally:
-                if server is not None:
-                    server.backend.close()
             return steps + [_drop_step(left) for left in find_left_staging(connection, self._schema) if left.is_own]
 
     def run(self) -> RepairOutcome:
@@ -112,25 +109,27 @@ class Repairer(Closing):
     def _restore_server(self, tables: Context, outcome: Restored) -> None:
         """Restore what is changed on the server. Remove the database's notes of leases that no longer exist."""
         notes = _read_notes(tables)
-        server = self._open_server(notes)
-        if server is None:
-            return
-        try:
+        with self._opening_server(notes) as server:
+            if server is None:
+                return
             repair(server.context, outcome)
             if gone := server.leases.find_gone(notes):
                 server.backend.refuse_blindness()
                 tables.store.forget(SERVER, [], gone)
-        finally:
-            server.backend.close()
 
-    def _open_server(self, notes: Sequence[str]) -> _Server | None:
-        """Open the server's leases and changes. If that fails and `notes` is empty, report why and return None.
+    @contextmanager
+    def _opening_server(self, notes: Sequence[str]) -> Iterator[_Server | None]:
+        """Provide the server's leases and changes. If that fails and `notes` is empty, report why and provide None.
 
         If `notes` are given, the error is raised: the server may have changes.
         """
-        backend: SettingsBackend | None = None
+        with ExitStack() as stack:
+            yield self._open_server(notes, stack)
+
+    def _open_server(self, notes: Sequence[str], stack: ExitStack) -> _Server | None:
         try:
             backend = open_backend(self._connect)
+            stack.callback(backend.close)
             leases = backend.leases()
             found = leases.context()
             context = replace(
@@ -144,8 +143,6 @@ class Repairer(Closing):
                 context.store.read_changes(SERVER)
             return _Server(backend=backend, leases=leases, context=context)
         except PenstockError as error:
-            if backend is not None:
-                backend.close()
             if notes:
                 raise
             self._tell(f"what is changed of the server was not checked: {error.message}")
@@ -163,7 +160,7 @@ class Repairer(Closing):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Server:
-    """How to find and restore what is changed on a server. Close `backend` after use."""
+    """How to find and restore what is changed on a server."""
 
     backend: SettingsBackend
     leases: SettingsLeases

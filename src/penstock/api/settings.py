@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,13 +49,10 @@ def prepare_group(connect: ConnectionFactory, name: str) -> tuple[AttachedGroup,
         raise UsageError(f"{host or 'the server'} is not an endpoint of Amazon RDS", hint="Name its endpoint.")
     from penstock.aws.parameter_groups import RdsParameterGroups  # noqa: PLC0415 (70 ms, botocore)
 
-    groups = RdsParameterGroups(host)
-    try:
+    with closing(RdsParameterGroups(host)) as groups:
         attached = groups.describe()
         groups.create_like(attached, name)
         region = groups.region
-    finally:
-        groups.close()
     kind = "db-cluster" if attached.owner == "cluster" else "db-instance"
     option = "db-cluster-parameter-group-name" if attached.owner == "cluster" else "db-parameter-group-name"
     words = [f"modify-{kind}", f"--{kind}-identifier", attached.identifier, f"--{option}", name, "--apply-immediately"]

@@ -48,22 +48,14 @@ class StorageReport:
     candidates: tuple[Candidate, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
-    """Storage to report, and the part of its burst bucket that is full, None if that is not known."""
-
-    report: StorageReport
-    balance_share: float | None
-
-
 def report_volume(volume: str, recording: Path | None, *, needs_use: bool) -> StorageReport:
     """Return the report of a volume as `penstock lab up --volume` names it, and of its use in a recording.
 
     With `needs_use`, the default recording is the newest of the user's loads. Raises UsageError, SourceError.
     """
-    found = _read_volume(volume)
+    report, balance_share = _read_volume(volume)
     if recording is None and not needs_use:
-        return found.report
+        return report
     path = newest_recording(recordings_folder(os.environ)) if recording is None else recording
     read = _read_uses(path)
     uses = read.uses or read_metrics_as_uses(read.rows)
@@ -73,10 +65,11 @@ def report_volume(volume: str, recording: Path | None, *, needs_use: bool) -> St
             detail="They are recorded if the server is on the machine that records, or on Amazon RDS.",
             hint="Record on the server's machine: penstock watch --record FILE.",
         )
-    return _conclude(found, uses, f"recording {path}")
+    return _conclude(report, uses, f"recording {path}", balance_share=balance_share)
 
 
-def _read_volume(text: str) -> _Found:
+def _read_volume(text: str) -> tuple[StorageReport, float]:
+    """Return the report of a volume, and the part of its burst bucket that is full."""
     volume = parse_volume(text)
     throttle = volume.throttle
     if throttle is None:
@@ -98,9 +91,7 @@ def _read_volume(text: str) -> _Found:
     )
     # Without a bucket, the balance is that of the buckets of candidates.
     is_spent = volume.kind == "gp2" and throttle.burst_iops is None
-    return _Found(
-        report=StorageReport(name=text, storage=storage, limits=limits), balance_share=0.0 if is_spent else 1.0
-    )
+    return StorageReport(name=text, storage=storage, limits=limits), 0.0 if is_spent else 1.0
 
 
 def report_instance(
@@ -117,36 +108,36 @@ def report_instance(
     These are of the time of the recording, by default of the last hour. If CloudWatch has none, those in the recording
     are used. Raises UsageError, SourceError, AwsError.
     """
-    found = _read_instance(described)
+    report = _read_instance(described)
     recorded: list[CounterRow] = []
     since, until, seen_in = now - _LOOKED_BACK, now, "CloudWatch, the last hour"
     if recording is not None:
         read = _read_uses(recording)
         if read.uses:
-            return _conclude(found, read.uses, f"recording {recording}")
+            return _conclude(report, read.uses, f"recording {recording}")
         since = datetime.fromisoformat(read.started_at)
         until = since + timedelta(seconds=read.elapsed_s)
-        recorded = [row for row in read.rows if row.get("instance") == found.report.name]
+        recorded = [row for row in read.rows if row.get("instance") == report.name]
         seen_in = f"CloudWatch, the time of recording {recording}"
     try:
-        rows = ask(found.report.name, since=since, until=until, region=described.region, profile=profile) or recorded
+        rows = ask(report.name, since=since, until=until, region=described.region, profile=profile) or recorded
     except AwsError:
         if needs_use and not recorded:
             raise
         rows = recorded
     uses = read_metrics_as_uses(rows)
     if uses:
-        return _conclude(replace(found, balance_share=read_balance(rows)), uses, seen_in)
+        return _conclude(report, uses, seen_in, balance_share=read_balance(rows))
     if needs_use:
         raise SourceError(
-            f"CloudWatch has no use of the storage of {found.report.name}",
+            f"CloudWatch has no use of the storage of {report.name}",
             detail=f"From {since.isoformat(timespec='seconds')} to {until.isoformat(timespec='seconds')}.",
             hint="Its values are a few minutes late, and those of a minute are kept for 15 days.",
         )
-    return found.report
+    return report
 
 
-def _read_instance(described: RdsDescription) -> _Found:
+def _read_instance(described: RdsDescription) -> StorageReport:
     instance, cluster = described.instance, described.cluster
     if cluster is not None or instance is None or instance.storage is None:
         name = cluster.identifier if cluster is not None else "the server"
@@ -164,10 +155,9 @@ def _read_instance(described: RdsDescription) -> _Found:
             f"the limits of the storage of {instance.identifier} are not known",
             detail=f"It is {instance.storage.type} of {instance.storage.size_gib} GiB.",
         )
-    report = StorageReport(
+    return StorageReport(
         name=instance.identifier, storage=instance.storage, limits=limits, instance=instance, region=described.region
     )
-    return _Found(report=report, balance_share=None)
 
 
 def _read_uses(path: Path) -> UseReader:
@@ -178,8 +168,9 @@ def _read_uses(path: Path) -> UseReader:
     return reader
 
 
-def _conclude(found: _Found, uses: list[Use], seen_in: str) -> StorageReport:
-    report = found.report
-    demand = measure_demand(uses, report.limits, found.balance_share)
+def _conclude(
+    report: StorageReport, uses: list[Use], seen_in: str, *, balance_share: float | None = None
+) -> StorageReport:
+    demand = measure_demand(uses, report.limits, balance_share)
     ebs = None if report.instance is None else report.instance.instance_class.ebs
     return replace(report, demand=demand, seen_in=seen_in, candidates=tuple(propose(report.storage, demand, ebs)))

@@ -102,6 +102,18 @@ def find_rds_host(to: str | None) -> str | None:
     return host if is_rds_endpoint(host) else None
 
 
+def _start(poll: Callable[[], None], name: str) -> None:
+    """Poll AWS in a daemon thread, so that the process can exit while AWS does not answer; end if AWS refuses."""
+
+    def run() -> None:
+        try:
+            poll()
+        except AwsError as error:
+            _log.info("%s: %s", error.message, error.detail)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+
+
 class LocalStorageFeed:
     """CloudWatch's metrics of an instance's local storage, which a background thread reads once a minute.
 
@@ -115,22 +127,14 @@ class LocalStorageFeed:
         self._read = read
         self._every_s = every_s
         self._row: CounterRow | None = None
-        # A daemon thread, so that the process can exit while AWS does not answer.
-        threading.Thread(target=self._poll, name="local storage", daemon=True).start()
+        _start(self._poll, "local storage")
 
     def newest(self) -> CounterRow | None:
         """Return the newest metrics as a row of a recording: instance, measured_at, and one value for each metric."""
         return self._row
 
     def _poll(self) -> None:
-        while True:
-            try:
-                found = self._read(self._host)
-            except AwsError as error:
-                _log.info("%s: %s", error.message, error.detail)
-                return
-            if found is None:
-                return
+        while (found := self._read(self._host)) is not None:
             self._row = {"instance": found.instance, "measured_at": found.measured_at, **found.values}
             time.sleep(self._every_s)
 
@@ -163,8 +167,7 @@ class LatePoints:
         self._lock = threading.Lock()
         self._new: dict[str, list[CounterRow]] = {}
         self._seen: dict[str, Sequence[CounterRow]] = {}
-        # A daemon thread, so that the process can exit while AWS does not answer.
-        threading.Thread(target=self._poll, name="late points", daemon=True).start()
+        _start(self._poll, "late points")
 
     def take(self) -> dict[str, tuple[CounterRow, ...]]:
         """Return the rows that are new since the last call, by the name that a sample has them under."""
@@ -180,9 +183,9 @@ class LatePoints:
             try:
                 found = self._read(self._host, self._since)
             except AwsError as error:
-                _log.info("%s: %s", error.message, error.detail)
                 if not error.is_transient:
-                    return
+                    raise
+                _log.info("%s: %s", error.message, error.detail)
                 found = {}
             for name, rows in found.items():
                 new = [row for row in rows if row not in self._seen.get(name, ())]

@@ -30,6 +30,10 @@ _DENIED = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOpera
 # Error codes for a temporary state. botocore has already retried for some seconds when it returns one.
 _BUSY = frozenset({"Throttling", "ThrottlingException", "RequestLimitExceeded", "InvalidDBParameterGroupState"})
 
+# The errors that botocore raises: AWS refuses, AWS cannot be reached, or another server answers. OSError is included
+# because botocore reads the files and starts the programs of credentials only when it needs them.
+_FAILURES = (ClientError, BotoCoreError, ResponseParserError, OSError)
+
 # How many calls can be made at the same time.
 _THREADS = 8
 
@@ -53,7 +57,7 @@ class Calls:
         client = self._clients(service)
         try:
             return _list(client, operation, key, parameters)
-        except _failures() as exc:
+        except _FAILURES as exc:
             if read_code(exc) in _NOT_FOUND:
                 return []
             raise _refusal(name_call(client, service, operation), exc) from exc
@@ -63,7 +67,7 @@ class Calls:
         client = self._clients(service)
         try:
             return _list(client, operation, key, parameters)
-        except _failures() as exc:
+        except _FAILURES as exc:
             self.note(name_call(client, service, operation), explain(exc), is_denied=read_code(exc) in _DENIED)
             return None
 
@@ -72,7 +76,7 @@ class Calls:
         client = self._clients(service)
         try:
             answer: Raw = getattr(client, operation)(**parameters)
-        except _failures() as exc:
+        except _FAILURES as exc:
             raise _refusal(name_call(client, service, operation), exc) from exc
         return answer
 
@@ -112,14 +116,6 @@ def explain(exc: Exception) -> str:
     message = str(exc) if code is None else getattr(exc, "response", {})["Error"].get("Message") or ""
     first_line = message.strip().partition("\n")[0].strip()
     return ": ".join(word for word in (code, first_line) if word) or type(exc).__name__
-
-
-def _failures() -> tuple[type[Exception], ...]:
-    """Return the errors that botocore raises: AWS refuses, AWS cannot be reached, or another server answers.
-
-    OSError is included because botocore reads the files and starts the programs of credentials only when it needs them.
-    """
-    return ClientError, BotoCoreError, ResponseParserError, OSError
 
 
 def _list(client: Any, operation: str, key: str, parameters: Raw) -> list[Raw]:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError
 
-from penstock.aws.calls import explain
-from penstock.aws.credentials import AwsCredentials, credential_failures
+from penstock.aws.credentials import AwsCredentials, credential_failures, unusable
 from penstock.errors import AwsError
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ class AwsClients:
             try:
                 self._region = self._credentials.find_region()
             except BotoCoreError as exc:
-                raise _unusable(exc) from exc
+                raise unusable(exc, AwsError) from exc
         if not self._region:
             raise AwsError(
                 "no AWS region is configured",
@@ -83,7 +82,7 @@ class AwsClients:
             session = self._credentials.open_session()
             profiles: dict[str, dict[str, str]] = session.full_config.get("profiles", {})
         except BotoCoreError as exc:
-            raise _unusable(exc) from exc
+            raise unusable(exc, AwsError) from exc
         # A role may be assumed through the profile of another role.
         name, passed = session.profile or "default", set[str]()
         while name in profiles and name not in passed:
@@ -105,17 +104,9 @@ def _check_credentials(session: Session) -> None:
     try:
         credentials = session.get_credentials()
     except credential_failures() as exc:
-        raise _unusable(exc) from exc
+        raise unusable(exc, AwsError) from exc
     if credentials is None:
         raise AwsError(
             "no AWS credentials were found",
             hint="Name a profile with --profile or AWS_PROFILE, or configure one: aws configure.",
         )
-
-
-def _unusable(exc: Exception) -> AwsError:
-    return AwsError(
-        "could not obtain AWS credentials",
-        detail=explain(exc),
-        hint="Check AWS_PROFILE and the AWS configuration; if it uses SSO, run: aws sso login.",
-    )

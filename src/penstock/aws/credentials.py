@@ -10,14 +10,16 @@ import os
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from penstock.errors import SourceError
+from penstock.errors import PenstockError, SourceError
 
 if TYPE_CHECKING:
     from botocore.credentials import Credentials
     from botocore.session import Session
     from obstore.store import S3Credential
+
+_Error = TypeVar("_Error", bound=PenstockError)
 
 # Each time botocore is asked, it tries to renew credentials that expire in under 15 minutes, and must in under 10. So
 # those that it returns are valid for at least 10 minutes. obstore asks again 5 minutes before the given expiry.
@@ -54,7 +56,7 @@ class AwsCredentials:
                     client_name="s3",
                 ).provide()
         except BotoCoreError as exc:
-            raise _unusable(exc) from exc
+            raise unusable(exc, SourceError) from exc
         found = {"region": region, "endpoint": endpoint}
         return {name: str(value) for name, value in found.items() if value}
 
@@ -78,7 +80,7 @@ class AwsCredentials:
                 return None
             credentials.get_frozen_credentials()
         except credential_failures() as exc:
-            raise _unusable(exc) from exc
+            raise unusable(exc, SourceError) from exc
         return lambda: _current(credentials)
 
     def open_session(self) -> Session:
@@ -112,10 +114,11 @@ def _current(credentials: Credentials) -> S3Credential:
     }
 
 
-def _unusable(exc: Exception) -> SourceError:
+def unusable(exc: Exception, kind: type[_Error]) -> _Error:
+    """Return the error of a class that says why there are no credentials."""
     from penstock.aws.calls import explain  # noqa: PLC0415 (51 ms, botocore)
 
-    return SourceError(
+    return kind(
         "could not obtain AWS credentials",
         detail=explain(exc),
         hint="Check AWS_PROFILE and the AWS configuration; if it uses SSO, run: aws sso login.",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING
 
 from penstock.aws.calls import Calls, Raw
 from penstock.aws.clients import AwsClients
@@ -16,9 +16,6 @@ from penstock.model.recording import METRIC_NAMES, RDS_LOAD, RDS_METRICS, Counte
 from penstock.model.server.device import LOCAL_METRICS
 from penstock.model.server.rds import LocalStorageMetrics
 
-if TYPE_CHECKING:
-    from penstock.aws.find import Resolve
-
 _AGE = timedelta(minutes=15)
 _PERIOD_S = 60
 # How many values CloudWatch returns at most.
@@ -27,28 +24,29 @@ _MOST_POINTS = 1440
 _MOST_WAITS = 10
 
 
+@contextmanager
+def _finding_instance(host: str, make_clients: Callable[..., AwsClients]) -> Iterator[tuple[Calls, Raw] | None]:
+    """Provide the instance of an endpoint, with calls to its region; None if there is none. Raises AwsError."""
+    endpoint = find_endpoint(host, resolve=resolve_names)
+    if endpoint is None:
+        yield None
+        return
+    with closing(make_clients(region=endpoint.region, profile=None)) as clients:
+        calls = Calls(clients)
+        instance = locate_endpoint(calls, endpoint).instance
+        yield None if instance is None else (calls, instance)
+
+
 def read_local_storage(
-    host: str,
-    *,
-    now: datetime,
-    resolve: Resolve = resolve_names,
-    make_clients: Callable[..., AwsClients] = AwsClients,
+    host: str, *, now: datetime, make_clients: Callable[..., AwsClients] = AwsClients
 ) -> LocalStorageMetrics | None:
     """Return the metrics of the local storage of an endpoint's instance, or None if it has no local storage.
 
     Needs rds:DescribeDBInstances (for clusters rds:DescribeDBClusters) and cloudwatch:GetMetricStatistics. Raises
     AwsError if the instance cannot be found.
     """
-    endpoint = find_endpoint(host, resolve=resolve)
-    if endpoint is None:
-        return None
-    clients = make_clients(region=endpoint.region, profile=None)
-    try:
-        calls = Calls(clients)
-        instance = locate_endpoint(calls, endpoint).instance
-        return None if instance is None else ask_local_storage(calls, instance, now=now)
-    finally:
-        clients.close()
+    with _finding_instance(host, make_clients) as found:
+        return None if found is None else ask_local_storage(*found, now=now)
 
 
 def ask_local_storage(calls: Calls, instance: Raw, *, now: datetime) -> LocalStorageMetrics | None:
@@ -78,46 +76,31 @@ def read_instance_metrics(
     A longer time than a day has fewer rows, of more minutes. Needs cloudwatch:GetMetricStatistics. Raises AwsError if
     no metric can be read.
     """
-    clients = make_clients(region=region, profile=profile)
-    try:
+    with closing(make_clients(region=region, profile=profile)) as clients:
         calls = Calls(clients)
         rows = _ask_metrics(calls, identifier, since=since, until=until)
-    finally:
-        clients.close()
     if rows is None:
         raise AwsError("could not read CloudWatch's metrics", detail=f"{calls.gaps[0].reason}.".replace("..", "."))
     return rows
 
 
 def read_late_points(
-    host: str,
-    *,
-    since: datetime,
-    now: datetime,
-    resolve: Resolve = resolve_names,
-    make_clients: Callable[..., AwsClients] = AwsClients,
+    host: str, *, since: datetime, now: datetime, make_clients: Callable[..., AwsClients] = AwsClients
 ) -> dict[str, list[CounterRow]]:
     """Return what CloudWatch and Performance Insights have of an endpoint's instance since a time, as counters.
 
     What is denied is left out. Needs rds:DescribeDBInstances, cloudwatch:GetMetricStatistics, and
     pi:GetResourceMetrics if Performance Insights is on. Raises AwsError if the instance cannot be found.
     """
-    endpoint = find_endpoint(host, resolve=resolve)
-    if endpoint is None:
-        return {}
-    clients = make_clients(region=endpoint.region, profile=None)
-    try:
-        calls = Calls(clients)
-        instance = locate_endpoint(calls, endpoint).instance
-        if instance is None:
+    with _finding_instance(host, make_clients) as found:
+        if found is None:
             return {}
+        calls, instance = found
         since = max(since, now - _AGE)
         metrics, load = calls.together(
             lambda: _ask_metrics(calls, instance["DBInstanceIdentifier"], since=since, until=now),
             lambda: _ask_load(calls, instance, since=since, until=now),
         )
-    finally:
-        clients.close()
     return {RDS_METRICS: metrics or [], RDS_LOAD: load}
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from penstock.aws.calls import Calls, Raw
 from penstock.aws.clients import AwsClients
@@ -26,33 +26,8 @@ if TYPE_CHECKING:
 _PARAMETERS_AT_ONCE = 20
 
 
-class _Words(NamedTuple):
-    """The names of RDS's methods and parameters for groups of one kind."""
-
-    name: str
-    describe: str
-    listed: str
-    arn: str
-    parameters: str
-    modify: str
-    reset: str
-    create: str
-
-
-def _name_words(kind: str, names: str) -> _Words:
-    return _Words(
-        name=f"{kind}ParameterGroupName",
-        describe=f"describe_{names}_parameter_groups",
-        listed=f"{kind}ParameterGroups",
-        arn=f"{kind}ParameterGroupArn",
-        parameters=f"describe_{names}_parameters",
-        modify=f"modify_{names}_parameter_group",
-        reset=f"reset_{names}_parameter_group",
-        create=f"create_{names}_parameter_group",
-    )
-
-
-_WORDS = {"instance": _name_words("DB", "db"), "cluster": _name_words("DBCluster", "db_cluster")}
+# How the names of RDS's parameters and of botocore's methods begin, or what they contain, for groups of a kind.
+_NAMES = {"instance": ("DB", "db"), "cluster": ("DBCluster", "db_cluster")}
 
 
 class RdsParameterGroups:
@@ -98,14 +73,14 @@ class RdsParameterGroups:
 
     def read_values(self, group: AttachedGroup) -> dict[str, str]:
         """Return the parameters that are set in the group, without those at their defaults."""
-        words = _WORDS[group.owner]
-        asked: dict[str, Any] = {words.name: group.name, "Source": "user"}
-        found = self._calls.need("rds", words.parameters, "Parameters", **asked)
+        _, names = _NAMES[group.owner]
+        asked: dict[str, Any] = {**_named(group), "Source": "user"}
+        found = self._calls.need("rds", f"describe_{names}_parameters", "Parameters", **asked)
         return {one["ParameterName"]: one["ParameterValue"] for one in found if "ParameterValue" in one}
 
     def write(self, group: AttachedGroup, values: Mapping[str, str | None]) -> None:
         """Set dynamic parameters with immediate effect; None resets a parameter to its default."""
-        words = _WORDS[group.owner]
+        _, names = _NAMES[group.owner]
         changed: list[Raw] = [
             {"ParameterName": name, "ParameterValue": text, "ApplyMethod": "immediate"}
             for name, text in values.items()
@@ -116,10 +91,10 @@ class RdsParameterGroups:
         ]
         # ResetDBParameterGroup's reference: "By default, all parameters in the DB parameter group are reset".
         named_only = {"ResetAllParameters": False}
-        for operation, parameters, more in ((words.modify, changed, {}), (words.reset, reset, named_only)):
+        for verb, parameters, more in (("modify", changed, {}), ("reset", reset, named_only)):
             for start in range(0, len(parameters), _PARAMETERS_AT_ONCE):
                 part = parameters[start : start + _PARAMETERS_AT_ONCE]
-                self._calls.act("rds", operation, **{words.name: group.name, "Parameters": part, **more})
+                self._calls.act("rds", f"{verb}_{names}_parameter_group", **_named(group), Parameters=part, **more)
 
     def read_tags(self, group: AttachedGroup) -> dict[str, str]:
         """Return the group's tags. AWS's default groups are not asked for tags, because penstock cannot tag them."""
@@ -140,26 +115,32 @@ class RdsParameterGroups:
 
     def create_like(self, group: AttachedGroup, name: str) -> None:
         """Create a group of the same family as another, with no parameter set."""
-        words = _WORDS[group.owner]
+        _, names = _NAMES[group.owner]
         family = self._find(group)["DBParameterGroupFamily"]
         described = f"settings of {group.identifier}, created by penstock"
-        given = {words.name: name, "DBParameterGroupFamily": family, "Description": described}
-        self._calls.act("rds", words.create, **given)
+        given = {**_named(group, name), "DBParameterGroupFamily": family, "Description": described}
+        self._calls.act("rds", f"create_{names}_parameter_group", **given)
 
     def close(self) -> None:
         """Close all connections."""
         self._clients.close()
 
     def _find_arn(self, group: AttachedGroup) -> str:
-        arn: str = self._find(group)[_WORDS[group.owner].arn]
+        arn: str = self._find(group)[f"{_NAMES[group.owner][0]}ParameterGroupArn"]
         return arn
 
     def _find(self, group: AttachedGroup) -> Raw:
-        words = _WORDS[group.owner]
-        found = self._calls.need("rds", words.describe, words.listed, **{words.name: group.name})
+        kind, names = _NAMES[group.owner]
+        operation, listed = f"describe_{names}_parameter_groups", f"{kind}ParameterGroups"
+        found = self._calls.need("rds", operation, listed, **_named(group))
         if not found:
             raise AwsError(f"AWS does not know parameter group {group.name}")
         return found[0]
+
+
+def _named(group: AttachedGroup, name: str | None = None) -> dict[str, str]:
+    """Return the parameter that names a group, or another of its kind."""
+    return {f"{_NAMES[group.owner][0]}ParameterGroupName": name or group.name}
 
 
 def _lacks_its_cluster(found: RdsDescription) -> bool:

@@ -6,8 +6,9 @@ The requested server must be found and its identity must match. Every other call
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from penstock.aws.calls import Calls, Raw
 from penstock.aws.classes import ec2_type, name_sibling, read_class
@@ -15,17 +16,9 @@ from penstock.aws.clients import AwsClients
 from penstock.aws.find import find_endpoint, locate_endpoint, locate_identifier, resolve_names
 from penstock.aws.metrics import ask_local_storage, ask_recent, newest
 from penstock.aws.nearness import find_host_address, judge_nearness, read_host_zone
-from penstock.aws.shapes import InstanceContext, read_cluster, read_instance
+from penstock.aws.shapes import Answers, read_cluster, read_instance
 from penstock.errors import AwsError, UsageError
-from penstock.model.server.rds import (
-    Gap,
-    InstanceClass,
-    LocalStorageMetrics,
-    Nearness,
-    RdsCluster,
-    RdsDescription,
-    RdsInstance,
-)
+from penstock.model.server.rds import InstanceClass, Nearness, RdsDescription
 
 if TYPE_CHECKING:
     from penstock.aws.find import Located, Resolve
@@ -59,11 +52,8 @@ def describe_instance(
             f"{wanted} is not an endpoint of Amazon RDS, and DNS does not resolve it to one",
             hint="Name the instance or the cluster by its identifier, and the region with --region.",
         )
-    clients = make_clients(region=_choose_region(endpoint, region), profile=profile)
-    try:
+    with closing(make_clients(region=_choose_region(endpoint, region), profile=profile)) as clients:
         return describe_by(clients, wanted, endpoint, now=now, is_brief=is_brief)
-    finally:
-        clients.close()
 
 
 def describe_by(
@@ -73,13 +63,13 @@ def describe_by(
     calls = Calls(clients)
     located = locate_identifier(calls, wanted) if endpoint is None else locate_endpoint(calls, endpoint)
     _check_engine(located, wanted)
-    answers = _Answers() if is_brief else _ask_more(calls, located, now=now)
-    instance, cluster = _describe(calls, located, answers)
+    answers = Answers() if is_brief else _ask_more(calls, located, now=now)
+    instance, cluster = located.instance, located.cluster
     return RdsDescription(
         region=clients.region,
         found_by=located.found_by,
-        instance=instance,
-        cluster=cluster,
+        instance=None if instance is None else read_instance(instance, answers, cluster=cluster, on_gap=calls.note),
+        cluster=None if cluster is None else read_cluster(cluster, answers, on_gap=calls.note),
         may_reach=located.may_reach,
         gaps=tuple(sorted(calls.gaps, key=lambda gap: gap.call)),
     )
@@ -100,24 +90,10 @@ def _check_engine(located: Located, wanted: str) -> None:
         raise AwsError(f"{wanted} is not PostgreSQL", detail=f"Its engine is {engine}.")
 
 
-class _Answers(NamedTuple):
-    """The answers to the calls that follow those that find the server. An answer is None if AWS gave none."""
-
-    hardware: Raw | None = None
-    instances: list[Raw] | None = None
-    clusters: list[Raw] | None = None
-    of_instance: list[Raw] | None = None
-    of_cluster: list[Raw] | None = None
-    free_bytes: int | None = None
-    local_storage: LocalStorageMetrics | None = None
-    sibling: InstanceClass | None = None
-    nearness: Nearness | None = None
-
-
-def _ask_more(calls: Calls, located: Located, *, now: datetime) -> _Answers:
+def _ask_more(calls: Calls, located: Located, *, now: datetime) -> Answers:
     """Make all remaining calls at the same time."""
     instance, cluster = located.instance, located.cluster
-    return _Answers(
+    return Answers(
         *calls.together(
             lambda: _ask_hardware(calls, instance),
             lambda: None if instance is None else calls.ask("rds", "describe_db_instances", "DBInstances"),
@@ -130,30 +106,6 @@ def _ask_more(calls: Calls, located: Located, *, now: datetime) -> _Answers:
             lambda: _ask_nearness(calls, instance),
         )
     )
-
-
-def _describe(calls: Calls, located: Located, answers: _Answers) -> tuple[RdsInstance | None, RdsCluster | None]:
-    instance, cluster = located.instance, located.cluster
-
-    def note(gap: Gap) -> None:
-        calls.note(gap.call, gap.reason)
-
-    described = None
-    if instance is not None:
-        context = InstanceContext(
-            instance_class=read_class(instance["DBInstanceClass"], answers.hardware),
-            all_instances=answers.instances,
-            maintenance=answers.of_instance,
-            free_bytes=answers.free_bytes,
-            local_storage=answers.local_storage,
-            sibling=answers.sibling,
-            cluster=cluster,
-            nearness=answers.nearness,
-        )
-        described = read_instance(instance, context, on_gap=note)
-    if cluster is None:
-        return described, None
-    return described, read_cluster(cluster, all_clusters=answers.clusters, maintenance=answers.of_cluster, on_gap=note)
 
 
 def _ask_hardware(calls: Calls, instance: Raw | None) -> Raw | None:

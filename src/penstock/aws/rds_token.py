@@ -22,11 +22,11 @@ from penstock.model.server.endpoints import region_of
 class RdsTokens:
     """Creates tokens with the machine's AWS credentials; threads may share it.
 
-    `profile` is the name of a configured profile. `region` is the region of endpoints whose names do not contain it.
+    `region` is the region of endpoints whose names do not contain it.
     """
 
-    def __init__(self, *, profile: str | None = None, region: str | None = None) -> None:
-        self._credentials = AwsCredentials(profile=profile)
+    def __init__(self, *, region: str | None = None) -> None:
+        self._credentials = AwsCredentials()
         self._region = region
         self._lock = threading.Lock()
         self._clients: dict[str, Any] = {}

@@ -44,7 +44,6 @@ class RdsS3Import:
         host: str,
         *,
         profile: str | None = None,
-        make_clients: Callable[..., AwsClients] = AwsClients,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -53,7 +52,7 @@ class RdsS3Import:
         if endpoint is None:
             raise AwsError(f"{host} is not an endpoint of Amazon RDS, and DNS does not resolve it to one")
         self._endpoint = endpoint
-        self._clients = make_clients(region=endpoint.region, profile=profile)
+        self._clients = AwsClients(region=endpoint.region, profile=profile)
         self._calls = Calls(self._clients)
         self._clock = clock
         self._sleep = sleep
@@ -61,27 +60,22 @@ class RdsS3Import:
     def read_owner(self) -> Owner:
         """Return the cluster of the endpoint's server, or its instance if it is in none."""
         located = locate_endpoint(self._calls, self._endpoint)
-        cluster, instance = located.cluster, located.instance
-        if cluster is not None:
-            return Owner(
-                kind="cluster",
-                identifier=cluster["DBClusterIdentifier"],
-                arn=cluster["DBClusterArn"],
-                resource_id=cluster["DbClusterResourceId"],
-                region=self._clients.region,
-                status=cluster.get("Status"),
-                roles=read_roles(cluster),
-            )
-        if instance is None or instance.get("DBClusterIdentifier"):
-            raise AwsError(f"AWS does not describe the cluster of {self._host}", hint="Allow rds:DescribeDBClusters.")
+        raw, instance = located.cluster, located.instance
+        names = ("DBClusterIdentifier", "DBClusterArn", "DbClusterResourceId", "Status")
+        if raw is None:
+            if instance is None or instance.get("DBClusterIdentifier"):
+                hint = "Allow rds:DescribeDBClusters."
+                raise AwsError(f"AWS does not describe the cluster of {self._host}", hint=hint)
+            raw, names = instance, ("DBInstanceIdentifier", "DBInstanceArn", "DbiResourceId", "DBInstanceStatus")
+        identifier, arn, resource_id, status = names
         return Owner(
-            kind="instance",
-            identifier=instance["DBInstanceIdentifier"],
-            arn=instance["DBInstanceArn"],
-            resource_id=instance["DbiResourceId"],
+            kind="instance" if located.cluster is None else "cluster",
+            identifier=raw[identifier],
+            arn=raw[arn],
+            resource_id=raw[resource_id],
             region=self._clients.region,
-            status=instance.get("DBInstanceStatus"),
-            roles=read_roles(instance),
+            status=raw.get(status),
+            roles=read_roles(raw),
         )
 
     def read_tags(self, owner: Owner) -> dict[str, str]:

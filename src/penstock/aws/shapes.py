@@ -6,11 +6,10 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.aws.classes import judge_optimized_reads
+from penstock.aws.classes import judge_optimized_reads, read_class
 from penstock.model.server.rds import (
     AssociatedRole,
     ClusterMember,
-    Gap,
     InstanceClass,
     LocalStorageMetrics,
     Nearness,
@@ -26,32 +25,34 @@ from penstock.model.server.windows import Window, WindowKind, WindowOwner, parse
 if TYPE_CHECKING:
     from penstock.aws.calls import Raw
 
+    OnGap = Callable[[str, str], None]
+
 # AWS masks the value of this property, and penstock does not show the mask either.
 _SECRETS = frozenset({"MasterUserPassword"})
 
 
-class InstanceContext(NamedTuple):
-    """What read_instance needs besides the instance's own element of DescribeDBInstances.
+class Answers(NamedTuple):
+    """The answers to the calls that follow those that find the server.
 
-    A field other than `instance_class` is None if AWS gave no answer, or if there is no such thing.
+    An answer is None if AWS gave none, or if there is no such thing.
     """
 
-    instance_class: InstanceClass
-    all_instances: list[Raw] | None
-    maintenance: list[Raw] | None
-    free_bytes: int | None
-    local_storage: LocalStorageMetrics | None
-    sibling: InstanceClass | None
-    cluster: Raw | None
-    nearness: Nearness | None
+    hardware: Raw | None = None
+    instances: list[Raw] | None = None
+    clusters: list[Raw] | None = None
+    of_instance: list[Raw] | None = None
+    of_cluster: list[Raw] | None = None
+    free_bytes: int | None = None
+    local_storage: LocalStorageMetrics | None = None
+    sibling: InstanceClass | None = None
+    nearness: Nearness | None = None
 
 
-def read_instance(raw: Raw, context: InstanceContext, *, on_gap: Callable[[Gap], None]) -> RdsInstance:
-    """Return an instance from an element of DescribeDBInstances. `on_gap` is called for parts that cannot be read."""
+def read_instance(raw: Raw, answers: Answers, *, cluster: Raw | None, on_gap: OnGap) -> RdsInstance:
+    """Return an instance from an element of DescribeDBInstances. `on_gap` gets the call and why a part is not read."""
     identifier, engine = raw["DBInstanceIdentifier"], raw["Engine"]
     endpoint = raw.get("Endpoint", {})
-    storage_type = (context.cluster or raw).get("StorageType")
-    retention_days = raw.get("BackupRetentionPeriod")
+    instance_class = read_class(raw["DBInstanceClass"], answers.hardware)
     return RdsInstance(
         identifier=identifier,
         resource_id=raw.get("DbiResourceId"),
@@ -61,35 +62,33 @@ def read_instance(raw: Raw, context: InstanceContext, *, on_gap: Callable[[Gap],
         engine_version=raw.get("EngineVersion"),
         endpoint=endpoint.get("Address"),
         port=endpoint.get("Port"),
-        instance_class=context.instance_class,
-        storage=None if engine.startswith("aurora") else _read_storage(raw, free_bytes=context.free_bytes),
-        local_storage=context.local_storage,
+        instance_class=instance_class,
+        storage=None if engine.startswith("aurora") else _read_storage(raw, free_bytes=answers.free_bytes),
+        local_storage=answers.local_storage,
         is_multi_az=raw.get("MultiAZ", False),
         replica_of=raw.get("ReadReplicaSourceDBInstanceIdentifier") or raw.get("ReadReplicaSourceDBClusterIdentifier"),
-        parameter_groups=_read_groups(raw, context.all_instances),
+        parameter_groups=_read_groups(raw, answers.instances),
         maintenance_window=_read_window(raw, "maintenance", owner="instance", identifier=identifier, on_gap=on_gap),
         backup_window=_read_window(raw, "backup", owner="instance", identifier=identifier, on_gap=on_gap),
-        backup_retention_days=retention_days,
+        backup_retention_days=raw.get("BackupRetentionPeriod"),
         pending_changes=_read_changes(raw),
-        pending_maintenance=_read_maintenance(context.maintenance),
+        pending_maintenance=_read_maintenance(answers.of_instance),
         roles=read_roles(raw),
         is_iam_auth_on=raw.get("IAMDatabaseAuthenticationEnabled", False),
-        local_sibling=context.sibling,
+        local_sibling=answers.sibling,
         optimized_reads=judge_optimized_reads(
-            context.instance_class,
+            instance_class,
             engine=engine,
             engine_version=raw.get("EngineVersion"),
-            storage_type=storage_type,
+            storage_type=(cluster or raw).get("StorageType"),
         ),
         insights_mode=raw.get("DatabaseInsightsMode"),
-        nearness=context.nearness,
+        nearness=answers.nearness,
     )
 
 
-def read_cluster(
-    raw: Raw, *, all_clusters: list[Raw] | None, maintenance: list[Raw] | None, on_gap: Callable[[Gap], None]
-) -> RdsCluster:
-    """Return a cluster from an element of DescribeDBClusters. `on_gap` is called for parts that cannot be read."""
+def read_cluster(raw: Raw, answers: Answers, *, on_gap: OnGap) -> RdsCluster:
+    """Return a cluster from an element of DescribeDBClusters; `on_gap` is as for `read_instance`."""
     identifier = raw["DBClusterIdentifier"]
     capacity = raw.get("ServerlessV2ScalingConfiguration")
     return RdsCluster(
@@ -104,12 +103,12 @@ def read_cluster(
         members=_read_members(raw),
         storage_type=raw.get("StorageType"),
         capacity_range=None if not capacity else (capacity["MinCapacity"], capacity["MaxCapacity"]),
-        parameter_groups=_read_cluster_group(raw, all_clusters),
+        parameter_groups=_read_cluster_group(raw, answers.clusters),
         maintenance_window=_read_window(raw, "maintenance", owner="cluster", identifier=identifier, on_gap=on_gap),
         backup_window=_read_window(raw, "backup", owner="cluster", identifier=identifier, on_gap=on_gap),
         backup_retention_days=raw.get("BackupRetentionPeriod"),
         pending_changes=_read_changes(raw),
-        pending_maintenance=_read_maintenance(maintenance),
+        pending_maintenance=_read_maintenance(answers.of_cluster),
         roles=read_roles(raw),
         is_iam_auth_on=raw.get("IAMDatabaseAuthenticationEnabled") or False,
     )
@@ -182,9 +181,7 @@ def _read_members(raw: Raw) -> tuple[ClusterMember, ...]:
     return tuple(sorted(members, key=lambda member: (not member.is_writer, member.identifier)))
 
 
-def _read_window(
-    raw: Raw, kind: WindowKind, *, owner: WindowOwner, identifier: str, on_gap: Callable[[Gap], None]
-) -> Window | None:
+def _read_window(raw: Raw, kind: WindowKind, *, owner: WindowOwner, identifier: str, on_gap: OnGap) -> Window | None:
     # RDS shows a backup window even if backups are off.
     if kind == "backup" and raw.get("BackupRetentionPeriod") == 0:
         return None
@@ -195,7 +192,7 @@ def _read_window(
         return parse_window(text, kind=kind, owner=owner, identifier=identifier)
     except ValueError as exc:
         call = "rds:DescribeDBInstances" if owner == "instance" else "rds:DescribeDBClusters"
-        on_gap(Gap(call=call, reason=str(exc)))
+        on_gap(call, str(exc))
         return None
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.changes.server_settings import LeaseRequest
 from penstock.changes.settings.profiles import BULK_LOAD
 from penstock.diagnose.load import find_setting
+from penstock.errors import LabError
 from penstock.files import SourceReader
 from penstock.host import cpu_count
 from penstock.lab.datasets.imdb import IMDB_TABLES
@@ -106,16 +107,13 @@ def bulk_load_settings(setting: LoadSetting) -> Iterator[None]:
         reason="penstock bench bulk-load",
         expected_wal_bytes=wal_bytes,
     )
-    backend = setting.open_settings()
-    try:
+    with closing(setting.open_settings()) as backend:
         report, _ = backend.take(request)
         try:
             yield
         finally:
             for lease_id in report.lease_ids:
                 backend.release(lease_id)
-    finally:
-        backend.close()
 
 
 def load_files(connect: ConnectionFactory, schema: str, files: Sequence[DataFile]) -> LoadCounts | None:
@@ -130,17 +128,24 @@ def load_files(connect: ConnectionFactory, schema: str, files: Sequence[DataFile
         # Every round loads the same files into new tables. psql does not run VACUUM either.
         rules=LoadRules(again=True, vacuum=False),
     )
-    sources = SourceReader()
-    try:
+    with SourceReader() as sources:
         with connect.connect(label="plan") as connection:
             server, job, inputs = gather_inputs(job, sources=sources, connection=connection, on_notice=lambda _: None)
         plan = plan_load(job, inputs, server=server, cpu_count=cpu_count(), load_id=str(uuid.uuid4()))
         outcome = run_load(plan, LoadTools(connect=connect, sources=sources, server_major=server.major))
-    finally:
-        sources.close()
     if outcome.accounts is None:
         return None
     return LoadCounts(accounts=outcome.accounts, setting=find_setting(plan))
+
+
+def check_rows(what: str, counts: Mapping[str, int], files: Sequence[DataFile]) -> None:
+    """Raise LabError if a table's number of rows differs from its file's."""
+    for file in files:
+        if counts[table_of(file)] != file.rows:
+            raise LabError(
+                f'"{what}" did not load every row of {file.table}',
+                detail=f"{counts[table_of(file)]} rows in the table, {file.rows} in the file",
+            )
 
 
 def staging_tables(files: Sequence[DataFile]) -> Mapping[str, Sequence[str]]:

@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -35,6 +35,7 @@ from penstock.cli.terminal.output import (
     write_message,
     write_result,
 )
+from penstock.cli.textcommand import TextCommand
 from penstock.errors import Interrupted, PenstockError, UsageError
 from penstock.model.redaction import hide_secrets
 
@@ -43,8 +44,8 @@ if TYPE_CHECKING:
     from typer._click import Command, Context
     from typer._click.shell_completion import CompletionItem
 
-# All commands under their headings, in the order of --help. Each command has its name and the module that has its
-# `app`. Add a new command here.
+# All commands under their headings, in the order of --help. Each command has its name and its module, which has a
+# function of this name, or an `app` of several commands. Add a new command here.
 _HEADINGS = MappingProxyType(
     {
         "Loads": {
@@ -80,6 +81,9 @@ _HEADINGS = MappingProxyType(
 )
 COMMANDS = MappingProxyType({name: module for commands in _HEADINGS.values() for name, module in commands.items()})
 
+# Commands whose arguments need no conversion, so that they start faster.
+_TEXT_COMMANDS = ("load", "resume")
+
 # A line end within a paragraph.
 _LINE_END = re.compile(r"(?<!\n)\n(?!\n)")
 
@@ -91,19 +95,26 @@ _EPILOG = "Exit codes:\n\n" + "\n\n".join(f"{code}: {meaning}." for code, meanin
 
 def load_command(name: str) -> Command:
     """Import a command and return it. Raises UsageError if no command has this name."""
-    module = COMMANDS.get(name)
-    if module is None:
+    path = COMMANDS.get(name)
+    if path is None:
         import difflib
 
         near = difflib.get_close_matches(name, COMMANDS, n=1)
         hint = f"Perhaps you meant: penstock {near[0]}." if near else "See penstock --help."
         raise UsageError(f'unknown command "{name}"', hint=hint)
-    command = get_command(import_module(module).app)
+    module = import_module(path)
+    command = get_command(module.app if hasattr(module, "app") else _make_app(name, getattr(module, name)))
     command.name = name
     assert isinstance(command, typer.core.TyperCommand | typer.core.TyperGroup)
     command.rich_help_panel = next(heading for heading, commands in _HEADINGS.items() if name in commands)
     _join_lines(command)
     return command
+
+
+def _make_app(name: str, function: Callable[..., None]) -> typer.Typer:
+    made = typer.Typer(add_completion=False)
+    made.command(name, cls=TextCommand if name in _TEXT_COMMANDS else None)(function)
+    return made
 
 
 def _join_lines(command: Command) -> None:

@@ -8,6 +8,7 @@ them. If a procedure was running before the first sample, it counts for at most 
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -217,6 +218,16 @@ def _rise(before: CounterRow, after: CounterRow, name: str) -> int:
     if not isinstance(now, int):
         return 0
     return now - then if isinstance(then, int) and then <= now else now
+
+
+def parse_lsn(value: object) -> int | None:
+    """Return a WAL position as a number of bytes.
+
+    >>> parse_lsn("1/10"), parse_lsn(None)
+    (4294967312, None)
+    """
+    found = re.fullmatch(r"([0-9A-F]+)/([0-9A-F]+)", str(value))
+    return None if found is None else (int(found[1], 16) << 32) + int(found[2], 16)
 
 
 def _subtract(now: int | None, before: int | None) -> int | None:

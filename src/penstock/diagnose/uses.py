@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.diagnose.devices import DATA, are_counters, read_device, read_metrics
 from penstock.model.recording import RDS_METRICS, CounterRow, RecordingHeader, Sample
-from penstock.model.server.device import count_bytes, count_ios, is_reset, rates
+from penstock.model.server.device import DeviceCounters, DeviceRates, count_bytes, count_ios, is_reset, rates
 from penstock.storage.demand import Use
 from penstock.storage.volume import IO_BYTES
 
@@ -20,7 +20,7 @@ class UseReader:
 
     def __init__(self, header: RecordingHeader) -> None:
         self._cpu_count = header.cpu_count
-        self._last: CounterRow | None = None
+        self._last: DeviceCounters | None = None
         self._cpu_s, self._known_s = 0.0, 0.0
         self.started_at = header.started_at
         self.elapsed_s = 0.0
@@ -36,32 +36,16 @@ class UseReader:
             self._known_s += sample.interval_s
         for row in sample.counters.get("host_devices", ()):
             if row.get("tablespace") == DATA and are_counters(row):
-                self._add(row)
+                self._add(read_device(row))
 
-    def _add(self, row: CounterRow) -> None:
-        if self._last is None:
-            self._restart(row)
-            return
-        before, now = read_device(self._last), read_device(row)
-        if is_reset(before, now):
-            self._restart(row)
-            return
-        if now.at_s - before.at_s < _LEAST_INTERVAL_S:
-            return
-        seen = rates(before, now)
-        self.uses.append(
-            Use(
-                elapsed_s=seen.elapsed_s,
-                ios=count_ios(seen, IO_BYTES) * seen.elapsed_s,
-                moved_bytes=count_bytes(seen) * seen.elapsed_s,
-                queue=seen.queue,
-                cpu_share=min(1.0, self._cpu_s / self._known_s) if self._known_s else None,
-            )
-        )
-        self._restart(row)
-
-    def _restart(self, row: CounterRow) -> None:
-        self._last, self._cpu_s, self._known_s = row, 0.0, 0.0
+    def _add(self, now: DeviceCounters) -> None:
+        if self._last is not None and not is_reset(self._last, now):
+            if now.at_s - self._last.at_s < _LEAST_INTERVAL_S:
+                return
+            seen = rates(self._last, now)
+            cpu_share = min(1.0, self._cpu_s / self._known_s) if self._known_s else None
+            self.uses.append(_make_use(seen, queue=seen.queue, cpu_share=cpu_share))
+        self._last, self._cpu_s, self._known_s = now, 0.0, 0.0
 
 
 def read_metrics_as_uses(rows: Iterable[CounterRow]) -> list[Use]:
@@ -84,10 +68,15 @@ def _read_row(row: CounterRow) -> Use | None:
     if seen is None:
         return None
     cpu_percent: Any = row.get("CPUUtilization")
+    queue = seen.queue if "DiskQueueDepth" in row else None
+    return _make_use(seen, queue=queue, cpu_share=None if cpu_percent is None else min(1.0, cpu_percent / 100))
+
+
+def _make_use(seen: DeviceRates, *, queue: float | None, cpu_share: float | None) -> Use:
     return Use(
         elapsed_s=seen.elapsed_s,
         ios=count_ios(seen, IO_BYTES) * seen.elapsed_s,
         moved_bytes=count_bytes(seen) * seen.elapsed_s,
-        queue=seen.queue if "DiskQueueDepth" in row else None,
-        cpu_share=None if cpu_percent is None else min(1.0, cpu_percent / 100),
+        queue=queue,
+        cpu_share=cpu_share,
     )

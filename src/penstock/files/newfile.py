@@ -64,6 +64,16 @@ def could_not_write(path: Path, error: OSError) -> SourceError:
     return SourceError(f'could not write "{path}": {error.strerror}')
 
 
+def write_file(path: Path, content: bytes, *, mode: int = 0o600) -> None:
+    """Write a file, completely or not at all. Raises SourceError."""
+    try:
+        with NewFile(path, mode=mode) as file:
+            file.write(content)
+            file.finish()
+    except OSError as exc:
+        raise could_not_write(path, exc) from exc
+
+
 class NewFile:
     """A file that is written under a temporary name in the folder of `path`; `finish` renames it to `path`.
 

@@ -71,15 +71,12 @@ def _copy(installation: Installation, copies: Path) -> Installation:
     with (installation.bin_dir / "postgres").open("rb") as program:
         build = hashlib.file_digest(program, "sha256").hexdigest()[:12]
     target = copies / f"{installation.major}-{build}"
-    prefix = installation.bin_dir.parent
-    parts = _parts_to_copy(installation)
-    bin_dir = target / _base(installation).joinpath(prefix.name, "bin")
     copies.mkdir(parents=True, exist_ok=True)
     copies.chmod(0o755)
     with exclusive_lock(copies / "lock"):
         if not target.exists():
-            _copy_parts(parts, target)
-    return replace(installation, bin_dir=bin_dir)
+            _copy_parts(_parts_to_copy(installation), target)
+    return private_copy(installation, target)
 
 
 def _copy_parts(parts: list[tuple[Path, Path]], target: Path) -> None:

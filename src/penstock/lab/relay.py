@@ -1,6 +1,6 @@
 """Forwards connections from one socket to another; can delay, slow down, stall or reset them.
 
-A lab runs it by its path as the relay of a zone: `relay.py LISTEN TARGET DELAY_S [BYTES_PER_S]`. LISTEN and TARGET are
+A lab runs it by its path as the relay of a zone: `relay.py LISTEN TARGET DELAY_S`. LISTEN and TARGET are
 each the path of a Unix socket or a TCP port of 127.0.0.1. It uses threads and imports nothing of penstock, so any
 interpreter runs it.
 """
@@ -240,9 +240,8 @@ def _parse_end(text: str) -> End:
 
 def main() -> None:
     """Forward connections until this process is ended."""
-    listen, target, delay_s, *rate = sys.argv[1:]
-    bytes_per_s = float(rate[0]) if rate else None
-    Relay(_parse_end(target), listen=_parse_end(listen), delay_s=float(delay_s), bytes_per_s=bytes_per_s).wait()
+    listen, target, delay_s = sys.argv[1:]
+    Relay(_parse_end(target), listen=_parse_end(listen), delay_s=float(delay_s)).wait()
 
 
 if __name__ == "__main__":

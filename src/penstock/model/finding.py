@@ -24,6 +24,21 @@ class Finding:
     remedy: str | None = None
 
 
+def ok(subject: str, text: str) -> Finding:
+    """Return a finding that nothing has to be done about."""
+    return Finding(severity="ok", subject=subject, text=text)
+
+
+def note(subject: str, text: str, remedy: str | None = None) -> Finding:
+    """Return a finding to know of."""
+    return Finding(severity="note", subject=subject, text=text, remedy=remedy)
+
+
+def warning(subject: str, text: str, remedy: str | None = None) -> Finding:
+    """Return a finding that does not refuse a load, and should be corrected."""
+    return Finding(severity="warning", subject=subject, text=text, remedy=remedy)
+
+
 def refusal(subject: str, text: str, remedy: str | None = None, *, detail: str | None = None) -> Finding:
     """Return a finding that refuses a load."""
     return Finding(severity="refusal", subject=subject, text=text, detail=detail, remedy=remedy)

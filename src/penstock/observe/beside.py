@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,8 +49,6 @@ class Beside:
         folder: Path,
         see: Callable[[RecordingHeader, Sample], None],
         on_notice: Callable[[str], None],
-        after_s: float | None = None,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._open_sampler = open_sampler
         self._path = path
@@ -58,8 +56,7 @@ class Beside:
         self._see = see
         self._notice = on_notice
         # If the caller asks for a recording, short loads have one too.
-        self._after_s = after_s if after_s is not None else _AFTER_S if path is None else 0.0
-        self._clock = clock
+        self._after_s = _AFTER_S if path is None else 0.0
         self._count: Callable[[], LoadCounts | None] = lambda: None
         self._stop = threading.Event()
         # A daemon thread, so that the process can exit while the server does not answer.
@@ -90,19 +87,15 @@ class Beside:
     def _sample(self) -> None:
         from penstock.observe.sampler import sample_on_clock  # noqa: PLC0415 (in this thread, not at a load's start)
 
-        sampler = self._open_sampler()
-        try:
-            with self._recording(sampler.header) as write:
-                began_s = self._clock()
+        with closing(self._open_sampler()) as sampler, self._recording(sampler.header) as write:
+            began_s = time.monotonic()
 
-                def interval() -> float:
-                    return thin(self._clock() - began_s)
+            def interval() -> float:
+                return thin(time.monotonic() - began_s)
 
-                for sample in sample_on_clock(sampler, interval=interval, stop=self._stop, clock=self._clock):
-                    self._see(sampler.header, sample)
-                    write(sample)
-        finally:
-            sampler.close()
+            for sample in sample_on_clock(sampler, interval=interval, stop=self._stop):
+                self._see(sampler.header, sample)
+                write(sample)
 
     @contextmanager
     def _recording(self, header: RecordingHeader) -> Iterator[Callable[[Sample], None]]:

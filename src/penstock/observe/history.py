@@ -40,13 +40,11 @@ class History:
         header: RecordingHeader,
         *,
         keep_s: float,
-        piece_s: float = _PIECE_S,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._folder = folder
         self._header = header
         self._keep_s = keep_s
-        self._piece_s = piece_s
         self._clock = clock
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -66,7 +64,7 @@ class History:
 
     def write(self, sample: Sample) -> None:
         """Append a sample, to a new recording if the hour is over or the disk is full."""
-        if self._clock() >= self._began_s + self._piece_s:
+        if self._clock() >= self._began_s + _PIECE_S:
             self._renew(sample.at_s)
         self._known.see(sample)
         try:
@@ -95,7 +93,7 @@ class History:
     def _begin(self) -> Recorder:
         """Remove what is too old, and open the recording that begins now."""
         for path in self._pieces():
-            if (_began_s(path) or 0.0) + self._piece_s < self._began_s - self._keep_s:
+            if (_began_s(path) or 0.0) + _PIECE_S < self._began_s - self._keep_s:
                 path.unlink(missing_ok=True)
         began = datetime.fromtimestamp(self._began_s, UTC)
         header = replace(self._header, started_at=began.isoformat(timespec="milliseconds"))

@@ -184,13 +184,10 @@ class Sampler:
 
     def _keep_changed_indexes(self, rows: Sequence[CounterRow]) -> tuple[CounterRow, ...]:
         """Return the indexes whose counters have changed since the last reading."""
-        changed = []
-        for row in rows:
-            key = (row["schemaname"], row["indexrelname"])
-            if self._indexes.get(key) != row:
-                self._indexes[key] = row
-                changed.append(row)
-        return tuple(changed)
+        now = {(row["schemaname"], row["indexrelname"]): row for row in rows}
+        changed = tuple(row for key, row in now.items() if self._indexes.get(key) != row)
+        self._indexes |= now
+        return changed
 
     def _read_storage(self) -> dict[str, tuple[CounterRow, ...]]:
         devices, metrics = self._read_devices(), self._read_local_storage()
@@ -271,7 +268,6 @@ def sample_on_clock(
     stop: threading.Event,
     for_s: float | None = None,
     on_lost: Callable[[PenstockError], None] = lambda _: None,
-    clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Sample]:
     """Yield a sample at each tick until `stop` is set or `for_s` seconds are over. The last sample reads all views.
 
@@ -279,9 +275,9 @@ def sample_on_clock(
     connection is lost, `on_lost` is called once and the connection is retried at each tick. Raises ServerError if a
     fault is not transient.
     """
-    began_s = due_s = clock()
+    began_s = due_s = time.monotonic()
     is_lost = False
-    while not stop.is_set() and (for_s is None or clock() - began_s < for_s):
+    while not stop.is_set() and (for_s is None or time.monotonic() - began_s < for_s):
         try:
             if is_lost:
                 sampler.reconnect()
@@ -294,8 +290,8 @@ def sample_on_clock(
                 on_lost(error)
             is_lost = True
         step_s = interval()
-        due_s = max(due_s + step_s, clock())
-        left_s = due_s - clock() if for_s is None else min(due_s, began_s + for_s) - clock()
+        due_s = max(due_s + step_s, time.monotonic())
+        left_s = due_s - time.monotonic() if for_s is None else min(due_s, began_s + for_s) - time.monotonic()
         stop.wait(max(0.0, left_s))
     if not is_lost:
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.diagnose.activity import CPU
@@ -185,40 +185,32 @@ def _shorten(text: str) -> str:
     return text if len(text) <= _STATEMENT_WIDTH else f"{text[:_STATEMENT_WIDTH]} ..."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measure:
-    """A number by which recordings are compared."""
-
-    name: str
-    unit: str
-    of: Callable[[Look], float | None] = field(repr=False)
-
-
-_MEASURES = (
-    Measure(name="recorded", unit="s", of=lambda look: look.timeline.end_s),
-    Measure(name="load", unit="s", of=lambda look: _count(look, "elapsed_s")),
-    Measure(name="rows loaded", unit="", of=lambda look: _count(look, "rows")),
-    Measure(name="rows", unit="/s", of=lambda look: _rate(look, "rows") or mean(look.timeline.rows)),
-    Measure(name="COPY data", unit="MB/s", of=lambda look: _rate(look, "bytes_copied", MB)),
-    Measure(name="sessions of the load", unit="", of=lambda look: _count(look, "session_count")),
-    Measure(name="processors of the client", unit="s", of=lambda look: _count(look, "client_cpu_s")),
-    Measure(name="read by the load's sessions", unit="GB", of=lambda look: _io(look, "read_bytes")),
-    Measure(name="written by the load's sessions", unit="GB", of=lambda look: _io(look, "write_bytes")),
-    Measure(name="WAL of the load's sessions", unit="GB", of=lambda look: _io(look, "wal_bytes")),
-    Measure(name="active sessions", unit="", of=lambda look: look.findings.activity.sessions),
-    Measure(name="busy processors of the host", unit="", of=lambda look: mean(look.timeline.busy_cpus)),
-    Measure(name="WAL", unit="GB", of=lambda look: look.timeline.wal_bytes / GB),
-    Measure(name="WAL", unit="MB/s", of=lambda look: mean(look.timeline.wal)),
-    Measure(name="checkpoints forced by WAL", unit="", of=lambda look: look.timeline.forced.count),
-    Measure(name="queue of the data's device", unit="", of=lambda look: _data(look, "queue")),
-    Measure(name="I/Os of the data's device", unit="/s", of=lambda look: _data(look, "iops")),
-    Measure(name="I/O of the data's device", unit="MB/s", of=lambda look: _data(look, "mb_per_s")),
+# The numbers by which recordings are compared: the name, the unit, and the number of a recording.
+_MEASURES: tuple[tuple[str, str, Callable[[Look], float | None]], ...] = (
+    ("recorded", "s", lambda look: look.timeline.end_s),
+    ("load", "s", lambda look: _count(look, "elapsed_s")),
+    ("rows loaded", "", lambda look: _count(look, "rows")),
+    ("rows", "/s", lambda look: _rate(look, "rows") or mean(look.timeline.rows)),
+    ("COPY data", "MB/s", lambda look: _rate(look, "bytes_copied", MB)),
+    ("sessions of the load", "", lambda look: _count(look, "session_count")),
+    ("processors of the client", "s", lambda look: _count(look, "client_cpu_s")),
+    ("read by the load's sessions", "GB", lambda look: _io(look, "read_bytes")),
+    ("written by the load's sessions", "GB", lambda look: _io(look, "write_bytes")),
+    ("WAL of the load's sessions", "GB", lambda look: _io(look, "wal_bytes")),
+    ("active sessions", "", lambda look: look.findings.activity.sessions),
+    ("busy processors of the host", "", lambda look: mean(look.timeline.busy_cpus)),
+    ("WAL", "GB", lambda look: look.timeline.wal_bytes / GB),
+    ("WAL", "MB/s", lambda look: mean(look.timeline.wal)),
+    ("checkpoints forced by WAL", "", lambda look: look.timeline.forced.count),
+    ("queue of the data's device", "", lambda look: _data(look, "queue")),
+    ("I/Os of the data's device", "/s", lambda look: _data(look, "iops")),
+    ("I/O of the data's device", "MB/s", lambda look: _data(look, "mb_per_s")),
 )
 
 
 def compare(looks: Sequence[Look]) -> Table:
     """Return the numbers of each recording beside each other; of two, with the difference."""
-    found = [(each.name, each.unit, [each.of(look) for look in looks]) for each in _MEASURES]
+    found = [(name, unit, [of(look) for look in looks]) for name, unit, of in _MEASURES]
     shares = [{part.name: 100 * part.share for part in look.findings.activity.waits} for look in looks]
     found += [(f"active time in {name}", "%", [share.get(name, 0.0) for share in shares]) for name in top_waits(looks)]
     limits = [{each.code: 100 * each.share for each in look.findings.diagnoses} for look in looks]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.errors import UsageError
-from penstock.files.newfile import NewFile, check_writable, could_not_write
+from penstock.files.newfile import check_writable, write_file
 from penstock.report import looks as shown
 from penstock.report.looks import Look, Table, look_at, say
 from penstock.report.timeline import Marks, Piece, bin_pieces, mean, pieces_of
@@ -80,14 +80,8 @@ def write_page(path: Path, recordings: Sequence[tuple[str, Recording]]) -> None:
         look_at(recording, name=name, letter=chr(ord("A") + number))
         for number, (name, recording) in enumerate(recordings)
     ]
-    page = render(looks)
-    try:
-        with NewFile(path) as file:
-            # JSON may have halves of surrogate pairs, which no encoding has.
-            file.write(page.encode("utf-8", errors="replace"))
-            file.finish()
-    except OSError as error:
-        raise could_not_write(path, error) from error
+    # JSON may have halves of surrogate pairs, which no encoding has.
+    write_file(path, render(looks).encode("utf-8", errors="replace"))
 
 
 def render(looks: Sequence[Look]) -> str:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import io
 import math
-import os
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from statistics import median
+from typing import TYPE_CHECKING, Any, Self
 
-from penstock.errors import SourceError, UsageError
-from penstock.files.newfile import NewFile, check_writable, could_not_write
+from penstock.errors import UsageError
+from penstock.files.newfile import check_writable, write_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,6 +39,12 @@ class Point:
     low: float
     high: float
     is_scaled: bool = False
+
+    @classmethod
+    def of(cls, x: float, values: Sequence[float], *, unit: float = 1.0, is_scaled: bool = False) -> Self:
+        """Return the point of some values, as multiples of `unit`."""
+        middle = median(values) / unit
+        return cls(x=x, median=middle, low=min(values) / unit, high=max(values) / unit, is_scaled=is_scaled)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,20 +74,12 @@ def check_plot(path: Path) -> None:
     if find_spec("matplotlib") is None:
         raise UsageError("cannot draw without matplotlib", hint="Run pip install 'penstock[report]'.")
     check_writable(path)
-    if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise SourceError(f'could not write "{path}"', hint="Name a file in a directory that you may write into.")
 
 
 def draw_plot(path: Path, plot: Plot) -> None:
     """Write a plot in the format of the file's suffix, completely or not at all. Raises UsageError, SourceError."""
     check_plot(path)
-    drawn = _render(plot, path.suffix.lower().removeprefix("."))
-    try:
-        with NewFile(path, mode=0o666) as file:
-            file.write(drawn)
-            file.finish()
-    except OSError as error:
-        raise could_not_write(path, error) from error
+    write_file(path, _render(plot, path.suffix.lower().removeprefix(".")), mode=0o666)
 
 
 def _render(plot: Plot, kind: str) -> bytes:

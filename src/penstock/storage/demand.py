@@ -109,7 +109,7 @@ def measure_demand(uses: Sequence[Use], limits: VolumeLimits, balance_share: flo
 
 def simulate(uses: Iterable[Use], limits: VolumeLimits, balance_share: float) -> float:
     """Return how many seconds the same work takes on storage with these limits, whose burst bucket is simulated."""
-    bucket = _bucket(limits)
+    bucket = bucket_of(limits)
     balance_ios, total_s = balance_share * bucket.capacity_ios, 0.0
     for use in uses:
         times = _least_times(use, limits)
@@ -121,7 +121,7 @@ def simulate(uses: Iterable[Use], limits: VolumeLimits, balance_share: float) ->
 
 
 def _measure(uses: Sequence[Use], limits: VolumeLimits, balance_share: float) -> Demand:
-    bucket = _bucket(limits)
+    bucket = bucket_of(limits)
     balance_ios = balance_share * bucket.capacity_ios
     reached: list[Limit | None] = []
     were_limited: list[bool] = []
@@ -183,7 +183,7 @@ def _least_times(use: Use, limits: VolumeLimits) -> dict[Limit, float]:
     }
 
 
-def _bucket(limits: VolumeLimits) -> Bucket:
+def bucket_of(limits: VolumeLimits) -> Bucket:
     """Return the burst bucket of storage, an empty one if it has none."""
     iops = limits.iops or 1
     return Bucket(

@@ -11,13 +11,11 @@ import pytest
 from benchmarks.recorded import read_bulk_load
 
 from penstock.bench.bulk_load import plan
-from penstock.bench.bulk_load.chart import chart
-from penstock.bench.bulk_load.measure import check_rows
 from penstock.bench.bulk_load.plan import Recovery, Run, StepRuns, choose_steps, find_bottlenecks, judge, scale
 from penstock.bench.bulk_load.published import FIRST, LARGE, PROVISIONED, STEPS
-from penstock.bench.bulk_load.record import as_object
 from penstock.bench.bulk_load.run import BulkLoadResult, TargetResult
-from penstock.bench.bulk_load.table import LOAD_HEADING, load_rows, recovery_rows, time_rows
+from penstock.bench.bulk_load.table import LOAD_HEADING, as_object, chart, load_rows, recovery_rows, time_rows
+from penstock.bench.ways import check_rows
 from penstock.cli.commands.bench.bulk_load import bulk_load, describe_bulk_load
 from penstock.errors import LabError, UsageError
 from penstock.host import machine, read_machine

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.access.rds import describe_silence, judge_rds
 from penstock.aws.rds import describe_instance
-from penstock.cli.commands.rds.doctor import describe_rds_facts
+from penstock.cli.views.rds_view import describe_rds_facts
 from penstock.errors import AwsError
 from support.fake_aws import ACCOUNT, NOW, REGION, FakeAws, cluster, instance, member
 

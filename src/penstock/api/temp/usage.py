@@ -36,7 +36,6 @@ def temp_usage(
     top: int = 10,
     host: str | None = None,
     say: Callable[[str], None] = lambda _: None,
-    sleep: Callable[[float], None] = time.sleep,
 ) -> UsageReport:
     """Return what temporary work a server does within an interval; 0 means since its statistics were reset.
 
@@ -50,7 +49,7 @@ def temp_usage(
         after = before
         if interval_s:
             say(f"watching for {interval_s:g} s")
-            sleep(interval_s)
+            time.sleep(interval_s)
             after = _read(connection, is_local=facts.is_local)
         report = compare_readings(before, after, top=top)
         explained = tuple(_explain(connection, each, facts.user, facts.database) for each in report.statements)

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from statistics import mean
 from typing import TYPE_CHECKING
 
 from penstock.bench.bulk_load.plan import PRINCIPALS, Run
 from penstock.bench.ways import (
     LoadSetting,
+    check_rows,
     import_on_server,
     load_in_parallel,
     load_in_turn,
     load_with_penstock,
     load_with_settings,
     staging_tables,
-    table_of,
 )
 from penstock.diagnose.devices import DATA
 from penstock.diagnose.examination import examine
 from penstock.diagnose.load import LoadCase, judge_load
 from penstock.diagnose.rules.limits import DeviceIntervals
-from penstock.errors import LabError
 from penstock.model.recording import Recording, RecordingHeader, Sample
 from penstock.model.server.device import VolumeLimits, count_bytes, count_ios
 from penstock.observe.sampler import Sampler, sampling_beside
@@ -83,13 +82,10 @@ def measure(
         application=application,
     )
     with limited:
-        try:
-            with sampling_beside(sampler, interval_s=_SAMPLE_INTERVAL_S) as samples:
-                began_s = time.monotonic()
-                counts = WAYS[load](setting)
-                seconds = time.monotonic() - began_s
-        finally:
-            sampler.close()
+        with closing(sampler), sampling_beside(sampler, interval_s=_SAMPLE_INTERVAL_S) as samples:
+            began_s = time.monotonic()
+            counts = WAYS[load](setting)
+            seconds = time.monotonic() - began_s
         after()
     rows = count_loaded(setting, load)
     return summarize(sampler.header, samples, counts, seconds=seconds, rows=rows)
@@ -101,16 +97,6 @@ def count_loaded(setting: LoadSetting, what: str) -> int:
         counts = count_rows(connection, setting.schema, list(staging_tables(setting.files)))
     check_rows(what, counts, setting.files)
     return sum(counts.values())
-
-
-def check_rows(what: str, counts: Mapping[str, int], files: Sequence[DataFile]) -> None:
-    """Raise LabError if a table's number of rows differs from its file's."""
-    for file in files:
-        if counts[table_of(file)] != file.rows:
-            raise LabError(
-                f'"{what}" did not load every row of {file.table}',
-                detail=f"{counts[table_of(file)]} rows in the table, {file.rows} in the file",
-            )
 
 
 def summarize(

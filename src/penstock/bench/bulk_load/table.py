@@ -1,13 +1,18 @@
-"""The tables that show a result beside the article's figures, and what differs. Pure."""
+"""How a result is shown: as tables beside the article's figures, as a plot, and as an object for JSON. Pure.
+
+benchmarks/recorded.py reads the object back; report draws the plot.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from statistics import median
 from typing import TYPE_CHECKING
 
-from penstock.bench.bulk_load.plan import StepRuns, find_bottlenecks, judge
-from penstock.bench.bulk_load.published import RECOVERY
+from penstock.bench.bulk_load.plan import Run, StepRuns, find_bottlenecks, judge
+from penstock.bench.bulk_load.published import RECOVERY, SHORT_SOURCE, SOURCE
+from penstock.report.plot import Line, Plot, Point
 from penstock.units import MB, format_count
 
 if TYPE_CHECKING:
@@ -141,3 +146,71 @@ def caveats(result: BulkLoadResult) -> Iterator[str]:
 
 def _known(value: float | None, form: str) -> str:
     return "-" if value is None else form.format(value)
+
+
+def chart(result: BulkLoadResult) -> Plot:
+    """Return the plot of a result. The steps are numbered in their order, and named below the plot."""
+    machine, steps = result.machine, result.targets[0].steps
+    versions = ", ".join(sorted({target.postgresql for target in result.targets}))
+    names = "; ".join(f"{number} {each.step.name}" for number, each in enumerate(steps, start=1))
+    measured = (
+        f"Measured: PostgreSQL {versions}; {result.rows:,} rows, {describe_rounds(result)}, shaded from lowest "
+        f"to highest. Client and servers on {machine.cpu_model}, {machine.cpu_count} cores."
+    )
+    return Plot(
+        title="Loading IMDb's files: seconds of each step as a multiple of the first",
+        x_label="step",
+        y_label="seconds, as a multiple of the first step's",
+        lines=(*map(_line, result.targets), *_published_lines(result.targets[0])),
+        notes=(f"Steps: {names}.", measured, f"Published, not measured here: {SOURCE}."),
+    )
+
+
+def _line(target: TargetResult) -> Line:
+    first_s = target.steps[0].seconds
+    points = (
+        Point.of(number, [run.seconds for run in each.runs], unit=first_s)
+        for number, each in enumerate(target.steps, start=1)
+    )
+    return Line(name=target.name, points=tuple(points))
+
+
+def _published_lines(target: TargetResult) -> list[Line]:
+    first_s = target.steps[0].step.published_s
+    if first_s is None:
+        return []
+    known = ((number, each.step.published_s) for number, each in enumerate(target.steps, start=1))
+    points = [Point.of(number, [seconds], unit=first_s) for number, seconds in known if seconds is not None]
+    return [Line(name=f"published: {SHORT_SOURCE}", points=tuple(points), is_published=True)]
+
+
+def as_object(result: BulkLoadResult) -> dict[str, object]:
+    """Return a result as an object for JSON."""
+    fields = asdict(result)
+    fields["targets"] = [
+        {
+            "name": target.name,
+            "postgresql": target.postgresql,
+            "schema": target.schema,
+            "steps": [_step(each) for each in target.steps],
+        }
+        for target in result.targets
+    ]
+    fields["caveats"] = list(caveats(result))
+    fields["published"] = {"source": SOURCE}
+    return fields
+
+
+def _step(each: StepRuns) -> dict[str, object]:
+    return {
+        "step": asdict(each.step),
+        "limits": None if each.limits is None else asdict(each.limits),
+        "median_s": each.seconds,
+        "runs": [_run(run, each) for run in each.runs],
+        "recoveries": [asdict(recovery) for recovery in each.recoveries],
+    }
+
+
+def _run(run: Run, each: StepRuns) -> dict[str, object]:
+    judgement = {"at_limit": find_bottlenecks(run, each.limits), "is_named": judge(run, each.limits)}
+    return {**asdict(run), "waits": dict(run.waits), **judgement}

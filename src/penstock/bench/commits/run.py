@@ -12,7 +12,7 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -176,7 +176,7 @@ def _topology(shape: Shape, volume: str | None, say: Callable[[str], None]) -> I
         found = lab.up(shape, default_installation(), parameters="postgres", volume=volume)
         assert found.conninfo is not None
         factory = ConnectionFactory(over_own_socket(found.conninfo))
-        with experiment(factory) as made, _sampling(factory) as sampler:
+        with experiment(factory) as made, closing(Sampler(factory, interval_s=_SAMPLE_INTERVAL_S)) as sampler:
             name = shape if volume is None else f"{shape} on {volume}"
             yield _Target(name=name, experiment=made, sampler=sampler, after_run=lab.trim_receivers)
     finally:
@@ -185,17 +185,8 @@ def _topology(shape: Shape, volume: str | None, say: Callable[[str], None]) -> I
 
 @contextmanager
 def _endpoint(to: ConnectionFactory) -> Iterator[_Target]:
-    with experiment(to) as made, _sampling(to) as sampler:
+    with experiment(to) as made, closing(Sampler(to, interval_s=_SAMPLE_INTERVAL_S)) as sampler:
         yield _Target(name=to.safe_description, experiment=made, sampler=sampler, after_run=lambda: None)
-
-
-@contextmanager
-def _sampling(factory: ConnectionFactory) -> Iterator[Sampler]:
-    sampler = Sampler(factory, interval_s=_SAMPLE_INTERVAL_S)
-    try:
-        yield sampler
-    finally:
-        sampler.close()
 
 
 def _check(target: _Target, sweep: Sweep, say: Callable[[str], None]) -> Check:
@@ -238,15 +229,11 @@ def _run_rounds(
         for together in zip(*sizes, strict=True):
             for target, size in zip(targets, together, strict=True):
                 runs = seen.setdefault((target.name, size.rows_per_commit), _Seen())
-                _run_once(target, size, runs, is_bare=is_bare)
+                if is_bare:
+                    runs.bare_s = target.call(rows=size.rows, rows_per_commit=size.rows_per_commit).elapsed_s
+                else:
+                    target.call_sampled(rows=size.rows, rows_per_commit=size.rows_per_commit, runs=runs)
     return seen
-
-
-def _run_once(target: _Target, size: Size, runs: _Seen, *, is_bare: bool) -> None:
-    if is_bare:
-        runs.bare_s = target.call(rows=size.rows, rows_per_commit=size.rows_per_commit).elapsed_s
-        return
-    target.call_sampled(rows=size.rows, rows_per_commit=size.rows_per_commit, runs=runs)
 
 
 def _conclude(size: Size, runs: _Seen) -> SizeResult:

@@ -1,11 +1,17 @@
-"""The tables that show a result. Extrapolated figures are marked. Pure."""
+"""How a result is shown: as tables, as a plot beside the article's measurements, and as an object for JSON. Pure.
+
+Extrapolated figures are marked. benchmarks/recorded.py reads the object back; report draws the plot.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from penstock.bench.commits.plan import BASE, SizeResult, multiples, published_multiple, published_shares
+from penstock.bench.commits.plan import BASE, SizeResult, advise, multiples, published_multiple, published_shares
+from penstock.bench.commits.published import SAMPLES, SECONDS, SHORT_SOURCE, SOURCE, UNSAMPLED
+from penstock.report.plot import Line, Plot, Point
 from penstock.units import format_count
 
 if TYPE_CHECKING:
@@ -108,3 +114,81 @@ def _figure(multiple: float) -> str:
 
 def _describe_shares(shares: Sequence[float] | None) -> str:
     return "-" if shares is None else "/".join(f"{100 * share:.0f}" for share in shares)
+
+
+def chart(result: CommitsResult) -> Plot:
+    """Return the plot of a result. Each line shows multiples of the time of its own largest batch."""
+    machine = result.machine
+    versions = ", ".join(sorted({target.postgresql for target in result.targets}))
+    measured = (
+        f"Measured: PostgreSQL {versions}; {result.rows:,} rows, medians of {describe_rounds(result)}, shaded from "
+        "lowest to highest; hollow: fewer rows, scaled up. Points of one batch length stand side by side. Client, and "
+        f"what the lab brought up, on {machine.cpu_model}, {machine.cpu_count} cores."
+    )
+    return Plot(
+        title="Inserting the same rows with different commit sizes",
+        x_label="rows per commit",
+        y_label="seconds, as a multiple of the largest batch's",
+        lines=(*map(_line, result.targets), _published_line()),
+        notes=(measured, f"Published, not measured here: {SOURCE}."),
+    )
+
+
+def _line(target: TargetResult) -> Line:
+    whole_s = max(target.sizes, key=lambda run: run.size.rows_per_commit).median_s
+    points = (
+        Point.of(run.size.rows_per_commit, run.totals_s, unit=whole_s, is_scaled=run.size.is_scaled)
+        for run in target.sizes
+    )
+    return Line(name=target.name, points=tuple(points))
+
+
+def _published_line() -> Line:
+    whole_s = SECONDS[max(SECONDS)]
+    points = (Point.of(size, [seconds], unit=whole_s) for size, seconds in SECONDS.items())
+    return Line(name=f"published: {SHORT_SOURCE}", points=tuple(points), is_published=True)
+
+
+def as_object(result: CommitsResult) -> dict[str, object]:
+    """Return a result as an object for JSON."""
+    fields = asdict(result)
+    fields["rounds"] = result.rounds
+    fields["targets"] = [
+        {
+            "name": target.name,
+            "postgresql": target.postgresql,
+            "check": asdict(target.check),
+            "advised_rows_per_commit": advise(target.sizes),
+            "sizes": [
+                _size(run, of_largest=of_largest, of_base=of_base)
+                for run, of_largest, of_base in zip(
+                    target.sizes, multiples(target.sizes), multiples(target.sizes, base=BASE), strict=True
+                )
+            ],
+        }
+        for target in result.targets
+    ]
+    fields["published"] = {
+        "source": SOURCE,
+        "seconds": {str(size): seconds for size, seconds in SECONDS.items()},
+        "without_sampler": sorted(UNSAMPLED),
+        "samples": {str(size): dict(zip(SHARES.split("/"), found, strict=True)) for size, found in SAMPLES.items()},
+    }
+    return fields
+
+
+def _size(run: SizeResult, *, of_largest: float | None, of_base: float | None) -> dict[str, object]:
+    return {
+        **asdict(run.size),
+        "is_scaled": run.size.is_scaled,
+        "runs_s": run.runs_s,
+        "bare_s": run.bare_s,
+        "samples": dict(run.waits),
+        "shares": None if run.shares is None else dict(zip(SHARES.split("/"), run.shares, strict=True)),
+        "busy_cpus": run.busy_cpus,
+        "median_s": run.median_s,
+        "lowest_s": min(run.totals_s),
+        "highest_s": max(run.totals_s),
+        "multiple_of_largest": of_largest,
+        f"multiple_of_{BASE}": of_base,
+    }

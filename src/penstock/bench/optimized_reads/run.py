@@ -26,8 +26,7 @@ from penstock.bench.optimized_reads.plan import (
     queries,
     scale,
 )
-from penstock.bench.ways import load_files
-from penstock.errors import LabError
+from penstock.bench.ways import check_rows, load_files
 from penstock.host import Machine, find_device, find_devices, read_counters, read_machine
 from penstock.lab.datasets.sysbench import CREATE, TABLES, write_sysbench
 from penstock.lab.installations import default_installation
@@ -173,12 +172,7 @@ def _loaded(
         load_files(factory, SCHEMA, files)
         with factory.connect(label="bench") as connection:
             counts = count_rows(connection, SCHEMA, TABLES)
-        for file in files:
-            if counts[file.table] != file.rows:
-                raise LabError(
-                    f"{file.table} was not loaded whole",
-                    detail=f"{counts[file.table]:,} rows in the table, {file.rows:,} in the file.",
-                )
+        check_rows("penstock", counts, files)
         made.finish_tables(TABLES)
         yield made
 

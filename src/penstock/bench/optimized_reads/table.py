@@ -1,8 +1,12 @@
-"""The tables that show a result, and what the result does not show. Pure."""
+"""How a result is shown: as tables, as a plot beside the article's speed-ups, and as an object for JSON. Pure.
+
+benchmarks/recorded.py reads the object back; report draws the plot.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -15,7 +19,8 @@ from penstock.bench.optimized_reads.plan import (
     speed_up,
     speed_up_range,
 )
-from penstock.bench.optimized_reads.published import ROWS, TEMP_GB
+from penstock.bench.optimized_reads.published import MINUTES, ROWS, SHORT_SOURCE, SOURCE, TEMP_GB, VCPUS
+from penstock.report.plot import Line, Plot, Point
 from penstock.units import GB
 
 if TYPE_CHECKING:
@@ -166,3 +171,78 @@ def _traffic(use: DeviceUse | None) -> str:
 
 def _known(value: float | None, form: str) -> str:
     return "-" if value is None else form.format(value)
+
+
+def chart(result: ReadsResult) -> Plot:
+    """Return the plot of a result: how many times as fast the queries are with temporary files on a local disk."""
+    machine = result.machine
+    versions = ", ".join(sorted({target.postgresql for target in result.targets}))
+    rounds = result.experiment.rounds
+    runs = "one round" if rounds == 1 else f"medians of {rounds}"
+    measured = (
+        f"Measured: PostgreSQL {versions}; {result.experiment.rows:,} rows in each of three tables, {runs}, "
+        f"shaded from the lowest to the highest quotient. Client and servers on "
+        f"{machine.cpu_model}, {machine.cpu_count} cores."
+    )
+    return Plot(
+        title="Queries that spill: temporary work on local disk instead of the data's volume",
+        x_label="sessions for each core, all with the same query at a time",
+        y_label="times as fast",
+        lines=(*(_line(target, machine.cpu_count) for target in result.targets), _published_line()),
+        notes=(measured, f"Published, not measured here: {SOURCE}."),
+    )
+
+
+def _line(target: TargetResult, cpu_count: int) -> Line:
+    points = (
+        Point(
+            x=step.sessions / cpu_count,
+            median=step.speed_up,
+            low=speed_up_range(step.volume_s, step.local_s)[0],
+            high=speed_up_range(step.volume_s, step.local_s)[1],
+        )
+        for step in target.steps
+    )
+    return Line(name=target.name, points=tuple(points))
+
+
+def _published_line() -> Line:
+    speeds = {sessions: published_speed_up(sessions) or 1.0 for sessions in MINUTES}
+    points = (Point.of(sessions / VCPUS, [speed]) for sessions, speed in speeds.items())
+    return Line(name=f"published: {SHORT_SOURCE}", points=tuple(points), is_published=True)
+
+
+def as_object(result: ReadsResult) -> dict[str, object]:
+    """Return a result as an object for JSON."""
+    fields = asdict(result)
+    fields["experiment"]["first_sides"] = result.experiment.first_sides
+    fields["targets"] = [
+        {
+            "name": target.name,
+            "postgresql": target.postgresql,
+            "local_devices": [asdict(device) for device in target.local_devices],
+            "steps": [_step(step, result) for step in target.steps],
+        }
+        for target in result.targets
+    ]
+    fields["caveats"] = list(caveats(result))
+    fields["published"] = {
+        "source": SOURCE,
+        "minutes": {str(sessions): {"volume": ebs, "local": local} for sessions, (ebs, local) in MINUTES.items()},
+        "temp_gb": {str(sessions): spilled_gb for sessions, spilled_gb in TEMP_GB.items()},
+    }
+    return fields
+
+
+def _step(step: Step, result: ReadsResult) -> dict[str, object]:
+    return {
+        "sessions": step.sessions,
+        "volume_s": step.volume_s,
+        "local_s": step.local_s,
+        "speed_up": step.speed_up,
+        "published_speed_up": published_speed_up(step.sessions),
+        "published_by_core": published_speed_up(as_loaded(step.sessions, cpu_count=result.machine.cpu_count)),
+        "temp_bytes": step.temp_bytes,
+        "published_temp_bytes": published_temp_bytes(step.sessions, rows=result.experiment.rows),
+        "queries": [{**asdict(run), "speed_up": speed_up(run.volume_s, run.local_s)} for run in step.runs],
+    }

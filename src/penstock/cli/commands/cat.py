@@ -19,10 +19,7 @@ from penstock.cli.terminal.exit_codes import BROKEN_PIPE
 from penstock.cli.terminal.output import naming_output_failure
 from penstock.errors import UsageError
 
-app = typer.Typer(add_completion=False)
 
-
-@app.command()
 def cat(
     url: Annotated[
         str | None,

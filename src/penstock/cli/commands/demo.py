@@ -6,23 +6,21 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.options.shared import Json  # noqa: TC001 (typer reads annotations)
 from penstock.cli.terminal.output import write_message, write_result
 from penstock.errors import UsageError
-
-app = typer.Typer(add_completion=False)
 
 # 5.6 million rows, 260 MB of text: one load takes seconds, the whole demo about half a minute on 2 fast cores.
 _SCALE = 0.03
 _ROUNDS = 3
 
 
-@app.command()
 def demo(
     scale: Annotated[float, typer.Option("--scale", help="Set the size; 1 is IMDb's (186 million rows).")] = _SCALE,
     rounds: Annotated[
         int, typer.Option("--rounds", min=1, help="Run each method this often and show the median.")
     ] = _ROUNDS,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Load IMDb's seven files three ways on the embedded server and compare.
 
@@ -32,8 +30,8 @@ def demo(
     published experiment's.
     """
     from penstock.bench.bulk_load.plan import Experiment
-    from penstock.bench.bulk_load.record import as_object
     from penstock.bench.bulk_load.run import DEMO_DATABASE, embedded_target, measure_bulk_load
+    from penstock.bench.bulk_load.table import as_object
     from penstock.cli.commands.bench.bulk_load import describe_bulk_load
     from penstock.lab import default_server
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,13 +12,10 @@ from penstock.cli.terminal.exit_codes import WOULD_NOT_LOAD
 from penstock.cli.terminal.output import write_drawn, write_result
 from penstock.cli.views.doctor_view import describe_facts
 from penstock.cli.views.plan_view import describe_plan, plan_object
-from penstock.errors import AwsError, UsageError
+from penstock.errors import UsageError
 
 if TYPE_CHECKING:
     from penstock.api.doctor import Diagnosis
-    from penstock.model.server.rds import RdsDescription
-
-app = typer.Typer(add_completion=False)
 
 For = Annotated[
     list[str] | None,
@@ -32,7 +28,6 @@ For = Annotated[
 ]
 
 
-@app.command("doctor")
 @takes([*TARGET_OPTIONS, *LOAD_OPTIONS])
 def doctor(sources: For = None, as_json: Json = False, **options: Any) -> None:
     """Show what the server is, what the role may do there, whether a load can begin, and how to fix what prevents it.
@@ -54,40 +49,26 @@ def doctor(sources: For = None, as_json: Json = False, **options: Any) -> None:
         write_result(_as_object(found))
     else:
         from penstock.cli.views.doctor_screen import render
+        from penstock.cli.views.rds_view import describe_rds_facts
 
         lines = [] if planned is None else describe_plan(planned.plan, planned.server, outlook=planned.outlook)
-        facts = [*describe_facts(found.inspection), *_describe_aws(found.aws)]
+        facts = describe_facts(found.inspection)
+        if found.described is not None:
+            # The empty row separates the facts of AWS; all rows share their columns.
+            facts += [("", ""), *describe_rds_facts(found.described)]
         write_drawn(render(facts, found.findings, goes=found.would_load, plan=lines))
     if not found.would_load:
         raise typer.Exit(WOULD_NOT_LOAD)
 
 
-def _describe_aws(aws: RdsDescription | AwsError | None) -> list[tuple[str, str]]:
-    if aws is None or isinstance(aws, AwsError):
-        return []
-    from penstock.cli.commands.rds.doctor import describe_rds_facts
-
-    # The empty row separates the facts of AWS; all rows share their columns.
-    return [("", ""), *describe_rds_facts(aws)]
-
-
-def _rds_object(aws: RdsDescription | AwsError | None) -> dict[str, object] | None:
-    if aws is None or isinstance(aws, AwsError):
-        return None
+def _as_object(found: Diagnosis) -> dict[str, object]:
     from penstock.cli.views.rds_view import description_object
 
-    return description_object(aws)
-
-
-def _as_object(found: Diagnosis) -> dict[str, object]:
-    facts, table, planned = asdict(found.inspection), found.inspection.table, found.planned
-    if table is not None and table.facts is not None:
-        # JSON has no sets.
-        facts["table"]["facts"]["references"] = sorted(table.facts.references)
+    planned = found.planned
     return {
         "would_load": found.would_load,
-        "findings": [asdict(finding) for finding in found.findings],
-        "facts": facts,
-        "rds": _rds_object(found.aws),
+        "findings": found.findings,
+        "facts": found.inspection,
+        "rds": None if found.described is None else description_object(found.described),
         "plan": None if planned is None else plan_object(planned.plan, planned.server, outlook=planned.outlook),
     }

@@ -14,15 +14,12 @@ from penstock.cli.views.outcome_view import describe_server, server_object
 from penstock.model.load.job import Housekeeping
 from penstock.model.options import pick, split_names
 
-app = typer.Typer(add_completion=False)
-
 Grant = Annotated[
     str | None, typer.Option("--grant", metavar="ROLE[,ROLE]", help="Let these roles record their loads in it.")
 ]
 Plan = Annotated[bool, typer.Option("--plan", help="Print the statements, and do nothing.")]
 
 
-@app.command("init")
 @takes((*LEDGER, "publish_ledger"))
 def init(grant: Grant = None, plan: Plan = False, as_json: Json = False, **options: Any) -> None:
     """Create the ledger as the database's owner, so that several roles can share it; what exists is kept.

@@ -37,11 +37,6 @@ app.command()(lab_topology.heal)
 app.command()(lab_topology.failover)
 
 
-@app.callback()
-def _group() -> None:
-    """Create data sets, and servers in several topologies, for tests."""
-
-
 @app.command("imdb")
 def imdb(
     out: Annotated[

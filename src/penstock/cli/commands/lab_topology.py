@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from penstock.cli.options.shared import Json  # noqa: TC001 (typer reads annotations)
 from penstock.cli.terminal.columns import line_up
 from penstock.cli.terminal.exit_codes import NOT_RUNNING
 from penstock.cli.terminal.output import write_result
@@ -22,8 +23,6 @@ _DEFAULT_NAME = "lab"
 
 Name = Annotated[str, typer.Option("--name", help="Use the lab of this name; several can run at once.")]
 NameArgument = Annotated[str, typer.Argument(metavar="[NAME]", help="Name of the lab, as given to lab up --name.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-
 
 ShapeArgument = Annotated[
     Literal["single", "multi-az", "cluster", "quorum"],
@@ -78,7 +77,7 @@ def up(
         Path | None,
         typer.Option("--pg-bin", metavar="DIR", help="Use the PostgreSQL with its programs in this folder."),
     ] = None,
-    as_json: AsJson = False,
+    as_json: Json = False,
 ) -> None:
     """Bring a topology up on this machine and print how to connect to its primary.
 
@@ -131,7 +130,7 @@ def down(
         write_result("no lab was up" if takes_all else f'lab "{name}" was not up')
 
 
-def status(name: NameArgument = _DEFAULT_NAME, as_json: AsJson = False) -> None:
+def status(name: NameArgument = _DEFAULT_NAME, as_json: Json = False) -> None:
     """Show which parts of a lab run, which receive WAL, and whether a commit would be acknowledged.
 
     Exit codes: 0 it runs, 2 no such lab, 3 its primary is not running.
@@ -142,7 +141,7 @@ def status(name: NameArgument = _DEFAULT_NAME, as_json: AsJson = False) -> None:
         raise typer.Exit(NOT_RUNNING)
 
 
-def list_all(as_json: AsJson = False) -> None:
+def list_all(as_json: Json = False) -> None:
     """List the labs of this machine that are up."""
     from penstock.lab.topology import list_labs
 
@@ -162,7 +161,7 @@ def list_all(as_json: AsJson = False) -> None:
 def kill(
     target: Annotated[str, typer.Argument(metavar="ZONE", help="zone-a, zone-b or zone-c, or the name of one member.")],
     name: NameArgument = _DEFAULT_NAME,
-    as_json: AsJson = False,
+    as_json: Json = False,
 ) -> None:
     """Lose a zone at once, and keep it down until penstock lab heal.
 
@@ -171,7 +170,7 @@ def kill(
     _print(_lab(name).kill(target), as_json=as_json)
 
 
-def heal(name: NameArgument = _DEFAULT_NAME, as_json: AsJson = False) -> None:
+def heal(name: NameArgument = _DEFAULT_NAME, as_json: Json = False) -> None:
     """Start the lost members again, and wait until they have caught up.
 
     Exit codes: 0 everything runs, 2 no such lab, 8 a member did not catch up.
@@ -179,7 +178,7 @@ def heal(name: NameArgument = _DEFAULT_NAME, as_json: AsJson = False) -> None:
     _print(_lab(name).heal(), as_json=as_json)
 
 
-def failover(name: NameArgument = _DEFAULT_NAME, as_json: AsJson = False) -> None:
+def failover(name: NameArgument = _DEFAULT_NAME, as_json: Json = False) -> None:
     """Lose a cluster's primary as by a crash, promote a standby, and print how to connect to it.
 
     The lost server comes back as a standby of the new primary.
@@ -245,9 +244,4 @@ def _describe_commits(found: LabStatus) -> str:
 
 
 def _as_json(found: LabStatus) -> dict[str, object]:
-    return {
-        **asdict(found),
-        "folder": str(found.folder),
-        "local_storage": found.local_storage and str(found.local_storage),
-        "can_commit": found.can_commit,
-    }
+    return {**asdict(found), "can_commit": found.can_commit}

@@ -15,7 +15,6 @@ import typer
 from penstock.cli.options.declared import LOAD_OPTIONS, TARGET_OPTIONS, flag, takes
 from penstock.cli.options.shared import Json, QuietLoad  # noqa: TC001 (typer reads annotations)
 from penstock.cli.options.target import warn_of_secrets
-from penstock.cli.options.textcommand import TextCommand
 from penstock.cli.terminal.exit_codes import REJECTS, WOULD_NOT_LOAD
 from penstock.cli.terminal.messages import Messages, show_warning
 from penstock.cli.terminal.output import shown_warnings, write_message, write_result
@@ -45,8 +44,6 @@ if TYPE_CHECKING:
     Show = Callable[[LoadProgress], None] | None
     # Adds the progress of members on other nodes to what is shown.
     Adding = Callable[[Show], Show]
-
-app = typer.Typer(add_completion=False)
 
 Sources = Annotated[
     list[str],
@@ -84,7 +81,6 @@ Members = Annotated[
 ]
 
 
-@app.command("load", cls=TextCommand)
 @takes([*TARGET_OPTIONS, *LOAD_OPTIONS])
 def load(
     sources: Sources,
@@ -121,8 +117,7 @@ def load(
     if members is not None and not (members.isdecimal() and int(members)):
         raise OptionError("--members", members, "a number of 1 or more")
     count = None if members is None else int(members)
-    messages = Messages(is_quiet=quiet)
-    command = LoadCommand(messages=messages, is_quiet=quiet, as_json=as_json, ray=ray, members=count)
+    command = LoadCommand(messages=Messages(is_quiet=quiet), as_json=as_json, ray=ray, members=count)
     with interrupting_signals():
         command.run(request, action="plan" if plan else "check" if check else "load")
 
@@ -186,7 +181,6 @@ class LoadCommand:
     """One run of `penstock load`: runs, plans or checks the load, and prints the result."""
 
     messages: Messages
-    is_quiet: bool
     as_json: bool
     ray: str | None = None
     members: int | None = None
@@ -266,13 +260,13 @@ class LoadCommand:
             show_warning(notice)
 
     def _load(self, loader: Loader, plan: LoadPlan, adding: Adding | None) -> None:
-        with showing_progress(self.messages, is_quiet=self.is_quiet) as shown:
+        with showing_progress(self.messages) as shown:
             on_progress = shown if adding is None else adding(shown)
             outcome = loader.run(plan, on_progress=on_progress, on_notice=self.messages.note, on_warning=show_warning)
         as_text = describe_outcome(outcome)
         done = f"The load itself succeeded: {as_text[0]}."
         self._print(outcome_object(outcome), as_text, done=done)
-        if self.is_quiet and not self.as_json and (rejected := describe_rejected(outcome)):
+        if self.messages.is_quiet and not self.as_json and (rejected := describe_rejected(outcome)):
             write_message(*rejected)
         if outcome.rejected and outcome.load_id is not None:
             note_reject_files(loader.write_rejects(outcome), self.messages)
@@ -283,7 +277,7 @@ class LoadCommand:
 
     def _check(self, loader: Loader, plan: LoadPlan) -> None:
         on_problem = None if self.as_json else lambda problem: write_result(describe_problem(problem))
-        with showing_progress(self.messages, is_quiet=self.is_quiet) as on_progress:
+        with showing_progress(self.messages) as on_progress:
             outcome = loader.check(plan, on_problem=on_problem, on_progress=on_progress, on_warning=show_warning)
         self._print(check_object(outcome), [describe_check(outcome)])
         if outcome.problems:
@@ -294,7 +288,7 @@ class LoadCommand:
         """Print a result. With --quiet, print it only if --json is given."""
         if self.as_json:
             write_result(as_object | {"warnings": [notice.as_item() for notice in shown_warnings()]}, done=done)
-        elif not self.is_quiet:
+        elif not self.messages.is_quiet:
             write_result(as_text, done=done)
 
 

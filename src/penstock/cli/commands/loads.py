@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,7 +25,6 @@ from penstock.cli.views.loads_view import (
     describe_pruned,
     describe_staging,
     load_object,
-    member_object,
     staging_object,
 )
 from penstock.cli.views.outcome_view import describe_server, server_object
@@ -130,7 +128,7 @@ def list_loads(
     if as_json:
         result = server_object(server) | {"has_more": has_more}
         result["loads"] = [load_object(record) for record in records]
-        result["missing"] = [asdict(each) for each in missing]
+        result["missing"] = missing
         result["staging"] = [staging_object(each) for each in staging]
         write_result(result)
     else:
@@ -145,15 +143,10 @@ def _write_metrics(options: Mapping[str, Any], path: Path | None) -> None:
     if path is None:
         write_result(lines)
         return
-    from penstock.files.newfile import NewFile, could_not_write
+    from penstock.files.newfile import write_file
 
-    try:
-        # node_exporter runs as another user.
-        with NewFile(path, mode=0o644) as file:
-            file.write("".join(f"{line}\n" for line in lines).encode())
-            file.finish()
-    except OSError as error:
-        raise could_not_write(path, error) from error
+    # node_exporter runs as another user.
+    write_file(path, "".join(f"{line}\n" for line in lines).encode(), mode=0o644)
 
 
 def _read_since(text: str, *, now: datetime) -> datetime:
@@ -183,7 +176,7 @@ def show(load_id: LoadId, as_json: Json = False, **options: Any) -> None:
         record, objects = view.load(view.find(load_id))
         members = view.members(record.load_id)
     if as_json:
-        write_result(load_object(record, objects) | {"members": [member_object(member) for member in members]})
+        write_result(load_object(record, objects) | {"members": members})
     else:
         write_result(describe_load(record, objects, members))
 

@@ -16,13 +16,9 @@ from penstock.cli.views.outcome_view import describe_server, server_object
 from penstock.cli.views.rejects_view import cause_object, describe_causes, describe_discarded, note_reject_files
 from penstock.errors import UsageError
 
-app = typer.Typer(add_completion=False)
-
-
 Discard = Annotated[bool, typer.Option("--discard", help="Delete them: they will not be loaded.")]
 
 
-@app.command("rejects")
 @takes((*LEDGER, "reject_file"))
 def rejects(load_id: RejectingId, discard: Discard = False, as_json: Json = False, **options: Any) -> None:
     """Show why records of a load were rejected, by cause, with the first record of each.

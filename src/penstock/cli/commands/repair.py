@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -28,8 +27,6 @@ from penstock.units import format_bytes, format_duration
 if TYPE_CHECKING:
     from penstock.api.repair import RepairOutcome
 
-app = typer.Typer(add_completion=False)
-
 Plan = Annotated[bool, typer.Option("--plan", help="Print what would be restored, and do nothing else.")]
 ForgetMissing = Annotated[
     str | None,
@@ -41,7 +38,6 @@ ForgetMissing = Annotated[
 ]
 
 
-@app.command("repair")
 @takes(LEDGER)
 def repair(
     plan: Plan = False,
@@ -69,7 +65,7 @@ def repair(
         if plan or forget_missing is not None:
             names = None if forget_missing is None else split_names(forget_missing) or ("",)
             steps = repairer.plan() if names is None else repairer.forget_missing(names, only_planned=plan)
-            planned = server_object(server) | {"steps": [asdict(step) for step in steps]}
+            planned = server_object(server) | {"steps": steps}
             write_result(planned if as_json else describe_steps(steps, on_server))
             return
         done = repairer.run()
@@ -79,11 +75,9 @@ def repair(
         show_warning(Notice(code="settings", message=f"not restored: {text}"))
     if as_json:
         errors = [{"message": error.message, "detail": error.detail, "hint": error.hint} for error in done.errors]
-        rebuilt = [asdict(each) for each in done.rebuilt]
-        settings = [asdict(each) for each in done.settings]
         dropped = [staging_object(each) for each in done.dropped]
         temp_place = None if done.temp_place is None else report_object(done.temp_place)
-        result = {"rebuilt": rebuilt, "settings": settings, "dropped": dropped, "temp_place": temp_place}
+        result = {"rebuilt": done.rebuilt, "settings": done.settings, "dropped": dropped, "temp_place": temp_place}
         write_result({**server_object(server), **result, "held": done.held, "errors": errors})
     elif not quiet:
         write_result(describe_repair(done, on_server))

@@ -5,18 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import typer
-
 from penstock.cli.commands.load import LoadCommand, interrupting_signals
 from penstock.cli.options.declared import takes
 from penstock.cli.options.shared import Json, LoadId, QuietLoad  # noqa: TC001 (typer reads annotations)
 from penstock.cli.options.target import open_target
-from penstock.cli.options.textcommand import TextCommand
 from penstock.cli.terminal.messages import Messages
 from penstock.model.load.job import Access, Housekeeping, LoadJob, LoadRules, Request
 from penstock.model.options import pick
-
-app = typer.Typer(add_completion=False)
 
 # The options that may differ when a load is resumed. The table, and options that decide which rows are stored, may not
 # differ.
@@ -38,7 +33,6 @@ _OPTIONS = (
 )
 
 
-@app.command("resume", cls=TextCommand)
 @takes(_OPTIONS)
 def resume(load_id: LoadId, quiet: QuietLoad = False, as_json: Json = False, **options: Any) -> None:
     """Resume a load that was cut short, on any host that reads the same sources.
@@ -55,6 +49,6 @@ def resume(load_id: LoadId, quiet: QuietLoad = False, as_json: Json = False, **o
         whole_id, job = view.find_job(load_id, retry_for_s=retry_for_s, on_notice=messages.note)
     job = replace(job, rules=replace(job.rules, **{"wait": True, **rules}), **pick(LoadJob, options))
     request = Request(job=job, access=Access(**pick(Access, options)), housekeeping=house)
-    command = LoadCommand(messages=messages, is_quiet=quiet, as_json=as_json)
+    command = LoadCommand(messages=messages, as_json=as_json)
     with interrupting_signals():
         command.run(request, action="load", resumes=whole_id)

@@ -16,8 +16,6 @@ from penstock.cli.terminal.output import write_result
 from penstock.cli.views.outcome_view import describe_server, server_object
 from penstock.cli.views.rejects_view import describe_retry
 
-app = typer.Typer(add_completion=False)
-
 File = Annotated[
     str | None,
     typer.Argument(
@@ -28,7 +26,6 @@ File = Annotated[
 ]
 
 
-@app.command("retry")
 @takes(LEDGER)
 def retry(load_id: RejectingId, file: File = None, as_json: Json = False, **options: Any) -> None:
     """Load the rejected records of a load again, after the table was changed, or from a corrected file.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from penstock.cli.options.shared import Json  # noqa: TC001 (typer reads annotations)
 from penstock.cli.terminal.exit_codes import NOT_RUNNING
 from penstock.cli.terminal.output import write_result
 
@@ -59,7 +60,7 @@ def stop(
 
 @app.command()
 def status(
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: Json = False,
     pg_bin: BinDir = None,
 ) -> None:
     """Show whether the server runs, where its files are, and how to connect to it.
@@ -114,6 +115,6 @@ def _as_json(found: ServerStatus) -> dict[str, object]:
         "pid": found.pid,
         "started_at": found.started_at,
         "conninfo": found.conninfo,
-        "data_dir": str(found.data_dir),
-        "log": str(found.log),
+        "data_dir": found.data_dir,
+        "log": found.log,
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from contextlib import closing
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -23,7 +23,6 @@ from penstock.cli.views.settings_view import (
     describe_refusals,
     describe_report,
     overview_object,
-    profiles_object,
 )
 from penstock.model.options import parse_duration
 from penstock.model.refusals import REFUSALS
@@ -79,7 +78,7 @@ def profiles(as_json: Json = False) -> None:
     """List the profiles: their settings with reasons, sources and costs, and what penstock never sets."""
     found = list(PROFILES.values())
     as_text = [*describe_profiles(found), *describe_refusals(REFUSALS)]
-    write_result(profiles_object(found, REFUSALS) if as_json else as_text)
+    write_result({"never": REFUSALS, "profiles": found} if as_json else as_text)
 
 
 @app.command()
@@ -98,7 +97,7 @@ def diff(wishes: Wishes = None, expect_wal: ExpectWal = None, as_json: Json = Fa
     profile, expected = _parse_wishes(wishes), _parse_size(expect_wal)
     with _open(options) as server:
         decision = server.compare(profile, expected_wal_bytes=expected)
-    write_result(asdict(decision) if as_json else describe_decision(decision))
+    write_result(decision if as_json else describe_decision(decision))
 
 
 @app.command("apply")
@@ -121,7 +120,7 @@ def apply_settings(
     if report.lease_ids:
         messages.note(f"to restore them: penstock settings restore {report.lease_ids[0][:8]}")
     as_text = describe_report(report) if report.lease_ids else ["nothing to change"]
-    write_result(asdict(report) if as_json else as_text)
+    write_result(report if as_json else as_text)
 
 
 @app.command()
@@ -131,7 +130,7 @@ def restore(lease_id: LeaseId = None, forget: Forget = False, as_json: Json = Fa
     with _open(options) as server:
         report = server.restore(beginning=lease_id, forgets=forget)
     _warn(report)
-    write_result(asdict(report) if as_json else describe_report(report))
+    write_result(report if as_json else describe_report(report))
 
 
 @app.command()
@@ -156,11 +155,8 @@ def prepare_rds(name: GroupName, **options: Any) -> None:
     """
     from penstock.api.settings import prepare_group
 
-    connect = open_target(options)
-    try:
+    with closing(open_target(options)) as connect:
         attached, command = prepare_group(connect, name)
-    finally:
-        connect.close()
     messages = Messages()
     messages.note(f"created parameter group {name}; {attached.identifier} still has {attached.name}")
     if not attached.is_default:

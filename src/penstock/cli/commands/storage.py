@@ -17,7 +17,11 @@ from penstock.errors import UsageError
 if TYPE_CHECKING:
     from penstock.api.storage import StorageReport
 
-app = typer.Typer(no_args_is_help=True, add_completion=False)
+app = typer.Typer(
+    help="Show the limits of a server's storage, what a workload used of them, and which storage would carry it.",
+    no_args_is_help=True,
+    add_completion=False,
+)
 
 Wanted = Annotated[
     str | None,
@@ -45,11 +49,6 @@ VolumeName = Annotated[
         "io2:SIZE:IOPS, such as gp2:250GiB:spent for an empty burst bucket.",
     ),
 ]
-
-
-@app.callback()
-def _group() -> None:
-    """Show the limits of a server's storage, what a workload used of them, and which storage would carry it."""
 
 
 @app.command()

@@ -36,14 +36,7 @@ def shorten_left(text: str, width: int) -> str:
     >>> shorten_left("data/2024/title.principals.tsv.gz", 20)
     '…e.principals.tsv.gz'
     """
-    if width_of(text) <= width:
-        return text
-    kept = ""
-    for character in reversed(text):
-        if width_of(kept) + _cells(character) > width - 1:
-            break
-        kept = character + kept
-    return f"…{kept}" if width > 0 else ""
+    return shorten_right(text[::-1], width)[::-1]
 
 
 def shorten_right(text: str, width: int) -> str:

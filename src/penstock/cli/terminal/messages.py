@@ -43,11 +43,11 @@ class Messages:
     """Prints what a command reports before its result; nothing if it is quiet."""
 
     def __init__(self, *, is_quiet: bool = False) -> None:
-        self._is_quiet = is_quiet
+        self.is_quiet = is_quiet
 
     def note(self, text: str) -> None:
         """Print a line of information."""
-        if not self._is_quiet:
+        if not self.is_quiet:
             write_message(hide_secrets(text))
 
 

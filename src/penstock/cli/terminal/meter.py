@@ -9,7 +9,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.units import format_count, format_duration
+from penstock.units import count_nouns, format_count, format_duration
 
 if TYPE_CHECKING:
     from penstock.model.load.outcome import LoadProgress
@@ -79,13 +79,12 @@ def format_left(left_s: float | None) -> str:
 
 def format_rebuilds(progress: LoadProgress) -> str:
     """Return in words how many rebuilds follow. Their time is not known, so the time left does not include them."""
-    count = progress.to_rebuild
-    return f"then {count} rebuild{'' if count == 1 else 's'}" if count else ""
+    return f"then {count_nouns(progress.to_rebuild, 'rebuild')}" if progress.to_rebuild else ""
 
 
 def format_sessions(progress: LoadProgress) -> str:
     """Return the number of sessions in words."""
-    return f"{progress.sessions} session{'' if progress.sessions == 1 else 's'}"
+    return count_nouns(progress.sessions, "session")
 
 
 def format_percent(fraction: float | None) -> str:

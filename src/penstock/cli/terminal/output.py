@@ -1,6 +1,6 @@
 """Writes results to standard output and messages to standard error, and handles errors of writing.
 
-Text for people is made safe for the terminal here; JSON has its own escapes.
+Text for people is made safe for the terminal here; JSON has its own escapes. In JSON, dataclasses are objects.
 """
 
 from __future__ import annotations
@@ -10,13 +10,17 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TextIO
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
 
 from penstock.cli.terminal.visible import visible, visible_lines
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
     from penstock.model.source.dialect import Notice
 
 
@@ -73,7 +77,7 @@ def _open_null(flags: int) -> TextIO:
     return open(os.open(os.devnull, flags), "w", encoding="utf-8", errors="backslashreplace")  # noqa: PTH123
 
 
-def write_result(result: Mapping[str, object] | Sequence[str], *, done: str | None = None) -> None:
+def write_result(result: Mapping[str, object] | DataclassInstance | Sequence[str], *, done: str | None = None) -> None:
     """Print a result, as an object in JSON or as lines of text, and flush it.
 
     If that fails, `done` is the detail of the error: what the command has done in spite of the failure. Raises
@@ -81,10 +85,19 @@ def write_result(result: Mapping[str, object] | Sequence[str], *, done: str | No
     """
     if isinstance(result, str):
         write_drawn(visible(result), done=done)
-    elif isinstance(result, Mapping):
-        write_drawn(json.dumps(result), done=done)
-    else:
+    elif isinstance(result, Sequence):
         write_drawn("\n".join(map(visible, result)), done=done)
+    else:
+        write_drawn(json.dumps(result, default=_to_json), done=done)
+
+
+def _to_json(value: Any) -> object:
+    """Return a value that JSON lacks as one that it has: the fields of a dataclass, a time, a path, or a set."""
+    if isinstance(value, (datetime, Path)):
+        return value.isoformat() if isinstance(value, datetime) else str(value)
+    if isinstance(value, frozenset):
+        return sorted(value)
+    return {each.name: getattr(value, each.name) for each in fields(value)}
 
 
 def write_drawn(text: str, *, done: str | None = None) -> None:

@@ -27,9 +27,9 @@ _LINE_INTERVAL_S = 10.0
 
 
 @contextmanager
-def showing_progress(messages: Messages, *, is_quiet: bool) -> Iterator[Callable[[LoadProgress], None] | None]:
+def showing_progress(messages: Messages) -> Iterator[Callable[[LoadProgress], None] | None]:
     """Provide the function that shows progress, None if the command is quiet."""
-    if is_quiet:
+    if messages.is_quiet:
         yield None
     elif sys.stderr.isatty():
         from penstock.cli.terminal.bars import Bars

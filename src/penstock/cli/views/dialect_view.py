@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.units import format_count
+from penstock.units import count_nouns
 
 if TYPE_CHECKING:
     from penstock.model.load.plan import TargetPlan
@@ -50,12 +50,10 @@ def describe_format(target: TargetPlan) -> str:
     if target.columnar is None:
         return describe_dialect(target.dialect, target.sample_compression, bom=target.sample_bom)
     found = target.columnar
-    parts = "row group" if found.format == "parquet" else "record batch"
-    plural = "es" if parts.endswith("h") else "s"
-    counts = ((len(found.fields), "column", "s"), (found.rows, "row", "s"), (found.parts, parts, plural))
-    words = (f"{format_count(count)} {noun}{'' if count == 1 else end}" for count, noun, end in counts)
+    parts = ("row group", "row groups") if found.format == "parquet" else ("record batch", "record batches")
+    columns, rows = count_nouns(len(found.fields), "column"), count_nouns(found.rows, "row")
     first = " in the first file" if len(target.objects) > 1 else ""
-    return f"{found.format}, {', '.join(words)}{first}"
+    return f"{found.format}, {columns}, {rows}, {count_nouns(found.parts, *parts)}{first}"
 
 
 def spell(character: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from penstock.units import KIB, MIB, format_bytes, format_count, format_duration
+from penstock.units import KIB, MIB, count_nouns, format_bytes, format_count, format_duration
 
 if TYPE_CHECKING:
     from penstock.model.server.inspection import Inspection, Setting, Slot, Standby, TableInspection, Volume
@@ -193,8 +193,7 @@ def _describe_table(table: TableInspection) -> str:
     facts, costs = table.facts, table.costs
     assert facts is not None
     size = "" if costs is None else f", {format_bytes(costs.size_bytes)} with indexes"
-    columns = f"{len(facts.columns)} column{'' if len(facts.columns) == 1 else 's'}"
-    return f"{facts.name}: {columns}{size}"
+    return f"{facts.name}: {count_nouns(len(facts.columns), 'column')}{size}"
 
 
 def _shorten(items: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from penstock.cli.terminal.columns import line_up
-from penstock.units import MB, format_bytes, format_count, format_duration
+from penstock.units import MB, count_nouns, format_bytes, format_count, format_duration
 
 if TYPE_CHECKING:
     from penstock.model.load.ledger import LeftStaging, LoadRecord, MemberRecord, ObjectRecord, PrunedLoads, TableTotals
@@ -117,12 +117,6 @@ def _describe_members(members: Sequence[MemberRecord]) -> list[str]:
     return line_up([heads, *rows], align="><><>>>><", indent="  ")
 
 
-def member_object(member: MemberRecord) -> dict[str, object]:
-    """Return what --json prints of one process that has loaded rows of a load."""
-    times = {"began_at": member.began_at.isoformat(), "seen_at": member.seen_at.isoformat()}
-    return asdict(member) | times
-
-
 def describe_missing(missing: Sequence[Missing]) -> list[str]:
     """Return a line for each table that lacks indexes or keys because a rebuild failed, and a line with the reason."""
     lines = []
@@ -148,31 +142,17 @@ def staging_object(staging: LeftStaging) -> dict[str, object]:
 
 def describe_pruned(pruned: PrunedLoads) -> list[str]:
     """Return lines that say what a prune has removed."""
-    noun = "load" if pruned.loads == 1 else "loads"
     freed = f"{format_bytes(pruned.size_bytes)} of rows removed from the ledger"
-    lines = [f"pruned {format_count(pruned.loads)} {noun}: {freed}"]
+    lines = [f"pruned {count_nouns(pruned.loads, 'load')}: {freed}"]
     return lines + [f"dropped {each.table} ({format_bytes(each.size_bytes)})" for each in pruned.staging]
 
 
 def load_object(record: LoadRecord, objects: Sequence[ObjectRecord] | None = None) -> dict[str, object]:
     """Return what --json prints of a load."""
-    fields: dict[str, object] = {
-        "load_id": record.load_id,
-        "state": record.state,
-        "is_active": record.is_active,
-        "can_resume": record.state == "running" and record.job is not None,
-        "owner": record.owner,
-        "client": record.client,
-        "tables": record.tables,
-        "objects": record.objects,
-        "complete_objects": record.complete_objects,
-        "rows": record.rows,
-        "rejected": record.rejected,
-        "bytes_committed": record.bytes_committed,
-        "began_at": record.began_at.isoformat(),
-        "changed_at": record.changed_at.isoformat(),
-        "seconds": record.seconds,
-    }
+    whole = asdict(record)
+    job = whole.pop("job")
+    fields = {name: whole.pop(name) for name in ("load_id", "state", "is_active")}
+    fields |= {"can_resume": record.state == "running" and job is not None, **whole}
     if objects is not None:
         fields["files"] = [{name: getattr(item, name) for name in _FILE_KEYS} for item in objects]
     return fields

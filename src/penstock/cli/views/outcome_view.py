@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cli.terminal.columns import line_up
 from penstock.model.load.part import Rows, StepPart
-from penstock.units import MB, format_count, format_duration
+from penstock.units import MB, count_nouns, format_count, format_duration
 
 if TYPE_CHECKING:
     from penstock.model.diagnosis import Diagnosis
@@ -28,36 +28,39 @@ def describe_outcome(outcome: LoadOutcome) -> list[str]:
     tables = list(dict.fromkeys(file.table for file in outcome.files if file.table not in transformed))
     # If only the last transaction of an interrupted load was left to do, the outcome has no files.
     into = f" into {tables[0] if len(tables) == 1 else f'{len(tables)} tables'}" if tables else ""
-    pace = f"{_rate(outcome.bytes_copied, outcome.seconds)}, {_count(outcome.sessions, 'session')}"
-    what = f"loaded {_rows(outcome.rows)}{into}"
+    pace = f"{_rate(outcome.bytes_copied, outcome.seconds)}, {count_nouns(outcome.sessions, 'session')}"
+    what = f"loaded {count_nouns(outcome.rows, 'row')}{into}"
     if outcome.statements and not tables:
-        what = f"staged {_count(sum(statement.records for statement in outcome.statements), 'record')}"
+        what = f"staged {count_nouns(sum(statement.records for statement in outcome.statements), 'record')}"
     on_server = describe_server(outcome.server, outcome.database)
     lines = [f"{what} in {format_duration(outcome.seconds)} ({pace}){on_server}"]
     if outcome.load_id is None:
-        why = f"{_count(outcome.objects_skipped, 'object')} already loaded" if outcome.objects_skipped else "no files"
+        why = (
+            f"{count_nouns(outcome.objects_skipped, 'object')} already loaded"
+            if outcome.objects_skipped
+            else "no files"
+        )
         lines = [f"nothing to load: {why}{on_server}"]
     elif outcome.objects_skipped:
-        lines.append(f"skipped {_count(outcome.objects_skipped, 'object')} already loaded")
+        lines.append(f"skipped {count_nouns(outcome.objects_skipped, 'object')} already loaded")
     if outcome.share is not None:
         share = outcome.share
         lines.append(
-            f"of these, this process on {share.host} loaded {_rows(share.rows)} of {_count(share.objects, 'object')};"
-            f" {_count(share.members, 'process')[: None if share.members == 1 else -1]}"
-            f"{'' if share.members == 1 else 'es'} took part"
+            f"of these, this process on {share.host} loaded {count_nouns(share.rows, 'row')} of "
+            f"{count_nouns(share.objects, 'object')}; {count_nouns(share.members, 'process', 'processes')} took part"
         )
     if outcome.rows_before:
-        lines.append(f"resumed load {outcome.load_id}, which had {_rows(outcome.rows_before)}")
+        lines.append(f"resumed load {outcome.load_id}, which had {count_nouns(outcome.rows_before, 'row')}")
     if outcome.is_local_only:
         lines.append("durable on the primary only: the wait for the synchronous standby was cancelled")
     lines += [
-        f"ran {statement.name} on {_count(statement.records, 'record')}: {statement.tag}"
+        f"ran {statement.name} on {count_nouns(statement.records, 'record')}: {statement.tag}"
         for statement in outcome.statements
     ]
     if _is_merged(outcome):
         lines.append(_describe_merge(outcome))
     if outcome.suppressed:
-        lines.append(f"row triggers skipped {_rows(outcome.suppressed)}")
+        lines.append(f"row triggers skipped {count_nouns(outcome.suppressed, 'row')}")
     lines += describe_rejected(outcome)
     if len(outcome.files) > 1:
         is_merged = _is_merged(outcome) or bool(outcome.statements)
@@ -86,9 +89,9 @@ def describe_rejected(outcome: LoadOutcome) -> list[str]:
     """Return a line for the rejected records of this load, and for those of each earlier load of skipped objects."""
     lines = []
     if outcome.rejected:
-        lines.append(f"rejected {_count(outcome.rejected, 'record')}: see penstock rejects {outcome.load_id}")
+        lines.append(f"rejected {count_nouns(outcome.rejected, 'record')}: see penstock rejects {outcome.load_id}")
     return lines + [
-        f"not loaded: {_count(left.count, 'record')} rejected by load {left.load_id}: see penstock rejects "
+        f"not loaded: {count_nouns(left.count, 'record')} rejected by load {left.load_id}: see penstock rejects "
         f"{left.load_id}, which can --discard them, and penstock retry"
         for left in outcome.rejects_left
     ]
@@ -175,29 +178,21 @@ def describe_check(outcome: CheckOutcome) -> str:
     ...     warnings=(Notice(code="empty", message="m"),)))
     'checked 7 rows in 1.00 s: 1 warning, nothing loaded'
     """
-    found = [f"{_count(outcome.problem_count, 'problem')} found"] if outcome.problem_count else []
+    found = [f"{count_nouns(outcome.problem_count, 'problem')} found"] if outcome.problem_count else []
     if outcome.problem_count > len(outcome.problems):
         found[0] += f" and {format_count(len(outcome.problems))} shown"
     if outcome.warnings:
-        found.append(_count(len(outcome.warnings), "warning"))
+        found.append(count_nouns(len(outcome.warnings), "warning"))
     words = found or ["no problem found"]
     if not outcome.is_complete:
         words.append("the rest not checked")
     told = f"{', '.join(words)}, nothing loaded{describe_server(outcome.server, outcome.database)}"
-    return f"checked {_rows(outcome.rows)} in {format_duration(outcome.seconds)}: {told}"
+    return f"checked {count_nouns(outcome.rows, 'row')} in {format_duration(outcome.seconds)}: {told}"
 
 
 def check_object(outcome: CheckOutcome) -> dict[str, object]:
     """Return what --json prints of a check."""
     return {"state": "checked", **asdict(outcome)}
-
-
-def _rows(count: int) -> str:
-    return f"{format_count(count)} row{'' if count == 1 else 's'}"
-
-
-def _count(count: int, noun: str) -> str:
-    return f"{format_count(count)} {noun}{'' if count == 1 else 's'}"
 
 
 def _rate(length_bytes: int, seconds: float) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.cli.terminal.columns import line_up
 from penstock.cli.views.temp.local_storage_view import describe_local_storage
 from penstock.model.server.windows import Window
-from penstock.units import GIB, format_count
+from penstock.units import GIB, count_nouns, format_count
 
 if TYPE_CHECKING:
     from penstock.model.server.rds import (
@@ -242,7 +242,7 @@ def _describe_backups(owner: RdsInstance | RdsCluster) -> str:
     if owner.backup_window is None:
         return "not known"
     days = owner.backup_retention_days
-    return f"{owner.backup_window} UTC" + ("" if days is None else f", kept {days} day{'' if days == 1 else 's'}")
+    return f"{owner.backup_window} UTC" + ("" if days is None else f", kept {count_nouns(days, 'day')}")
 
 
 def _describe_maintenance(pending: Sequence[PendingMaintenance] | None) -> list[str]:
@@ -263,6 +263,39 @@ def _describe_action(action: PendingMaintenance) -> str:
 
 def _engine(owner: RdsInstance | RdsCluster) -> str:
     return f"{_PRODUCTS.get(owner.engine, owner.engine)} {_known(owner.engine_version)}"
+
+
+def describe_rds_facts(found: RdsDescription) -> list[Row]:
+    """Return the facts that matter for a load, as pairs of a subject and a line; penstock rds show has all facts."""
+    rows = [("AWS", _describe_name(found))]
+    if found.cluster is not None and found.cluster.is_aurora:
+        rows.append(("storage", "Aurora's, grows automatically"))
+    if found.instance is not None:
+        rows += _load_rows(found.instance)
+    if found.windows:
+        rows.append(("windows", "; ".join(f"{window.kind} {window} UTC" for window in found.windows)))
+    return rows
+
+
+def _describe_name(found: RdsDescription) -> str:
+    parts = []
+    if found.instance is not None:
+        parts.append(f"instance {found.instance.identifier}")
+    if found.cluster is not None:
+        kind = "Aurora cluster" if found.cluster.is_aurora else "Multi-AZ DB cluster"
+        parts.append(f"{kind} {found.cluster.identifier}")
+    owner = found.instance or found.cluster
+    status = None if owner is None else owner.status
+    return f"{' of '.join(parts)}, {status or 'status not known'} in {found.region}"
+
+
+def _load_rows(instance: RdsInstance) -> Iterable[Row]:
+    yield "class", describe_class(instance.instance_class)
+    if instance.storage is not None:
+        yield "storage", describe_storage(instance.storage)
+        if instance.instance_class.ebs is not None:
+            yield "EBS limits", describe_ebs(instance.instance_class.ebs)
+    yield "temp. files", f"Optimized Reads {describe_optimized_reads(instance.optimized_reads)}"
 
 
 def _known(value: str | None) -> str:

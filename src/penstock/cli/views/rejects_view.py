@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.units import format_count
+from penstock.units import count_nouns, format_count
 
 if TYPE_CHECKING:
     from penstock.cli.terminal.messages import Messages
@@ -21,11 +21,11 @@ def describe_causes(causes: Sequence[RejectCause], *, load_id: str, on_server: s
     """Return a few lines for each cause of rejected records."""
     if not causes:
         return [f"load {load_id}{on_server} has no rejected records that this role may see"]
-    lines = [f"{_records(sum(cause.count for cause in causes))} rejected of load {load_id}{on_server}"]
+    lines = [f"{count_nouns(sum(cause.count for cause in causes), 'record')} rejected of load {load_id}{on_server}"]
     for cause in causes:
         code = "" if cause.sqlstate is None else f" (SQLSTATE {cause.sqlstate})"
         column = "" if cause.column is None else f', column "{cause.column}"'
-        lines.append(f"{_records(cause.count)}: {cause.message}{column}{code}")
+        lines.append(f"{count_nouns(cause.count, 'record')}: {cause.message}{column}{code}")
         example = "" if cause.example == cause.message else f": {cause.example}"
         detail = "" if cause.detail is None else f" ({cause.detail})"
         lines.append(f"  first {cause.uri} line {cause.line}{example}{detail}")
@@ -35,7 +35,7 @@ def describe_causes(causes: Sequence[RejectCause], *, load_id: str, on_server: s
 
 def describe_discarded(load_id: str, count: int, on_server: str) -> str:
     """Return in one line how many records were discarded."""
-    return f"discarded {_records(count, 'rejected ')} of load {load_id}{on_server}"
+    return f"discarded {count_nouns(count, 'rejected record')} of load {load_id}{on_server}"
 
 
 def cause_object(cause: RejectCause) -> dict[str, object]:
@@ -61,7 +61,7 @@ def describe_retry(outcome: RetryOutcome, on_server: str = "") -> str:
     >>> describe_retry(RetryOutcome(load_id="1", rows=2, suppressed=0, left=1))
     'loaded 2 rejected records, 1 is left: see penstock rejects 1'
     """
-    done = f"loaded {_records(outcome.rows, 'rejected ')}{on_server}"
+    done = f"loaded {count_nouns(outcome.rows, 'rejected record')}{on_server}"
     if outcome.suppressed:
         done += f", row triggers skipped {format_count(outcome.suppressed)}"
     if not outcome.left:
@@ -74,7 +74,3 @@ def note_reject_files(paths: Sequence[Path], messages: Messages) -> None:
     """Print which files the rejected records were written to."""
     if paths:
         messages.note(f"rejected records are in {', '.join(map(str, paths))}")
-
-
-def _records(count: int, kind: str = "") -> str:
-    return f"{format_count(count)} {kind}record{'' if count == 1 else 's'}"

@@ -50,10 +50,10 @@ def report_object(report: S3ImportReport) -> dict[str, object]:
         **asdict(report.place),
         "role": report.owner.role_arn(report.role_name),
         "policy": report.owner.policy_arn(report.policy_name),
-        "commands": list(report.commands),
-        "done": list(report.done),
-        "notes": list(report.notes),
-        "route": None if report.route is None else asdict(report.route),
+        "commands": report.commands,
+        "done": report.done,
+        "notes": report.notes,
+        "route": report.route,
     }
 
 

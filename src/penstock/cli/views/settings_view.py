@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from penstock.changes.settings.describe import show_text, wrap_text
@@ -39,22 +38,6 @@ def describe_refusals(refusals: Sequence[Refusal]) -> list[str]:
     for refusal in refusals:
         lines += [f"  {refusal.deed}", *wrap_text(refusal.reason, indent="    ")]
     return lines
-
-
-def profiles_object(profiles: Sequence[Profile], refusals: Sequence[Refusal]) -> dict[str, object]:
-    """Return what --json prints of profiles, and of what penstock never does."""
-    return {
-        "never": [asdict(refusal) for refusal in refusals],
-        "profiles": [
-            {
-                "name": profile.name,
-                "summary": profile.summary,
-                "cost": profile.cost,
-                "values": [asdict(value) | {"flavours": sorted(value.flavours)} for value in profile.values],
-            }
-            for profile in profiles
-        ],
-    }
 
 
 def describe_overview(overview: SettingsOverview) -> list[str]:
@@ -112,8 +95,8 @@ def _lease_state(lease: Hold, overview: SettingsOverview) -> str:
 def overview_object(overview: SettingsOverview) -> dict[str, object]:
     """Return what --json prints of a server's settings."""
     return {
-        "server": asdict(overview.identity),
-        "settings": [asdict(state) for state in overview.settings],
+        "server": overview.identity,
+        "settings": overview.settings,
         "leases": [_lease_object(lease, overview) for lease in overview.leases],
     }
 
@@ -124,9 +107,9 @@ def _lease_object(lease: Hold, overview: SettingsOverview) -> dict[str, object]:
         "owner": lease.owner,
         "client": lease.client,
         "reason": lease.reason,
-        "began_at": None if lease.made_at is None else lease.made_at.isoformat(),
-        "until": None if lease.until is None else lease.until.isoformat(),
-        "server": None if lease.server is None else asdict(lease.server),
+        "began_at": lease.made_at,
+        "until": lease.until,
+        "server": lease.server,
         "wanted": _find_wanted(lease, overview),
         "holder_pid": lease.pid,
         "state": _lease_state(lease, overview),

@@ -7,8 +7,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.terminal.columns import line_up
-from penstock.storage.bucket import Bucket
 from penstock.storage.candidates import Candidate, modify_command, stop_growth_command
+from penstock.storage.demand import bucket_of
 from penstock.units import MB, format_count, format_duration
 
 if TYPE_CHECKING:
@@ -72,8 +72,8 @@ def report_object(report: StorageReport) -> dict[str, Any]:
     return {
         "name": report.name,
         "region": report.region,
-        "storage": asdict(report.storage),
-        "limits": asdict(report.limits),
+        "storage": report.storage,
+        "limits": report.limits,
         "seen_in": report.seen_in,
         "demand": summary,
         "candidates": [{**asdict(each), "command": _command(each, report)} for each in report.candidates],
@@ -93,11 +93,8 @@ def _limit_rows(limits: VolumeLimits) -> Iterator[tuple[str, str]]:
     moved = "" if limits.bytes_per_s is None else f", {limits.bytes_per_s / MB:,.0f} MB/s"
     yield "sustained", f"{limits.iops or 0:,} IOPS{moved}"
     if limits.iops and limits.burst_iops and limits.burst_ios:
-        bucket = Bucket(capacity_ios=limits.burst_ios, baseline_iops=limits.iops, burst_iops=limits.burst_iops)
-        lasts, fills = (
-            format_duration(bucket.burst_s(limits.burst_ios)),
-            format_duration(limits.burst_ios / limits.iops),
-        )
+        lasts = format_duration(bucket_of(limits).burst_s(limits.burst_ios))
+        fills = format_duration(limits.burst_ios / limits.iops)
         yield "burst", f"{limits.burst_iops:,} IOPS for {lasts} with a full balance, which fills in {fills}"
     if limits.instance_iops is not None and limits.instance_bytes_per_s is not None:
         yield "instance", f"{limits.instance_iops:,} IOPS, {limits.instance_bytes_per_s / MB:,.0f} MB/s"
@@ -127,9 +124,7 @@ def _verdict(report: StorageReport, demand: Demand) -> list[str]:
     if demand.limit is None:
         lines = [f"The storage does not explain the {lasted}: it was below its limits for most of the time."]
         if limits.burst_ios and limits.iops and limits.burst_iops and demand.balance_share:
-            balance_ios = demand.balance_share * limits.burst_ios
-            bucket = Bucket(capacity_ios=limits.burst_ios, baseline_iops=limits.iops, burst_iops=limits.burst_iops)
-            lasts = format_duration(bucket.burst_s(balance_ios))
+            lasts = format_duration(bucket_of(limits).burst_s(demand.balance_share * limits.burst_ios))
             lines.append(f"Its burst balance allows {limits.burst_iops:,} IOPS for {lasts}.")
             if report.instance is None:
                 lines.append("If the balance was spent, say so: --volume gp2:SIZE:spent")

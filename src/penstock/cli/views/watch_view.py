@@ -13,8 +13,8 @@ from penstock.diagnose.activity import Activity, Part, measure_activity
 from penstock.diagnose.blocking import Blocked, find_blocking
 from penstock.diagnose.devices import DATA, WAL, DeviceUse, find_local_storage, local_metrics, measure_devices
 from penstock.diagnose.progress import Work, find_work
-from penstock.diagnose.rates import Rates, measure_rates
-from penstock.units import format_bytes, format_duration
+from penstock.diagnose.rates import Rates, measure_rates, parse_lsn
+from penstock.units import count_nouns, format_bytes, format_duration
 
 if TYPE_CHECKING:
     from penstock.model.recording import CounterRow, RecordingHeader, Sample
@@ -136,6 +136,7 @@ def draw_screen(view: View, *, width: int, height: int, by_name: bool, remark: s
     flavour = "Aurora PostgreSQL" if header.flavour == "aurora" else "PostgreSQL"
     role = ", standby" if header.is_in_recovery else ""
     total = view.activity.sessions
+    busy = [] if view.busy_cpus is None else [f"{view.busy_cpus:.1f} CPUs of the host busy"]
     lines: list[Line] = [
         [(visible(f"{header.server}, database {header.database}, {flavour} {header.version}{role}"), "bold")],
         [(remark, "")],
@@ -150,8 +151,7 @@ def draw_screen(view: View, *, width: int, height: int, by_name: bool, remark: s
         [],
         [
             (
-                "; ".join([*_describe_busy(view), *_describe_rates(view.rates)])
-                or "counters arrive with the second sample",
+                "; ".join([*busy, *_describe_rates(view.rates)]) or "counters arrive with the second sample",
                 "",
             )
         ],
@@ -210,14 +210,8 @@ def _average_busy(samples: Sequence[Sample]) -> float | None:
     return sum(busy * interval_s for busy, interval_s in known) / seconds if seconds else None
 
 
-def _describe_busy(view: View) -> list[str]:
-    return [] if view.busy_cpus is None else [f"{view.busy_cpus:.1f} CPUs of the host busy"]
-
-
 def _of_cpus(header: RecordingHeader) -> str:
-    if header.cpu_count is None:
-        return ""
-    return f" on {header.cpu_count} CPU{'' if header.cpu_count == 1 else 's'}"
+    return "" if header.cpu_count is None else f" on {count_nouns(header.cpu_count, 'CPU')}"
 
 
 def _describe_rates(rates: Rates) -> list[str]:
@@ -264,21 +258,9 @@ def _describe_local_storage(row: Mapping[str, object]) -> str:
 
 
 def _read_standby(row: CounterRow, wal_bytes: int | None) -> Standby:
-    position = _parse_lsn(row.get("replay_lsn") or row.get("flush_lsn"))
+    position = parse_lsn(row.get("replay_lsn") or row.get("flush_lsn"))
     return Standby(
         name=str(row.get("application_name") or f"pid {row.get('pid')}"),
         state=str(row.get("sync_state") or "hidden"),
         behind_bytes=None if position is None or wal_bytes is None else max(0, wal_bytes - position),
     )
-
-
-def _parse_lsn(text: object) -> int | None:
-    """Return a WAL position as a number of bytes.
-
-    >>> _parse_lsn("1/10")
-    4294967312
-    """
-    if not isinstance(text, str):
-        return None
-    high, _, low = text.partition("/")
-    return (int(high, 16) << 32) + int(low, 16)

@@ -8,16 +8,14 @@ from statistics import median_low
 from typing import TYPE_CHECKING
 
 from penstock.diagnose.activity import CPU, Moment, Tally, Ticks, is_active, moment_of, weight_of
-from penstock.diagnose.rules.case import Case, number
+from penstock.diagnose.rates import parse_lsn
+from penstock.diagnose.rules.case import LEAST_SHARE, Case, number
 from penstock.diagnose.rules.commits import STANDBY_NAMES, parse_standby_names
 from penstock.units import MB, MIB
 
 if TYPE_CHECKING:
     from penstock.model.diagnosis import Diagnosis
     from penstock.model.recording import CounterRow, RecordingHeader, Sample
-
-# With a smaller share, the workload would not become a tenth faster.
-_LEAST_SHARE = 0.1
 
 # From this share of busy processors, or of client sessions that wait for I/O, on, autovacuum takes what clients need.
 _BUSY = 0.8
@@ -88,7 +86,7 @@ class Autovacuum:
         busy = self._busy_s / self._seen_s if self._seen_s else running
         waiting = self._waiting.seconds / self._clients.seconds
         is_short = waiting >= _LEAST_WAITING or (cpus is not None and busy >= _BUSY * cpus)
-        if part.seconds < _LEAST_SHARE * among.seconds or not is_short:
+        if part.seconds < LEAST_SHARE * among.seconds or not is_short:
             return []
         evidence = [
             number("workers of autovacuum on the table, on average", case.sessions(part)),
@@ -126,7 +124,7 @@ class StandbysBehind:
             (wal_bytes - flushed, str(row.get("application_name")))
             for row in rows
             if row.get("state") == "streaming" and row.get("sync_state") in {"sync", "quorum"}
-            if (flushed := _position(row.get("flush_lsn"))) is not None
+            if (flushed := parse_lsn(row.get("flush_lsn"))) is not None
         )
         self._now = None
         if len(distances) >= self._needed:
@@ -134,7 +132,7 @@ class StandbysBehind:
 
     def conclude(self, case: Case) -> list[Diagnosis]:
         """Return a diagnosis if commits wait while a standby that they need is far behind."""
-        if case.share(self._part) < _LEAST_SHARE or not self._behind or median_low(self._behind) < _FAR_BYTES:
+        if case.share(self._part) < LEAST_SHARE or not self._behind or median_low(self._behind) < _FAR_BYTES:
             return []
         evidence = [
             number("WAL that the standby has not flushed, median", median_low(self._behind) / MB, "MB"),
@@ -143,13 +141,3 @@ class StandbysBehind:
         if (rate := case.rates.wal_bytes_per_s) is not None:
             evidence.append(number("WAL", rate / MB, "MB/s"))
         return [case.conclude("standby-behind", self._part, evidence, name=self._name)]
-
-
-def _position(value: object) -> int | None:
-    """Return a WAL position as a number of bytes.
-
-    >>> _position("1/10"), _position(None)
-    (4294967312, None)
-    """
-    found = re.fullmatch(r"([0-9A-F]+)/([0-9A-F]+)", str(value))
-    return None if found is None else (int(found[1], 16) << 32) + int(found[2], 16)

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 # Fewer samples of active sessions are not enough to conclude anything.
 FEWEST_SAMPLES = 20
 
+# With a smaller share of the time, even the best remedy does not make a workload a tenth faster.
+LEAST_SHARE = 0.1
+
 # The largest standard errors of a share for high and medium confidence. The true share is probably within twice the
 # standard error: 6 and 14 percentage points.
 _HIGH_ERROR = 0.03

@@ -8,16 +8,13 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from penstock.diagnose.activity import Moment, Tally
 from penstock.diagnose.batches import CommitMeter
-from penstock.diagnose.rules.case import Case, number
+from penstock.diagnose.rules.case import LEAST_SHARE, Case, number
 from penstock.diagnose.transactions import COMMIT_WAITS, LOCAL_FLUSH
 from penstock.units import MB, MIB, format_count
 
 if TYPE_CHECKING:
     from penstock.model.diagnosis import Diagnosis
     from penstock.model.recording import CounterRow, RecordingHeader, Sample
-
-# With a smaller share of waits, even larger batches do not make a workload a tenth faster.
-_LEAST_SHARE = 0.1
 
 # The server also flushes the WAL at the end of each segment. If each commit has this much WAL, sessions wait for these
 # flushes, not for commits.
@@ -63,11 +60,11 @@ class CommitWaits:
         for code, moment in self._meter.end():
             self._count(code, moment)
         found = []
-        if self._lost is not None and case.share(self._without) >= _LEAST_SHARE:
+        if self._lost is not None and case.share(self._without) >= LEAST_SHARE:
             found.append(self._conclude_missing(case, self._lost))
         for code, part in self._parts.items():
             is_bulk = code == LOCAL_FLUSH and _ends_segments(case)
-            if case.share(part) >= _LEAST_SHARE and not is_bulk:
+            if case.share(part) >= LEAST_SHARE and not is_bulk:
                 found += self._conclude_commits(case, code, part)
         return found
 

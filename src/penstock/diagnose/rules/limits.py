@@ -59,10 +59,9 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ceiling:
-    """The limit that a device has reached. `limit` is in I/Os or bytes per second, None if it is not known."""
+    """The limit that a device has reached."""
 
     code: str
-    limit: float | None
     reached: str
     intervals: tuple[Interval, ...]
 
@@ -165,7 +164,7 @@ def _find_known(waited: Sequence[Interval], limits: VolumeLimits) -> Ceiling | N
         there_s = sum(each.waited_s for each in there)
         if len(there) >= _FEWEST_INTERVALS and there_s >= _MOSTLY * sum(each.waited_s for each in waited):
             text = reached.format(limit / MB if measure is moved else limit)
-            ceiling = Ceiling(code=code, limit=limit, reached=text, intervals=there)
+            ceiling = Ceiling(code=code, reached=text, intervals=there)
             found.append((there_s, median(measure(each) for each in there) / limit, ceiling))
     # Of two limits that are near each other, the lower one is the limit.
     return max(found, key=lambda each: each[:2])[2] if found else None
@@ -182,7 +181,7 @@ def _find_steady(waited: Sequence[Interval]) -> Ceiling | None:
     if not is_steady(values):
         return None
     code = "volume-throughput" if is_large else "volume-iops"
-    return Ceiling(code=code, limit=None, reached="a steady rate, probably its limit", intervals=busy)
+    return Ceiling(code=code, reached="a steady rate, probably its limit", intervals=busy)
 
 
 def is_steady(values: Sequence[float]) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from penstock.diagnose.activity import Moment, Shares, Tally, name_wait
 from penstock.diagnose.devices import DATA, WAL
-from penstock.diagnose.rules.case import Case, number
+from penstock.diagnose.rules.case import LEAST_SHARE, Case, number
 from penstock.diagnose.rules.limits import DeviceIntervals, Interval, MetricIntervals, find_ceiling, forecast_balance
 from penstock.diagnose.rules.wal import is_long_wal_wait
 from penstock.diagnose.uses import read_balance
@@ -20,9 +20,6 @@ from penstock.units import KIB, MB
 if TYPE_CHECKING:
     from penstock.model.diagnosis import Diagnosis, Evidence
     from penstock.model.recording import CounterRow, RecordingHeader, Sample
-
-# With a smaller share of waits, even a faster volume does not make a workload a tenth faster.
-_LEAST_SHARE = 0.1
 
 _MOST_OF_THE_TIME = 0.5
 
@@ -108,7 +105,7 @@ class DataVolume:
         found = []
         ceiling = find_ceiling(intervals, limits)
         # A steady rate proves a limit only if sessions wait for it most of the time.
-        least = _LEAST_SHARE if limits is not None else _MOST_OF_THE_TIME
+        least = LEAST_SHARE if limits is not None else _MOST_OF_THE_TIME
         if ceiling is not None and case.share(part) >= least:
             evidence = _describe(ceiling.intervals)
             found.append(case.conclude(ceiling.code, part, evidence, device=device, reached=ceiling.reached))
@@ -187,7 +184,7 @@ class ForcedCheckpoints:
         """Return a diagnosis if checkpoints are requested often while sessions wait for I/O."""
         count = self._requested.total
         often = max(_FEWEST_CHECKPOINTS, case.elapsed_s / _OFTEN_S)
-        if count < often or count <= self._timed.total or case.share(self._part) < _LEAST_SHARE:
+        if count < often or count <= self._timed.total or case.share(self._part) < LEAST_SHARE:
             return []
         wal_bytes, images = self._wal_bytes.total, _share_of_images(self._images.total, self._wal_bytes.total)
         if case.io is not None:
@@ -259,7 +256,7 @@ class IndexReads:
 
     def conclude(self, case: Case) -> list[Diagnosis]:
         """Return a diagnosis that names the index with the most reads, if rows need them."""
-        if not self._reads or case.share(self._part) < _LEAST_SHARE:
+        if not self._reads or case.share(self._part) < LEAST_SHARE:
             return []
         (table, index), reads = max(self._reads.items(), key=lambda item: item[1].total)
         rows, scans = self._rows[table].total, self._scans[table, index].total

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from penstock.diagnose.activity import Moment, Tally
 from penstock.diagnose.devices import DATA, DeviceMeter, DeviceUse, local_metrics, time_until_full
-from penstock.diagnose.rules.case import Case, number
+from penstock.diagnose.rules.case import LEAST_SHARE, Case, number
 from penstock.model.recording import LOCAL_STORAGE, CounterRow, Sample
 from penstock.units import MB, format_bytes, format_duration
 
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 
 # Wait events of spills and of files shared by parallel workers (PostgreSQL's wait_event_names.txt).
 _SPILL_WAITS = frozenset(("io:buffileread", "io:buffilewrite", "io:buffiletruncate"))
-
-# With a smaller share of waits, even a faster disk does not make a workload a tenth faster.
-_LEAST_SHARE = 0.1
 
 # If a device is busy for this share of the time, sessions wait for the device.
 _BUSY = 0.8
@@ -82,7 +79,7 @@ class TemporaryWork:
 
     def _find_waits(self, case: Case, devices: tuple[DeviceUse, ...]) -> Diagnosis | None:
         part = self._spilling
-        if case.share(part) < _LEAST_SHARE:
+        if case.share(part) < LEAST_SHARE:
             return None
         sizes = self._most_bytes
         tablespace = max(sizes, key=lambda name: sizes[name]) if sizes else None

@@ -6,15 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.diagnose.activity import Moment, Tally, name_wait
-from penstock.diagnose.rules.case import Case, number
+from penstock.diagnose.rules.case import LEAST_SHARE, Case, number
 from penstock.units import MB
 
 if TYPE_CHECKING:
     from penstock.model.diagnosis import Diagnosis
     from penstock.model.recording import Sample
-
-# With a smaller share of waits, a remedy does not make a workload a tenth faster.
-_LEAST_SHARE = 0.1
 
 # Waits of shorter transactions are those of their commits, which another rule looks at.
 _LEAST_TRANSACTION_S = 1.0
@@ -50,7 +47,7 @@ class WalWrites:
 
     def conclude(self, case: Case) -> list[Diagnosis]:
         """Return a diagnosis if long transactions wait for WAL."""
-        if case.share(self._part) < _LEAST_SHARE:
+        if case.share(self._part) < LEAST_SHARE:
             return []
         rate = case.rates.wal_bytes_per_s
         evidence = [number("sessions that wait for WAL, on average", case.sessions(self._part))]
@@ -76,12 +73,12 @@ class InternalLocks:
     def conclude(self, case: Case) -> list[Diagnosis]:
         """Return a diagnosis for the lock that is waited for most, and for the growth of tables."""
         found = []
-        if case.share(self._extending) >= _LEAST_SHARE:
+        if case.share(self._extending) >= LEAST_SHARE:
             evidence = [number("sessions that wait to extend a table, on average", case.sessions(self._extending))]
             found.append(case.conclude("relation-extension", self._extending, evidence))
         if self._parts:
             name, part = max(self._parts.values(), key=lambda each: each[1].seconds)
-            if case.share(part) >= _LEAST_SHARE:
+            if case.share(part) >= LEAST_SHARE:
                 evidence = [number("sessions that wait for it, on average", case.sessions(part))]
                 found.append(case.conclude("lwlock-contention", part, evidence, name=name))
         return found

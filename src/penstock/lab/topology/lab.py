@@ -23,7 +23,7 @@ from penstock.lab.installations import Installation, installation_at
 from penstock.lab.layout import ClusterFiles
 from penstock.lab.locks import exclusive_lock
 from penstock.lab.standby import promote
-from penstock.lab.topology.parts import LabParts, connect_to
+from penstock.lab.topology.parts import LabParts, connect_to, counts
 from penstock.lab.topology.processes import Processes
 from penstock.lab.topology.resources import LabResources, release
 from penstock.lab.topology.s3 import check_moto
@@ -146,11 +146,11 @@ class Lab:
             state = self.files.read()
             if state is not None and state.stage == "up":
                 _check_same(state, wanted)
-                self._start(state, installation)
+                self._start(state)
                 return self._status(state)
             self._remove()
             try:
-                return self._build(wanted, installation)
+                return self._build(wanted)
             except BaseException:
                 self._remove()
                 raise
@@ -193,7 +193,7 @@ class Lab:
         with self._changing():
             state = replace(self._settled(), down=())
             self.files.write(state)
-            self._start(state, self._installation(state))
+            self._start(state)
             return self._status(state)
 
     def failover(self) -> LabStatus:
@@ -245,21 +245,21 @@ class Lab:
             raise UsageError(f'lab "{state.name}" has no S3', hint="Bring it up with --s3.")
         return s3.access
 
-    def _build(self, state: LabState, installation: Installation) -> LabStatus:
-        parts = LabParts(self.files, state, installation)
+    def _build(self, state: LabState) -> LabStatus:
+        parts = self._parts(state)
         make_home(ClusterFiles(self.files.folder), user=parts.user)
         self.files.write(state)
         parts.resources.create(parts.user)
         if parts.s3 is not None:
-            parts.s3.create(installation, parts.user)
+            parts.s3.create(parts.installation, parts.user)
         state = replace(state, stage="up")
-        self._start(state, installation)
+        self._start(state)
         self.files.write(state)
         return self._status(state)
 
-    def _start(self, state: LabState, installation: Installation) -> None:
+    def _start(self, state: LabState) -> None:
         """Start the members that should run and do not, and wait until a commit succeeds."""
-        parts = LabParts(self.files, state, installation)
+        parts = self._parts(state)
         members = [member for member in state.members if member.name not in state.down]
         parts.start(members)
         names = [member.name for member in members if member.kind != "primary"]
@@ -290,7 +290,7 @@ class Lab:
                 # At its next start the standby reads which primary to follow.
                 parts.server(member).stop("fast")
         state = replace(state, stage="up")
-        self._start(state, self._installation(state))
+        self._start(state)
         self.files.write(state)
         return state
 
@@ -341,11 +341,8 @@ class Lab:
             )
         return state
 
-    def _installation(self, state: LabState) -> Installation:
-        return installation_at(state.bin_dir)
-
     def _parts(self, state: LabState) -> LabParts:
-        return LabParts(self.files, state, self._installation(state))
+        return LabParts(self.files, state, installation_at(state.bin_dir))
 
     def _status(self, state: LabState) -> LabStatus:
         parts = self._parts(state)
@@ -366,7 +363,7 @@ class Lab:
             s3=None if parts.s3 is None else parts.s3.variables,
             needed=needed_acknowledgements(state.shape),
             members=tuple(_member_status(parts, member, standbys.get(member.name)) for member in state.members),
-            missing=tuple(m.name for m in state.others if not _counts(standbys.get(m.name))),
+            missing=tuple(m.name for m in state.others if not counts(standbys.get(m.name))),
         )
 
 
@@ -434,10 +431,6 @@ def _read_standbys(parts: LabParts) -> dict[str, Standby]:
     except (LabError, ServerError):
         # The primary has ended since its status was read.
         return {}
-
-
-def _counts(standby: Standby | None) -> bool:
-    return standby is not None and standby.state == "streaming" and standby.sync_state in ("quorum", "sync")
 
 
 def _member_status(parts: LabParts, member: Member, standby: Standby | None) -> MemberStatus:

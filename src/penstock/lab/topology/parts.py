@@ -34,6 +34,7 @@ from penstock.units import MIB, format_bytes
 if TYPE_CHECKING:
     from penstock.lab.installations import Installation
     from penstock.lab.topology.state import LabFiles, LabState
+    from penstock.model.server.inspection import Standby
 
 _PORT = 5432
 _POLL_S = 0.05
@@ -127,11 +128,7 @@ class LabParts:
         expected = set(names)
         deadline_s = time.monotonic() + _STREAMING_TIMEOUT_S
         with self.primary_session() as connection:
-            while missing := expected - {
-                standby.name
-                for standby in read_standbys(connection)
-                if standby.state == "streaming" and standby.sync_state in ("quorum", "sync")
-            }:
+            while missing := expected - {standby.name for standby in read_standbys(connection) if counts(standby)}:
                 for member in self.state.others:
                     if member.name in missing and member.kind == "receiver":
                         self.processes.check_alive(member.name)
@@ -252,6 +249,11 @@ def connect_to(server: EmbeddedServer) -> Iterator[Connection]:
     )
     with factory.connect() as connection:
         yield connection
+
+
+def counts(standby: Standby | None) -> bool:
+    """Return whether a member receives the primary's WAL and counts for commits."""
+    return standby is not None and standby.state == "streaming" and standby.sync_state in ("quorum", "sync")
 
 
 def _relay_name(zone: str) -> str:

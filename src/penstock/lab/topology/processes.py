@@ -101,6 +101,15 @@ class Processes:
         if self.find(name) is None:
             raise LabError(f"{name} of the lab has ended", detail=self.last_words([name]) or None)
 
+    def await_ready(self, name: str, is_ready: Callable[[], bool], *, timeout_s: float, failure: str) -> None:
+        """Wait until a process is ready. Raises LabError if it has ended, or with `failure` after `timeout_s`."""
+        deadline_s = time.monotonic() + timeout_s
+        while not is_ready():
+            self.check_alive(name)
+            if time.monotonic() > deadline_s:
+                raise LabError(failure)
+            time.sleep(_POLL_S)
+
     def last_words(self, names: Iterable[str]) -> str:
         """Return the last line of output of each process."""
         said = {name: log_tail(self._records / f"{name}.log", line_count=1) for name in names}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from penstock.lab.users import ServerUser
 
 _EXPORT_TIMEOUT_S = 30
-_POLL_S = 0.05
 
 # No member has this name, so it is free for local storage.
 _LOCAL = "local"
@@ -126,12 +124,8 @@ class LabResources:
         argv = daemon_argv(files, volume.throttle, is_mirrored=self._is_mirrored)
         processes, name = Processes(self.folder), _daemon(files)
         processes.start([Launch(name=name, argv=argv, folder=files.folder, user=None)])
-        deadline_s = time.monotonic() + _EXPORT_TIMEOUT_S
-        while not files.is_exported():
-            processes.check_alive(name)
-            if time.monotonic() > deadline_s:
-                raise LabError(f"{name} of the lab exported nothing within {_EXPORT_TIMEOUT_S} s")
-            time.sleep(_POLL_S)
+        failure = f"{name} of the lab exported nothing within {_EXPORT_TIMEOUT_S} s"
+        processes.await_ready(name, files.is_exported, timeout_s=_EXPORT_TIMEOUT_S, failure=failure)
         mount_volume(files, files.export)
 
 

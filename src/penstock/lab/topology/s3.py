@@ -12,8 +12,8 @@ from __future__ import annotations
 import http.client
 import shlex
 import sys
-import time
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from importlib.resources import files
 from importlib.util import find_spec
@@ -38,7 +38,6 @@ _PROCESS = "s3"
 _EXTENSIONS = ("aws_commons", "aws_s3")
 # moto's server imports for a second, and longer on a machine that is busy.
 _START_TIMEOUT_S = 60
-_POLL_S = 0.05
 
 # `put` also removes what backends have left that were killed: a file's name begins with its backend's process id.
 _SCRIPT = """\
@@ -130,12 +129,8 @@ class S3StandIn:
         argv = [sys.executable, "-I", "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
         # It runs as the caller's account: the servers' account may be unable to run this interpreter.
         processes.start([Launch(name=_PROCESS, argv=argv, folder=self._home, user=None)])
-        deadline_s = time.monotonic() + _START_TIMEOUT_S
-        while not self._create_bucket():
-            processes.check_alive(_PROCESS)
-            if time.monotonic() > deadline_s:
-                raise LabError(f"the S3 of the lab did not answer within {_START_TIMEOUT_S} s")
-            time.sleep(_POLL_S)
+        failure = f"the S3 of the lab did not answer within {_START_TIMEOUT_S} s"
+        processes.await_ready(_PROCESS, self._create_bucket, timeout_s=_START_TIMEOUT_S, failure=failure)
 
     @property
     def _home(self) -> Path:
@@ -151,14 +146,12 @@ class S3StandIn:
 
     def _create_bucket(self) -> bool:
         """Create the bucket, and return whether the server answered."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=_START_TIMEOUT_S)
-        try:
-            connection.request("PUT", f"/{BUCKET}")
-            return connection.getresponse().status == 200
-        except OSError:
-            return False
-        finally:
-            connection.close()
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=_START_TIMEOUT_S)) as connection:
+            try:
+                connection.request("PUT", f"/{BUCKET}")
+                return connection.getresponse().status == 200
+            except OSError:
+                return False
 
 
 def check_moto() -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     Plan = dict[str, Any]
 
 # A sorted row on disk lacks the tuple header and the pointer that it has in memory, so it takes about half as much.
-_MEMORY_FACTOR = 2.5
+MEMORY_FACTOR = 2.5
 _LEAST_NEEDED = MIB
 
 
@@ -45,7 +45,7 @@ def walk_nodes(plan: Plan) -> Iterator[Plan]:
 def _describe(node: Plan, block_bytes: int) -> Spill:
     written, read = (_own(node, field) * block_bytes for field in ("Temp Written Blocks", "Temp Read Blocks"))
     disk_bytes = max(written, _disk_bytes(node))
-    needed = max(_LEAST_NEEDED, round(disk_bytes * _MEMORY_FACTOR))
+    needed = max(_LEAST_NEEDED, round(disk_bytes * MEMORY_FACTOR))
     return Spill(node=_name(node), how=_how(node), written_bytes=written, read_bytes=read, needed_bytes=needed)
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -70,7 +71,6 @@ class ReplayRequest:
     seed: int = 0
     timeout_s: float = 600.0
     setup: tuple[str, ...] = ()
-    tries_remedy: bool = True
 
 
 def open_place(factory: ConnectionFactory, tablespace: str | None, *, allows_superuser: bool) -> Place:
@@ -122,26 +122,22 @@ def replay(
     comparisons: list[Comparison] = []
     is_interrupted = False
     order = random.Random(request.seed)  # noqa: S311 (draws an order, no secret)
-    for number, statement in enumerate(request.statements, start=1):
-        for sessions in request.concurrencies:
-            say(f"statement {number} of {len(request.statements)}, {sessions} sessions")
-            comparing = _Comparing(request, (first, second), sessions, order)
-            try:
-                with comparing:
-                    comparisons.append(comparing.compare(number, statement))
-            except PenstockError as error:
-                # For example, there are more sessions than max_connections allows.
-                if not any(each.first for each in comparisons):
-                    raise
-                why = " ".join(filter(None, (error.message, error.detail)))
-                comparisons.append(comparing.conclude(number, statement, failure=why))
-            except KeyboardInterrupt:
-                is_interrupted = True
-                if comparing.has_both:
-                    comparisons.append(comparing.conclude(number, statement))
-            if is_interrupted:
-                break
-        if is_interrupted:
+    for (number, statement), sessions in product(enumerate(request.statements, start=1), request.concurrencies):
+        say(f"statement {number} of {len(request.statements)}, {sessions} sessions")
+        comparing = _Comparing(request, (first, second), sessions, order)
+        try:
+            with comparing:
+                comparisons.append(comparing.compare(number, statement))
+        except PenstockError as error:
+            # For example, there are more sessions than max_connections allows.
+            if not any(each.first for each in comparisons):
+                raise
+            why = " ".join(filter(None, (error.message, error.detail)))
+            comparisons.append(comparing.conclude(number, statement, failure=why))
+        except KeyboardInterrupt:
+            is_interrupted = True
+            if all(comparing.runs):
+                comparisons.append(comparing.conclude(number, statement))
             break
     return ReplayResult(
         first_place=first.name,
@@ -187,11 +183,6 @@ class _Comparing:
         if kind is KeyboardInterrupt:
             self.cancel()
         self._stack.close()
-
-    @property
-    def has_both(self) -> bool:
-        """Return whether a run was measured at both places."""
-        return all(self.runs)
 
     def compare(self, number: int, statement: str) -> Comparison:
         """Run all rounds, after one run at each place that is not counted, and return their comparison."""
@@ -289,7 +280,7 @@ class _Comparing:
     def _try_remedy(self, statement: str) -> Trial | None:
         """Run the statement once at the first place with the work_mem that its spills need, if memory allows."""
         place, last = self.places[0], self.runs[0][-1]
-        if not self.request.tries_remedy or not last.spills:
+        if not last.spills:
             return None
         limit = place.memory_bytes // _MEMORY_SHARE // self.sessions // _PROCESSES
         wanted = min(limit, max(spill.needed_bytes for spill in last.spills))

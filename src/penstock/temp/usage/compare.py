@@ -29,18 +29,19 @@ def compare_readings(before: UsageReading, after: UsageReading, *, top: int) -> 
     Counters that were reset in between count from their reset. If both readings are the same, statements are counted
     since their last reset, and there are no rates, because the totals say nothing about the present.
     """
+    report = UsageReport(
+        elapsed_s=None,
+        temp_tablespaces=after.temp_tablespaces,
+        statements=_join(after.statements)[:top],
+        databases=(),
+        tablespaces=after.tablespaces,
+        missing=after.missing,
+        routes=after.routes,
+        builds=after.builds,
+        devices=tuple(_use(each, None, None) for each in after.devices),
+    )
     if before is after:
-        return UsageReport(
-            elapsed_s=None,
-            temp_tablespaces=after.temp_tablespaces,
-            statements=_join(after.statements)[:top],
-            databases=(),
-            tablespaces=after.tablespaces,
-            missing=after.missing,
-            routes=after.routes,
-            builds=after.builds,
-            devices=tuple(_use(each, None, None) for each in after.devices),
-        )
+        return report
     elapsed_s = after.at_s - before.at_s
     missing = list(after.missing)
     earlier = {_key(each): each for each in before.statements}
@@ -48,7 +49,6 @@ def compare_readings(before: UsageReading, after: UsageReading, *, top: int) -> 
         earlier = {}
         missing.append("statements: their statistics were reset within the interval, and are counted from then")
     statements = [_since(earlier.get(_key(each)), each) for each in after.statements]
-    spilled = _join(statements)
     counted = {each.name: each for each in before.databases}
     spilling = []
     for database in after.databases:
@@ -61,15 +61,12 @@ def compare_readings(before: UsageReading, after: UsageReading, *, top: int) -> 
         spilling.append(
             DatabaseRate(name=database.name, files_per_s=files / elapsed_s, bytes_per_s=length_bytes / elapsed_s)
         )
-    return UsageReport(
+    return replace(
+        report,
         elapsed_s=elapsed_s,
-        temp_tablespaces=after.temp_tablespaces,
-        statements=spilled[:top],
+        statements=_join(statements)[:top],
         databases=tuple(spilling),
-        tablespaces=after.tablespaces,
         missing=tuple(missing),
-        routes=after.routes,
-        builds=after.builds,
         devices=tuple(_compare_devices(before, after, sum(rate.bytes_per_s for rate in spilling))),
     )
 
@@ -119,8 +116,13 @@ def _join(statements: Iterable[StatementUse]) -> tuple[StatementUse, ...]:
     return tuple(sorted(found.values(), key=lambda each: -each.temporary_bytes))
 
 
-def _add(one: StatementUse, other: StatementUse) -> StatementUse:
-    return replace(one, **{name: _plus(getattr(one, name), getattr(other, name)) for name in _COUNTED})
+def _add(one: StatementUse, other: StatementUse, *, sign: int = 1) -> StatementUse:
+    """Return a statement with the counters of another added to its own, or subtracted if `sign` is -1."""
+    counted: dict[str, Any] = {}
+    for name in _COUNTED:
+        mine, others = getattr(one, name), getattr(other, name)
+        counted[name] = None if mine is None or others is None else mine + sign * others
+    return replace(one, **counted)
 
 
 def _key(use: StatementUse) -> tuple[object, ...]:
@@ -130,15 +132,7 @@ def _key(use: StatementUse) -> tuple[object, ...]:
 def _since(before: StatementUse | None, after: StatementUse) -> StatementUse:
     if before is None:
         return after
-    since = replace(after, **{name: _minus(getattr(after, name), getattr(before, name)) for name in _COUNTED})
+    since = _add(after, before, sign=-1)
     # The statement's counters were reset, or it was evicted from pg_stat_statements and has come back.
     is_reset = min(since.calls, since.total_exec_time_ms, since.temp_written_bytes, since.local_written_bytes) < 0
     return after if is_reset else since
-
-
-def _plus(one: float | None, other: float | None) -> Any:
-    return None if one is None or other is None else one + other
-
-
-def _minus(after: float | None, before: float | None) -> Any:
-    return None if after is None or before is None else after - before

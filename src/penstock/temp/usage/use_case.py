@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from penstock.model.temp.usage import StatementUse, UseCase
-from penstock.temp.replay.plans import walk_nodes
+from penstock.temp.replay.plans import MEMORY_FACTOR, walk_nodes
 from penstock.units import MIB, format_bytes
 
 if TYPE_CHECKING:
@@ -26,9 +26,6 @@ _NODES = {
     "WindowAgg": "window",
     "Recursive Union": "CTE",
 }
-
-# A row on disk lacks the tuple header and the pointer that it has in memory, so it takes about half as much.
-_MEMORY_FACTOR = 2.5
 
 
 def find_use_case(use: StatementUse, plan: Plan) -> UseCase:
@@ -58,7 +55,7 @@ def _remedy(use: StatementUse, names: list[str], keys: list[str]) -> str:
     if names == ["temporary table"]:
         return "temp_buffers for the session, before its first temporary table; or fewer columns in the table"
     each_bytes = use.temp_written_bytes // max(1, use.calls)
-    needed_mb = max(1, round(each_bytes * _MEMORY_FACTOR / MIB))
+    needed_mb = max(1, round(each_bytes * MEMORY_FACTOR / MIB))
     memory = (
         f"SET LOCAL work_mem = '{needed_mb}MB' in its transaction: it spills {format_bytes(each_bytes)} each time, and "
         "every session that runs it takes that memory, each parallel worker too"

@@ -8,12 +8,11 @@ from penstock.cli.commands.bench.bulk_load import bulk_load
 from penstock.cli.commands.bench.commits import commits
 from penstock.cli.commands.bench.optimized_reads import optimized_reads
 
-app = typer.Typer(no_args_is_help=True, add_completion=False)
+app = typer.Typer(
+    help="Repeat published experiments, on this machine's lab or on your own server.",
+    no_args_is_help=True,
+    add_completion=False,
+)
 app.command("bulk-load")(bulk_load)
 app.command()(commits)
 app.command("optimized-reads")(optimized_reads)
-
-
-@app.callback()
-def _group() -> None:
-    """Repeat published experiments, on this machine's lab or on your own server."""

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.commands.bench.options import AsJson, Plot, To, choose_shapes
+from penstock.cli.commands.bench.options import Plot, To, choose_shapes
+from penstock.cli.options.shared import Json  # noqa: TC001 (typer reads annotations)
 from penstock.cli.terminal.columns import line_up
 from penstock.cli.terminal.output import write_message, write_result
 from penstock.units import GIB, MB, format_bytes, format_count
@@ -46,7 +47,7 @@ def bulk_load(
         ),
     ] = None,
     plot: Plot = None,
-    as_json: AsJson = False,
+    as_json: Json = False,
 ) -> None:
     """Measure the steps of a published bulk load: faster volumes, files in parallel, penstock, the server's settings.
 
@@ -56,10 +57,9 @@ def bulk_load(
     Exit codes: 0 measured, 2 no such topology or volume, or no matplotlib, 4 a file cannot be read or written, 6 tables
     of others are in the way, 7 the server refused, 8 a topology could not be brought up, or rows are missing.
     """
-    from penstock.bench.bulk_load.chart import chart
     from penstock.bench.bulk_load.plan import FULL, QUICK, choose_steps
-    from penstock.bench.bulk_load.record import as_object
     from penstock.bench.bulk_load.run import measure_bulk_load
+    from penstock.bench.bulk_load.table import as_object, chart
     from penstock.cli.commands.load import interrupting_signals
     from penstock.report.plot import check_plot, draw_plot
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.commands.bench.options import AsJson, Plot, To, choose_shapes
+from penstock.cli.commands.bench.options import Plot, To, choose_shapes
+from penstock.cli.options.shared import Json  # noqa: TC001 (typer reads annotations)
 from penstock.cli.terminal.columns import line_up
 from penstock.cli.terminal.output import write_message, write_result
 from penstock.units import format_count
@@ -41,7 +42,7 @@ def commits(
         ),
     ] = None,
     plot: Plot = None,
-    as_json: AsJson = False,
+    as_json: Json = False,
 ) -> None:
     """Measure how long inserts take for different numbers of rows per commit, from all at once to row by row.
 
@@ -52,10 +53,9 @@ def commits(
     Exit codes: 0 measured, 2 no such topology or no matplotlib, 4 the plot cannot be written, 6 a foreign
     schema is in the way, 7 the server refused, or rows and commits do not match, 8 a topology could not be brought up.
     """
-    from penstock.bench.commits.chart import chart
     from penstock.bench.commits.plan import FULL, QUICK
-    from penstock.bench.commits.record import as_object
     from penstock.bench.commits.run import measure_commits
+    from penstock.bench.commits.table import as_object, chart
     from penstock.cli.commands.load import interrupting_signals
     from penstock.cli.options.target import open_target
     from penstock.report.plot import check_plot, draw_plot

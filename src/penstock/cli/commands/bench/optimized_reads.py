@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.commands.bench.options import AsJson, choose_shapes
+from penstock.cli.commands.bench.options import choose_shapes
+from penstock.cli.options.shared import Json  # noqa: TC001 (typer reads annotations)
 from penstock.cli.terminal.columns import line_up
 from penstock.cli.terminal.output import write_message, write_result
 from penstock.errors import UsageError
@@ -55,7 +56,7 @@ def optimized_reads(
         Path | None,
         typer.Option("--plot", metavar="FILE", help="Also draw the speed-ups, as SVG or PNG by the file's extension."),
     ] = None,
-    as_json: AsJson = False,
+    as_json: Json = False,
 ) -> None:
     """Measure how much faster queries that spill to disk are with temporary work on a local disk.
 
@@ -66,10 +67,9 @@ def optimized_reads(
     Exit codes: 0 measured, 2 no such topology or no matplotlib, 4 the plot cannot be written, 6 a foreign
     schema is in the way, 7 the server refused, 8 a topology could not be brought up, or rows are missing.
     """
-    from penstock.bench.optimized_reads.chart import chart
     from penstock.bench.optimized_reads.plan import FULL, QUICK
-    from penstock.bench.optimized_reads.record import as_object
     from penstock.bench.optimized_reads.run import measure_reads
+    from penstock.bench.optimized_reads.table import as_object, chart
     from penstock.cli.commands.load import interrupting_signals
     from penstock.cli.options.target import open_target
     from penstock.report.plot import check_plot, draw_plot

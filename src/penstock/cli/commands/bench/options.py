@@ -21,7 +21,6 @@ Plot = Annotated[
     Path | None,
     typer.Option("--plot", metavar="FILE", help="Also draw the times, as SVG or PNG by the file's extension."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
 def choose_shapes(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.cli.commands.rds.show import Region  # noqa: TC001 (typer reads annotations)
+from penstock.cli.options.shared import Json  # noqa: TC001 (typer reads annotations)
 from penstock.cli.options.target import warn_of_secrets
 from penstock.cli.terminal.output import write_result
 from penstock.errors import ServerError, UsageError
@@ -27,12 +28,7 @@ def token(
     host: Host,
     user: Annotated[str, typer.Option("--user", metavar="USER", help="Connect as this role; it needs rds_iam.")],
     port: Port = 5432,
-    region: Annotated[
-        str | None,
-        typer.Option(
-            "--region", metavar="REGION", help="Use this AWS region (default: the endpoint's or configured one)."
-        ),
-    ] = None,
+    region: Region = None,
     check: Annotated[
         str | None,
         typer.Option(
@@ -62,7 +58,7 @@ def certificates(
     ] = None,
     port: Port = 5432,
     tunnel: Tunnel = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Show where Amazon's root certificates were found, what they are, and whether sslmode=verify-full works.
 
@@ -82,11 +78,7 @@ def certificates(
             failure = error
         else:
             lines.append(_describe_server(host, server))
-            found["server"] = {
-                "name": server.name,
-                "issuer": server.issuer,
-                "expires_at": server.expires_at.isoformat(),
-            }
+            found["server"] = {"name": server.name, "issuer": server.issuer, "expires_at": server.expires_at}
     elif search.chosen is None:
         lines.append("sslmode=verify-full would not work: no root certificates of Amazon RDS were found")
         lines.append(f"download them from {bundle_url(None)} (docs/access.md)")
@@ -128,11 +120,11 @@ def _describe_server(host: str, server: ServerCertificate) -> str:
 
 def _search_object(search: RootSearch) -> dict[str, Any]:
     return {
-        "looked_at": [{"path": os.fspath(file.path), "problem": file.problem} for file in search.files],
-        "file": None if search.chosen is None else os.fspath(search.chosen.path),
+        "looked_at": [{"path": file.path, "problem": file.problem} for file in search.files],
+        "file": None if search.chosen is None else search.chosen.path,
         "is_given": search.is_given,
         "certificates": [
-            {"name": each.name, "unit": each.unit, "expires_at": each.expires_at.isoformat()}
+            {"name": each.name, "unit": each.unit, "expires_at": each.expires_at}
             for each in (search.chosen.certificates if search.chosen is not None else ())
         ],
     }

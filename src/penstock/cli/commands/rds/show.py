@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.options.shared import Json  # noqa: TC001 (typer reads annotations)
 from penstock.cli.options.target import warn_of_secrets
 from penstock.cli.terminal.output import write_result
 from penstock.cli.views.rds_view import describe_lines, description_object
@@ -41,7 +42,7 @@ def show(
     to: To = None,
     region: Region = None,
     profile: Profile = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Show what AWS reports of an instance or a cluster: hardware, storage, parameter groups, windows, pending changes.
 

@@ -8,14 +8,13 @@ from penstock.cli.commands.temp.place import check, place, remove
 from penstock.cli.commands.temp.replay import replay
 from penstock.cli.commands.temp.usage import usage
 
-app = typer.Typer(no_args_is_help=True, add_completion=False)
+app = typer.Typer(
+    help="See what queries spill to disk, place that on local disk, and measure what it gains.",
+    no_args_is_help=True,
+    add_completion=False,
+)
 app.command()(usage)
 app.command()(place)
 app.command()(check)
 app.command()(remove)
 app.command()(replay)
-
-
-@app.callback()
-def _group() -> None:
-    """See what queries spill to disk, place that on local disk, and measure what it gains."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from penstock.observe.sampler import Sampler
     from penstock.server.inspect.commit_probe import ProbeResult
 
-app = typer.Typer(add_completion=False)
-
 # The sampling interval of the published experiment. A commit takes milliseconds, so a longer interval would show too
 # little.
 _INTERVAL_S = 0.1
@@ -34,7 +33,6 @@ _INTERVAL_S = 0.1
 _ROWS = 1_000_000
 
 
-@app.command("commits")
 @takes(SERVER)
 def commits(
     for_time: Annotated[
@@ -71,13 +69,10 @@ def commits(
         from penstock.api.watching import open_sampler
 
         factory = open_target(options, allows_standby=not probe)
-        sampler = open_sampler(factory, to=options.get("to"), interval_s=_INTERVAL_S)
-        try:
+        with closing(open_sampler(factory, to=options.get("to"), interval_s=_INTERVAL_S)) as sampler:
             header = sampler.header
             report_unread(header)
             samples = _sample(sampler, parse_duration(for_time or "60s", option="--for"))
-        finally:
-            sampler.close()
         if probe:
             from penstock.server.inspect.commit_probe import probe_commits
 
@@ -113,5 +108,5 @@ def _as_object(report: CommitReport, probed: ProbeResult | None) -> dict[str, ob
         }
         for committer in report.committers
     ]
-    fields["probe"] = None if probed is None else asdict(probed)
+    fields["probe"] = probed
     return fields

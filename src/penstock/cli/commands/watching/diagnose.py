@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import textwrap
-from dataclasses import asdict
 from datetime import datetime, time, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     from penstock.model.diagnosis import Diagnosis
     from penstock.model.recording import Recording
 
-app = typer.Typer(add_completion=False)
-
 _WIDTH = 110
 _CANNOT_TELL = (
     "Cannot tell what limits the server: other roles' sessions are hidden from this role.",
@@ -33,7 +30,6 @@ _CANNOT_TELL = (
 _SHOWN = 3
 
 
-@app.command()
 def diagnose(
     recording: Annotated[
         Path | None,
@@ -81,10 +77,10 @@ def diagnose(
     if as_json:
         write_result(
             {
-                "diagnoses": [asdict(diagnosis) for diagnosis in found.diagnoses],
+                "diagnoses": found.diagnoses,
                 "hides_sessions": found.hides_sessions,
                 "is_whole": read.is_whole,
-                "unread": [asdict(unread) for unread in read.header.unread],
+                "unread": read.header.unread,
             }
         )
     else:

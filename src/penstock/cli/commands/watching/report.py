@@ -9,10 +9,7 @@ import typer
 
 from penstock.cli.terminal.output import write_result
 
-app = typer.Typer(add_completion=False)
 
-
-@app.command()
 def report(
     recordings: Annotated[
         list[Path],

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from penstock.model.recording import Sample
     from penstock.observe.sampler import Sampler
 
-app = typer.Typer(add_completion=False)
-
 # Taking a sample costs the server about 2 ms of CPU. With a shorter interval, the samples would show this cost.
 _LEAST_INTERVAL_S = 0.05
 # One day. Threads cannot wait for an unlimited time, and a longer interval is of no use.
@@ -48,7 +46,6 @@ QueryText = Annotated[
 ]
 
 
-@app.command("watch")
 @takes(SERVER)
 def watch(
     interval: Interval = "1",

@@ -34,13 +34,12 @@ def describe_check(report: CheckReport) -> list[str]:
 
 def report_object(report: PlaceReport) -> dict[str, object]:
     """Return what --json prints of a temp place that is created, planned or removed."""
-    return {**_placement(report.placement), "statements": list(report.statements), "left": list(report.left)}
+    return {**_placement(report.placement), "statements": report.statements, "left": report.left}
 
 
 def check_object(report: CheckReport) -> dict[str, object]:
     """Return what --json prints of a check."""
-    found = asdict(report)
-    return {**found, "placement": _placement(report.placement)}
+    return {**asdict(report), "placement": _placement(report.placement)}
 
 
 def _placement(placement: Placement) -> dict[str, object]:

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from penstock.cli.terminal.columns import line_up
+from penstock.temp.replay.statements import shorten
 from penstock.units import format_bytes
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def describe_replay(result: ReplayResult) -> list[str]:
     if result.totals:
         lines += ["", *_describe_totals(result)]
     for skipped in result.skipped:
-        lines += ["", f"not replayed: {_shorten(skipped.statement)}", f"  {skipped.why}"]
+        lines += ["", f"not replayed: {shorten(skipped.statement, length=_SHOWN)}", f"  {skipped.why}"]
     if result.shared_device is not None:
         lines += ["", f"both places are on device {result.shared_device}: what differs is not the disk"]
     if result.is_interrupted:
@@ -54,7 +55,7 @@ def describe_replay(result: ReplayResult) -> list[str]:
 
 
 def _describe_statement(number: int, found: Sequence[Comparison], result: ReplayResult) -> Iterator[str]:
-    yield f"statement {number}: {_shorten(found[0].statement)}"
+    yield f"statement {number}: {shorten(found[0].statement, length=_SHOWN)}"
     heads = ["sessions", f"{result.first_place} s", "min", "max", f"{result.second_place} s", "min", "max", "speed-up"]
     heads += ["temporary", "workers", "verdict"]
     measured = [each for each in found if each.first and each.second]
@@ -105,7 +106,7 @@ def _describe_totals(result: ReplayResult) -> Iterator[str]:
             f"{each.second_calls:,}",
             f"{each.second_ms / each.second_calls:.2f}",
             f"{each.speed_up:.2f}" if each.speed_up else "-",
-            _shorten(each.statement),
+            shorten(each.statement, length=_SHOWN),
         )
         for each in result.totals
     )
@@ -138,8 +139,3 @@ def _describe_devices(each: Comparison, result: ReplayResult) -> Iterator[str]:
                 f"{rates.read_iops:,.0f} reads/s, {rates.write_iops:,.0f} writes/s, "
                 f"{format_bytes(rates.read_bytes_per_s + rates.write_bytes_per_s)}/s"
             )
-
-
-def _shorten(statement: str) -> str:
-    line = " ".join(statement.split())
-    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cli.terminal.columns import line_up, shorten_right
 from penstock.cli.views.temp.local_storage_view import describe_local_storage
-from penstock.units import format_bytes, format_count, format_duration
+from penstock.units import count_nouns, format_bytes, format_count, format_duration
 
 if TYPE_CHECKING:
     from penstock.model.temp.usage import LoggedFiles, StatementUse, UsageReport
@@ -139,7 +139,7 @@ def _describe_statement(number: int, use: StatementUse) -> list[str]:
     local = f"{format_bytes(use.local_written_bytes)} written, {format_bytes(use.local_read_bytes)} read"
     lines = [
         f"  {number}. {shorten_right(' '.join(use.query.split()), _QUERY_WIDTH)}",
-        f"     {format_count(use.calls)} call{'' if use.calls == 1 else 's'}, {format_duration(mean_s)} each, {where}",
+        f"     {count_nouns(use.calls, 'call')}, {format_duration(mean_s)} each, {where}",
         f"     spills: {spilled}; temporary tables: {local}",
     ]
     if use.use_case is not None:

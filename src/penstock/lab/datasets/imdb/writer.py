@@ -30,8 +30,8 @@ def write_imdb(
     """
     chosen = choose_tables(tables)
     if not 0 < scale < float("inf"):
-        msg = f"scale must be greater than zero: {scale}"
-        raise UsageError(msg, hint="Scale 1 is IMDb's size; 0.001 makes a small set.")
+        hint = "Scale 1 is IMDb's size; 0.001 makes a small set."
+        raise UsageError(f"scale must be greater than zero: {scale}", hint=hint)
     make_folder(out_dir)
     return tuple(
         write_table(
@@ -59,12 +59,10 @@ def choose_tables(tables: Collection[str] | None) -> list[str]:
     if tables is None:
         return list(IMDB_TABLES)
     if not tables:
-        msg = "no table was given"
-        raise UsageError(msg, hint=_TABLES_HINT)
+        raise UsageError("no table was given", hint=_TABLES_HINT)
     for table in tables:
         if table not in IMDB_TABLES:
-            msg = f'unknown table "{table}"'
-            raise UsageError(msg, hint=_TABLES_HINT)
+            raise UsageError(f'unknown table "{table}"', hint=_TABLES_HINT)
     return [table for table in IMDB_TABLES if table in tables]
 
 

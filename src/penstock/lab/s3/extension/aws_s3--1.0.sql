@@ -1,7 +1,7 @@
 -- aws_s3--1.0.sql: the import functions of RDS's extension, for penstock's labs
 -- All functions are SECURITY INVOKER. They read by COPY FROM PROGRAM, so they need a superuser or a member of
 -- pg_execute_server_program. The names of arguments are those of RDS's reference.
--- Nothing that a caller passes is in a command line: the call is in a file (see _import).
+-- Nothing that a caller passes is in a command line: the call is in a file (see table_import_from_s3).
 
 -- What `penstock cat` answers. A row lives only within one call, so no other session ever sees it.
 CREATE UNLOGGED TABLE aws_s3._answers (
@@ -208,10 +208,10 @@ $$;
 
 
 -- Imports one object. The search path is the caller's, for the table's name; so everything else is qualified.
-CREATE FUNCTION aws_s3._import(
+CREATE FUNCTION aws_s3.table_import_from_s3(
     table_name text, column_list text, options text,
     bucket text, file_path text, region text,
-    access_key text, secret_key text, session_token text
+    access_key text DEFAULT NULL, secret_key text DEFAULT NULL, session_token text DEFAULT NULL
 )
 RETURNS text
 LANGUAGE plpgsql VOLATILE
@@ -272,7 +272,7 @@ RETURNS text
 LANGUAGE plpgsql VOLATILE
 AS $$
 BEGIN
-    RETURN aws_s3._import(
+    RETURN aws_s3.table_import_from_s3(
         table_name, column_list, options, s3_info.bucket, s3_info.file_path, s3_info.region, NULL, NULL, NULL
     );
 END
@@ -288,25 +288,9 @@ LANGUAGE plpgsql VOLATILE
 AS $$
 BEGIN
     PERFORM aws_s3._require('access_key of credentials', credentials.access_key, may_be_empty => false);
-    RETURN aws_s3._import(
+    RETURN aws_s3.table_import_from_s3(
         table_name, column_list, options, s3_info.bucket, s3_info.file_path, s3_info.region,
         credentials.access_key, credentials.secret_key, credentials.session_token
-    );
-END
-$$;
-
-
-CREATE FUNCTION aws_s3.table_import_from_s3(
-    table_name text, column_list text, options text,
-    bucket text, file_path text, region text,
-    access_key text DEFAULT NULL, secret_key text DEFAULT NULL, session_token text DEFAULT NULL
-)
-RETURNS text
-LANGUAGE plpgsql VOLATILE
-AS $$
-BEGIN
-    RETURN aws_s3._import(
-        table_name, column_list, options, bucket, file_path, region, access_key, secret_key, session_token
     );
 END
 $$;
