@@ -108,6 +108,19 @@ def test_tables_costs_are_told(database18: str, penstock: Callable[..., Finished
     assert any('published by "p"' in text for text in texts)
 
 
+def test_table_that_cannot_be_read_is_a_refusal(database: str, penstock: Callable[..., Finished]) -> None:
+    """It names the session that keeps readers out, and the rest is shown."""
+    with psycopg.connect(database) as holder:
+        holder.execute("CREATE TABLE t (a int)")
+        holder.commit()
+        holder.execute("LOCK TABLE t")
+        shown = penstock("doctor", "--to", database, "--into", "t")
+        assert shown.code == 9
+        assert f"pid {holder.info.backend_pid}" in shown.out
+        assert "could not get a lock within 2 s" in shown.out
+        assert "autovacuum" in shown.out
+
+
 def test_partitioned_tables_size_is_its_partitions(database18: str, penstock: Callable[..., Finished]) -> None:
     """The parent itself has none."""
     with psycopg.connect(database18, autocommit=True) as admin:

@@ -142,6 +142,16 @@ def test_truncate_that_gets_no_lock_names_who_holds_it(loads18: Loads, tmp_path:
     assert loads18.run(mode_target(path, "truncate")).rows == 1
 
 
+def test_time_of_builds_is_not_that_of_a_statement(loads18: Loads, tmp_path: Path) -> None:
+    """A replacement has indexes to create and no staged rows; a merge has those."""
+    for mode, step in ("replace", "replace"), ("upsert", "store"):
+        path = write(tmp_path / mode, "5,x,1", header="k,v,w")
+        options = {"key": ("k",)} if mode == "upsert" else {}
+        accounts = loads18.run(mode_target(path, mode, **options)).accounts
+        assert accounts is not None
+        assert {"replace", "store"} & accounts.steps_s.keys() == {step}
+
+
 def test_atomic_truncate_shows_old_or_new_rows(loads18: Loads, tmp_path: Path) -> None:
     """A bad record at the end leaves the old ones."""
     good = [f"{n},x,{n}" for n in range(500)]

@@ -19,7 +19,9 @@ from penstock.errors import ServerError
 from penstock.lab.relay import Relay
 from penstock.model.load.job import Housekeeping, LoadJob, LoadRules
 from penstock.server.connect.connection import ConnectionFactory
+from support.codes import has_code
 from support.loads import Loads, target
+from support.modes import mode_target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -161,3 +163,19 @@ def refusing_server(code: str) -> Iterator[int]:
         assert server.stdout is not None
         yield int(server.stdout.readline())
         server.kill()
+
+
+@pytest.mark.parametrize("mode", ["append", "replace"])
+def test_plan_names_who_keeps_readers_out(database: str, tmp_path: Path, mode: str) -> None:
+    """A table whose definition cannot be read is waited for, which is said, and not longer than --retry-for."""
+    Loads(database).execute("CREATE TABLE t (a int PRIMARY KEY)")
+    path = tmp_path / "rows.csv"
+    path.write_text("a\n1\n")
+    job = LoadJob(targets=(mode_target(path, mode),), rules=LoadRules(retry_for=2.2))
+    notices: list[str] = []
+    with psycopg.connect(database) as holder, Loader(ConnectionFactory(database)) as loader:
+        holder.execute("LOCK TABLE t")
+        with pytest.raises(ServerError, check=has_code("55P03")) as caught:
+            loader.plan(job, on_notice=notices.append)
+        assert f"pid {holder.info.backend_pid}" in str(caught.value.detail)
+        assert [f"pid {holder.info.backend_pid}" in each for each in notices] == [True]

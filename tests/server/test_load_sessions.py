@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -10,6 +13,9 @@ import pytest
 
 from penstock.errors import DataError, Interrupted, PenstockError, SourceError
 from penstock.loading.attempt import LoadAttempt
+from penstock.model.load.job import LoadRules
+from penstock.server.connect.connection import ConnectionFactory
+from penstock.server.table.conflicts import find_blocked
 from support.files import write_to
 from support.loads import Loads, target
 
@@ -62,6 +68,72 @@ def test_lock_that_others_hold_is_told(loads: Loads, tmp_path: Path) -> None:
     assert len(told) == 1
     assert f"backend {pid}, user " in told[0]
     assert '"other", idle in transaction' in told[0]
+
+
+def test_session_of_others_between_two_of_the_load_gets_its_lock(loads: Loads, tmp_path: Path) -> None:
+    """One of the load's sessions waits behind it, and it waits for another, which has nothing more to do."""
+    # The largest file is loaded first. It is one block, which one session takes.
+    paths = [write_numbers(tmp_path / f"{n}", range(2000 * n, 2000 * n + (1000 if n else 1500))) for n in range(9)]
+    held = "SELECT FROM pg_locks WHERE relation = 't'::regclass AND mode = '{}' AND granted = {}"
+    guard, queued, begun = Lock(), Event(), []
+
+    def lock() -> None:
+        with psycopg.connect(loads.conninfo) as other:
+            other.execute("SET lock_timeout = '30s'; LOCK TABLE t")
+
+    locking = Thread(target=lock)
+
+    def queue_another(piece: int) -> None:
+        with guard:
+            begun.append(piece)
+            is_second = len(begun) == 2
+        if is_second:
+            await_rows(loads, held.format("RowExclusiveLock", "true"))
+            locking.start()
+            await_rows(loads, held.format("AccessExclusiveLock", "false"))
+            queued.set()
+        elif len(begun) > 2:
+            queued.wait()
+
+    loads._piece_bytes, loads.at_piece = 1_000_000, queue_another
+    outcome = loads.run(target(paths), sessions=2, rules=LoadRules(retry_for=30.0, vacuum=False))
+    waited_s = time.monotonic()
+    locking.join()
+    assert time.monotonic() - waited_s < 5
+    assert outcome.rows == 9500
+    assert loads.execute("SELECT count(*), count(DISTINCT a) FROM t") == [(9500, 9500)]
+
+
+def test_wait_through_a_session_of_others_is_for_an_own_one_if_that_is_idle(database: str) -> None:
+    """One that works will end its transaction."""
+    loads = Loads(database, setup="CREATE TABLE t (a int)")
+    held = "SELECT FROM pg_locks WHERE relation = 't'::regclass AND NOT granted AND mode = '{}'"
+    take = "LOCK TABLE t IN {} MODE"
+    with ThreadPoolExecutor() as threads, ExitStack() as stack:
+        own, waiting, other = (stack.enter_context(psycopg.connect(database)) for _ in range(3))
+        watch = stack.enter_context(ConnectionFactory(database).connect())
+        own.execute(take.format("ROW EXCLUSIVE").encode())
+        queued = threads.submit(other.execute, take.format("ACCESS EXCLUSIVE").encode())
+        await_rows(loads, held.format("AccessExclusiveLock"))
+        behind = threads.submit(waiting.execute, take.format("ROW EXCLUSIVE").encode())
+        await_rows(loads, held.format("RowExclusiveLock"))
+        pids = [own.info.backend_pid, waiting.info.backend_pid]
+        (found,) = find_blocked(watch, pids)
+        assert (found.pid, found.waits_for_own, len(found.others)) == (waiting.info.backend_pid, True, 1)
+        working = threads.submit(own.execute, "SELECT pg_sleep(1)")
+        await_rows(loads, f"SELECT FROM pg_stat_activity WHERE pid = {pids[0]} AND state = 'active'")
+        assert not find_blocked(watch, pids)[0].waits_for_own
+        working.result()
+        own.rollback()
+        queued.result()
+        other.rollback()
+        behind.result()
+
+
+def await_rows(loads: Loads, query: str) -> None:
+    """Wait until a query returns rows."""
+    while not loads.execute(query):
+        time.sleep(0.01)
 
 
 def test_session_that_fails_last_is_heard_before_anything_commits(

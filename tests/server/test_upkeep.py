@@ -307,6 +307,7 @@ def test_role_that_may_not_checkpoint_is_told(database: str, people: Path) -> No
     outcome = writer.run(target(people), rules=replace(NEVER, checkpoint=True))
     assert outcome.rows == 3000
     assert writer.notices[0].startswith("the load is complete, but the checkpoint failed: ")
+    assert upkeep_of(outcome).describe() == []
     loads.execute(f'DROP OWNED BY "{role}"; DROP ROLE "{role}"')
 
 

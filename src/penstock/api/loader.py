@@ -46,6 +46,7 @@ from penstock.server.ledger.rights import read_rights
 from penstock.server.ledger.schema import has_ledger
 from penstock.server.ledger.upkeep import find_left_rejects
 from penstock.server.table.alter import find_dependents
+from penstock.server.table.locking import telling_once, with_lock_retries
 
 if TYPE_CHECKING:
     from penstock.changes.settings_backend import SettingsBackend
@@ -164,13 +165,21 @@ class Loader(Closing):
             if oids and is_ledger_there():
                 refuse_missing(connection, schema, oids)
             self._samples = tuple(gathered.sample for gathered in inputs)
-            plan = self._plan(job, inputs, connection)
+            # To read a definition is to wait for whoever keeps readers out.
+            read = partial(
+                with_lock_retries,
+                connection,
+                relations=oids,
+                deadline_s=job.rules.retry_for,
+                on_blocked=telling_once(self._on_notice or log_notice, "read the definition of the tables"),
+            )
+            plan = read(partial(self._plan, job, inputs, connection))
             if not server.is_local:
                 plan = plan_by_instance(plan, server, host=connection.info.host)
             if plan.needs_more_than_copy:
                 from penstock.loading.landing.landing import check_landings  # noqa: PLC0415 (20 ms, for merges and replacements)
 
-                check_landings(plan, connection, ledger_schema=schema)
+                read(partial(check_landings, plan, connection, ledger_schema=schema))
             if job.rules.via != "client":
                 from penstock.api.rds.route import plan_route  # noqa: PLC0415 (for who imports from S3)
 

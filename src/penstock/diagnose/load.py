@@ -41,7 +41,7 @@ _NAMES_SHOWN = 3
 _EXPLAINED_BY_COUNTS = frozenset({"client-bound", "cpu-bound", "few-sessions", "waits-disagree-with-cpu"})
 
 # Diagnoses of what runs before and after the rows, by the names under which a load counts its time.
-OF_STEPS = {"changes": "load-indexes", "upkeep": "load-upkeep", "store": "load-store"}
+OF_STEPS = {"changes": "load-indexes", "upkeep": "load-upkeep", "store": "load-store", "replace": "load-replace"}
 
 # Diagnoses that say why a load waits for its server.
 _SAYS_WHY = frozenset({"load-server-cpu", "load-few-sessions", "load-network", "load-foreign-keys", "load-triggers"})

@@ -97,9 +97,17 @@ LOAD_ADVICE: Final = {
         _AGAIN,
         _POPULATE,
     ),
+    "load-replace": Advice(
+        "the load's time creates the new table's indexes and keys, and exchanges the tables",
+        "Give the builds more memory and workers (maintenance_work_mem, max_parallel_maintenance_workers): --settings "
+        "bulk-load does, unless the load used it.",
+        _AGAIN,
+        _POPULATE,
+    ),
     "load-store": Advice(
         "the load's time runs the statement that stores the staged rows",
-        "See the statement's plan with EXPLAIN, and give it an index on the key and enough work_mem.",
+        "See the statement's plan with EXPLAIN, and give it an index on the key and enough work_mem. In place of "
+        "--mode truncate --atomic: --mode replace, which creates the indexes after the rows.",
         _AGAIN,
         _COUNTED,
     ),

@@ -215,7 +215,8 @@ class _LoadRun:
         from penstock.loading.landing.landing import finish_load  # noqa: PLC0415 (24 ms, for who merges or replaces)
 
         context = LandingContext(plan=self._plan, tools=self._tools, connection=connection, claim=claim)
-        with self._timing("store"):
+        landed = [each.target.landing for each in load.prepared.landings if each.table is not None]
+        with self._timing("replace" if all(each.where == "replacement" for each in landed) else "store"):
             finished = finish_load(context, load.prepared, note_statement=load.tally.note_statement)
         load.is_ended = finished is not None
         if load.is_staged and load.is_ended:

@@ -220,6 +220,13 @@ def test_holder_that_no_sample_shows_is_not_made_up(blocked_by: tuple[int, ...],
     assert expected in only(ticks(30, session("Lock:relation", blocked_by=blocked_by))).claim
 
 
+def test_holder_that_is_hidden_is_told_as_such() -> None:
+    """A role without pg_read_all_stats sees who it is, and not what it does."""
+    holder = session(pid=7, state=None, application=None, user="bob", query=None, transaction_s=None)
+    claim = only(ticks(30, holder, session("Lock:relation", pid=8, blocked_by=(7,)))).claim
+    assert claim.endswith("most of it for backend 7 (user bob), of which this role may see no more")
+
+
 def test_extending_a_table_is_nobodys_lock() -> None:
     """Each that extends it holds that lock for a moment."""
     assert codes(ticks(30, session("Lock:extend"))) == ["relation-extension"]

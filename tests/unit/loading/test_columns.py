@@ -124,6 +124,13 @@ def test_names_that_the_user_gave_are_not_changed(columns: tuple[str, ...]) -> N
         name_created_columns(columns, TargetJob(sources=("f",), into=NAME, columns=columns), uri="f")
 
 
+def test_names_that_the_file_has_are_listed_once() -> None:
+    """Not those of a table that would be created, too."""
+    with pytest.raises(UsageError) as caught:
+        _map(("title", "Year"), skip=("none",))
+    assert caught.value.detail == "s3://b/dir/file.csv has: title, Year."
+
+
 def test_skipped_column_may_be_spelled_as_it_was_created() -> None:
     """In lower case, or with the number of a name that repeats."""
     assert _map(("title", "Year", "ODD", "Odd"), skip=("odd", "odd_2")).columns == ("title", "Year")

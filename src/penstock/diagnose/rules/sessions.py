@@ -113,6 +113,8 @@ def _describe_holder(pid: int | None, session: SessionSample | None) -> str:
     if session is None:
         unknown = {None: "one that had ended when it was read", 0: "a prepared transaction"}
         return unknown.get(pid, f"backend {pid}, which no sample shows")
+    if session.state is None:
+        return f"backend {pid} (user {session.user}), of which this role may see no more"
     age = "" if session.transaction_s is None else f", its transaction {format_duration(session.transaction_s)} old"
     return (
         f"backend {pid} (application {name_application(session)}, user {session.user}), {session.state}{age}; "

@@ -156,7 +156,7 @@ def map_columns(
             ends_empty=edge == "empty",
         )
     created = name_columns(names)
-    _check_skip(job, (*names, *created, *folder_values), uri=uri)
+    _check_skip(job, (*names, *folder_values), created=created, uri=uri)
     kept = [index for index, name in enumerate(names) if not is_skipped(name, created[index], job)]
     found = _find_columns(names, created, kept=kept, table=table)
     unknown = [names[index] for index in kept if found[index] is None]
@@ -363,9 +363,9 @@ def _check_force_null(job: TargetJob, table: TableFacts) -> None:
             )
 
 
-def _check_skip(job: TargetJob, names: Sequence[str], *, uri: str) -> None:
+def _check_skip(job: TargetJob, names: Sequence[str], *, created: Sequence[str], uri: str) -> None:
     for name in job.skip:
-        if name not in names and job.missing != "default":
+        if name not in (*names, *created) and job.missing != "default":
             raise UsageError(
                 f'column "{name}" of --skip is not in the file',
                 detail=f"{uri} has: {', '.join(names)}.",

@@ -154,7 +154,8 @@ def _reword(report: ServerReport, *, is_in_conflict: bool) -> ServerReport:
     return replace(
         report,
         message="sessions of this load wait for each other",
-        detail="A record has a key that another session's record has, or a trigger changes a row that both need.",
+        detail="A record has a key that another session's record has, a trigger changes a row that both need, or "
+        "somebody else waits for the table between them.",
         hint="Remove duplicates from the files; with --sessions 1 the server names them, and triggers do not wait.",
     )
 

@@ -33,7 +33,7 @@ def refuse_missing(connection: Connection, schema: str, oids: Sequence[int]) -> 
             f'table "{missing.table}" lacks {", ".join(missing.names)} because a rebuild failed',
             detail=missing.why,
             hint="Remove the rows that violate it and run penstock repair, or forget what is "
-            "missing with penstock repair --forget-missing; until then nothing is loaded into the table.",
+            "missing with penstock repair --forget-missing NAME; until then nothing is loaded into the table.",
         )
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from penstock.errors import PenstockError, TargetError
+from penstock.errors import PenstockError, ServerError, TargetError
 from penstock.model.finding import refusal_of
 from penstock.model.server.inspection import (
     Archiver,
@@ -46,6 +46,7 @@ from penstock.server.inspect.moment import read_moment
 from penstock.server.ledger.schema import has_ledger, look_for_ledger
 from penstock.server.sql.queries import fetch_rows, send_query
 from penstock.server.table.catalog import check_loadable, find_foreign_partitions, find_table
+from penstock.server.table.locking import LOCK_NOT_AVAILABLE, with_lock_retries
 
 if TYPE_CHECKING:
     from penstock.model.server.table import TableName
@@ -211,9 +212,19 @@ def inspect_table(
     facts = find_table(connection, name)
     if facts is None:
         return TableInspection(asked=name)
-    with translate_errors(f"inspecting table {facts.name}"), connection.pipeline():
-        costs = send_query(connection, "inspect_table", TableCosts, oid=facts.oid)
-        publications = send_query(connection, "ddl_publications", PublicationRow, oid=facts.oid)
+
+    def look() -> tuple[TableCosts | None, tuple[str, ...]]:
+        with translate_errors(f"inspecting table {facts.name}"), connection.pipeline():
+            costs = send_query(connection, "inspect_table", TableCosts, oid=facts.oid)
+            publications = send_query(connection, "ddl_publications", PublicationRow, oid=facts.oid)
+        return next(iter(costs()), None), tuple(row.name for row in publications())
+
+    try:
+        costs, publications = with_lock_retries(connection, look, relations=[facts.oid], deadline_s=0)
+    except ServerError as error:
+        if error.sqlstate != LOCK_NOT_AVAILABLE:
+            raise
+        return TableInspection(asked=name, facts=facts, refusal=refusal_of(error, "table"))
     refusal = None
     try:
         check_loadable(facts, user=user, foreign_partitions=find_foreign_partitions(connection, facts))
@@ -224,7 +235,7 @@ def inspect_table(
     return TableInspection(
         asked=name,
         facts=facts,
-        costs=next(iter(costs()), None),
-        publications=tuple(row.name for row in publications()),
+        costs=costs,
+        publications=publications,
         refusal=refusal,
     )

@@ -3,7 +3,8 @@
 -- psql -v pids='{1,2}' -f blocked.sql
 --
 -- Sessions of one load that wait for each other's transactions wait for ever. Other locks (a relation's extension, a
--- page) are released after a moment. A prepared transaction blocks as pid 0.
+-- page) are released after a moment. So does one that waits in a queue behind another session, which waits for a table
+-- that an idle session of the load has locked. A prepared transaction blocks as pid 0.
 SELECT own.pid,
        pg_catalog.pg_blocking_pids(own.pid) && :'pids'::int[]
        AND EXISTS (
@@ -12,7 +13,16 @@ SELECT own.pid,
                 WHERE l.pid = own.pid
                   AND NOT l.granted
                   AND l.locktype IN ('transactionid', 'spectoken', 'tuple', 'advisory')
-           ) AS waits_for_own,
+           )
+       OR EXISTS (
+              SELECT
+                FROM unnest(pg_catalog.pg_blocking_pids(own.pid)) AS queued (pid),
+                     unnest(pg_catalog.pg_blocking_pids(queued.pid)) AS idle (pid)
+                JOIN pg_catalog.pg_stat_activity AS s ON s.pid = idle.pid
+               WHERE queued.pid <> ALL (:'pids'::int[])
+                 AND idle.pid = ANY (:'pids'::int[])
+                 AND s.state = 'idle in transaction'
+          ) AS waits_for_own,
        ARRAY(
            SELECT CASE
                       WHEN b.pid = 0 THEN 'a prepared transaction'

@@ -26,9 +26,9 @@ class ReferenceRow:
 class BlockedRow:
     """The row of blocked.sql: a backend of the load that waits for a lock.
 
-    `waits_for_own` is true if another session of the load blocks it and the lock can last until that session's
-    transaction ends. `others` describes, as text, the sessions and prepared transactions outside the load that block
-    it.
+    `waits_for_own` is true if another session of the load blocks it, at first or at second hand, and the lock can last
+    until that session's transaction ends. `others` describes, as text, the sessions and prepared transactions outside
+    the load that block it.
     """
 
     pid: int

@@ -76,7 +76,7 @@ def with_lock_retries(
                 raise
             blockers = find_blockers(connection, relations)
             if clock() + pause_s >= until:
-                raise _give_up(blockers, deadline_s) from error
+                raise _give_up(blockers, max(deadline_s, lock_timeout_s)) from error
         if on_blocked is not None:
             on_blocked(blockers)
         # A random pause, so that two loads that wait for each other's locks do not retry at the same time.
