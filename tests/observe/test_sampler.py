@@ -133,6 +133,21 @@ def commits_of(sample: Sample, database: str) -> int:
     return count
 
 
+def test_idle_session_that_blocks_others_is_seen(database: str) -> None:
+    """An advisory lock of a session outlives its transactions; without one who waits, an idle session is no news."""
+    lock = "SELECT pg_advisory_lock(1)"
+    with psycopg.connect(database, autocommit=True) as holder, sampling(database) as sampler:
+        holder.execute(lock)
+        assert holder.info.backend_pid not in [session.pid for session in sampler.sample().sessions]
+        with psycopg.connect(database, autocommit=True) as waiter:
+            waiting = threading.Thread(target=waiter.execute, args=(lock,))
+            waiting.start()
+            seen = sample_until(sampler, lambda session: session.pid == holder.info.backend_pid)
+            holder.execute("SELECT pg_advisory_unlock(1)")
+            waiting.join()
+    assert (seen.state, seen.query) == ("idle", "SELECT pg_advisory_lock(?)")
+
+
 def test_waiting_session_is_seen_with_who_blocks_it(database18: str) -> None:
     """By pid, with the statement without its literals."""
     with psycopg.connect(database18, autocommit=True) as holder, sampling(database18) as sampler:

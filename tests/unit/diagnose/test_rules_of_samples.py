@@ -220,6 +220,39 @@ def test_holder_that_no_sample_shows_is_not_made_up(blocked_by: tuple[int, ...],
     assert expected in only(ticks(30, session("Lock:relation", blocked_by=blocked_by))).claim
 
 
+def test_lock_that_sessions_hold_in_turn_is_no_single_sessions() -> None:
+    """Ten sessions update one row: each holds its lock for a moment, and none is waited for most of the time."""
+    samples = [
+        sample(t, session(pid=20 + t % 10), *(session("Lock:transactionid", pid=pid, blocked_by=(20 + t % 10,))
+                                             for pid in (40, 41)))
+        for t in range(60)
+    ]  # fmt: skip
+    found = next(each for each in diagnose(recording_of(samples)) if each.code == "lock-wait")
+    assert "which several sessions hold in turn" in found.claim
+    assert "backend" not in found.claim
+    assert "fewer sessions at a time run the statement above" in found.remedy
+    numbers = {number.name: number.value for number in found.evidence}
+    assert numbers["of this, for the holder that is waited for most"] == pytest.approx(10)
+
+
+def test_holder_that_lasts_is_named_beside_other_holders() -> None:
+    """Three transactions were left open, and each has a row that another session waits for."""
+    left = [session(pid=pid, state="idle in transaction", query_s=60.0, transaction_s=60.0) for pid in (7, 8, 9)]
+    waiting = [session("Lock:transactionid", pid=pid + 10, blocked_by=(pid,)) for pid in (7, 8, 9)]
+    found = only(ticks(30, *left, *waiting))
+    assert "the largest part of it for backend 7" in found.claim
+    assert "pg_terminate_backend(7)" in found.remedy
+
+
+def test_idle_session_that_holds_an_advisory_lock_is_told_to_release_it() -> None:
+    """Between transactions no other lock can be in the way, and there is no statement to cancel."""
+    holder = session("Client:ClientRead", pid=7, state="idle", query_s=60.0, transaction_s=None)
+    found = only(ticks(30, holder, session("Lock:advisory", pid=8, blocked_by=(7,), query_s=5.0)))
+    assert "backend 7 (application worker, user ann), idle; its statement" in found.claim
+    assert "pg_advisory_unlock" in found.remedy
+    assert "pg_terminate_backend(7)" in found.remedy
+
+
 def test_extending_a_table_is_nobodys_lock() -> None:
     """Each that extends it holds that lock for a moment."""
     assert codes(ticks(30, session("Lock:extend"))) == ["relation-extension"]

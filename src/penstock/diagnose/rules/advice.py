@@ -67,7 +67,7 @@ ADVICE: Final = {
         _SYNCHRONOUS,
     ),
     "lock-wait": Advice(
-        "active time waits for locks, most of it for {holder}",
+        "active time waits for locks, {holder}",
         "{release}",
         "record again: no waits of class Lock, and these statements take as long as they do alone",
         f"{_MANUAL}explicit-locking.html",

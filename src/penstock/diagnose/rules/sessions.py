@@ -22,6 +22,9 @@ _SEVERAL = 2
 # A smaller share of lock waits is normal.
 _LEAST_LOCKED = 0.1
 
+# If less of it is for one holder, and that one holds it briefly, no single session is the cause.
+_MOST_LOCKED = 0.5
+
 # Transactions are client-bound if they wait for their clients at least this share of the time.
 _LEAST_CLIENT = 0.5
 
@@ -53,6 +56,18 @@ _LEAST_WAITING = 0.5
 _LEAST_UNEXPLAINED_CPUS = 0.5
 
 
+_IDLE = "idle"
+
+# The pid that the server reports for a prepared transaction.
+_PREPARED = 0
+
+_IN_TURN = "which several sessions hold in turn, each for a short time"
+_RELEASE_IN_TURN = (
+    "Let fewer sessions at a time run the statement above, and have each run it last in its transaction, so that it "
+    "holds the lock for less time. Set lock_timeout if an error is better."
+)
+
+
 class LockWaits:
     """The rule for sessions that wait for locks, and the sessions that hold these."""
 
@@ -75,23 +90,28 @@ class LockWaits:
             if session is not None:
                 self._holders[pid] = session
                 patience_s = max(_LEAST_PATIENCE_S, moment.session.query_s or 0.0)
-                self._outlasts[pid] = (session.transaction_s or 0.0) > patience_s
+                age_s = session.query_s if session.state == _IDLE else session.transaction_s
+                self._outlasts[pid] = (age_s or 0.0) > patience_s
 
     def conclude(self, case: Case) -> list[Diagnosis]:
         """Return a diagnosis if sessions wait for locks, with the session that holds them longest."""
         if case.share(self._part) < _LEAST_LOCKED:
             return []
         worst = max(self._held_s, key=lambda pid: self._held_s[pid])
-        holder = self._holders.get(worst)
+        holder, share = self._holders.get(worst), self._held_s[worst] / sum(self._held_s.values())
         evidence = [
             number("sessions that wait for a lock, on average", case.sessions(self._part)),
             number("longest statement that waits", self._longest_s, "s"),
-            number("of this, for the holder", 100 * self._held_s[worst] / sum(self._held_s.values()), "%"),
         ]
+        outlasts, is_most = self._outlasts.get(worst, False), share >= _MOST_LOCKED
+        if not (is_most or outlasts or worst == _PREPARED):
+            evidence.append(number("of this, for the holder that is waited for most", 100 * share, "%"))
+            return [case.conclude("lock-wait", self._part, evidence, holder=_IN_TURN, release=_RELEASE_IN_TURN)]
+        evidence.append(number("of this, for the holder", 100 * share, "%"))
         if holder is not None and holder.transaction_s is not None:
             evidence.append(number("age of the holder's transaction", holder.transaction_s, "s"))
-        release = _release(worst, holder, outlasts=self._outlasts.get(worst, False))
-        described = _describe_holder(worst, holder)
+        described = f"{'most' if is_most else 'the largest part'} of it for {_describe_holder(worst, holder)}"
+        release = _release(worst, holder, outlasts=outlasts)
         return [case.conclude("lock-wait", self._part, evidence, holder=described, release=release)]
 
 
@@ -111,7 +131,7 @@ def _head_of_queue(sample: Sample, waiting: SessionSample) -> tuple[int | None, 
 
 def _describe_holder(pid: int | None, session: SessionSample | None) -> str:
     if session is None:
-        unknown = {None: "one that had ended when it was read", 0: "a prepared transaction"}
+        unknown = {None: "one that had ended when it was read", _PREPARED: "a prepared transaction"}
         return unknown.get(pid, f"backend {pid}, which no sample shows")
     age = "" if session.transaction_s is None else f", its transaction {format_duration(session.transaction_s)} old"
     return (
@@ -125,7 +145,7 @@ def _release(pid: int | None, session: SessionSample | None, *, outlasts: bool) 
 
     `outlasts`: the holder's transaction is older than the waits, so it probably still runs.
     """
-    if pid == 0:
+    if pid == _PREPARED:
         return "Find it in pg_prepared_xacts, and end it with COMMIT PREPARED or ROLLBACK PREPARED."
     if session is not None and _is_idle_in_transaction(session):
         now = f" While it holds: SELECT pg_terminate_backend({pid})." if outlasts else ""
@@ -133,6 +153,10 @@ def _release(pid: int | None, session: SessionSample | None, *, outlasts: bool) 
             f"Have this application commit or roll back before it does anything else.{now} For good: "
             "idle_in_transaction_session_timeout for its role."
         )
+    if session is not None and session.state == _IDLE:
+        # Between transactions, a session has no locks but the advisory locks of the session.
+        now = f" While it holds: SELECT pg_terminate_backend({pid})." if outlasts else ""
+        return f"Have this application call pg_advisory_unlock as soon as it no longer needs the lock.{now}"
     text = "Keep transactions short that change what others change; set lock_timeout if an error is better."
     return f"{text} While it holds: SELECT pg_cancel_backend({pid})." if outlasts else text
 
