@@ -230,7 +230,7 @@ def test_lock_that_sessions_hold_in_turn_is_no_single_sessions() -> None:
     found = next(each for each in diagnose(recording_of(samples)) if each.code == "lock-wait")
     assert "which several sessions hold in turn" in found.claim
     assert "backend" not in found.claim
-    assert "fewer sessions at a time run the statement above" in found.remedy
+    assert "fewer sessions at a time run the statement that waits" in found.remedy
     numbers = {number.name: number.value for number in found.evidence}
     assert numbers["of this, for the holder that is waited for most"] == pytest.approx(10)
 
@@ -275,6 +275,16 @@ def test_short_statement_that_seems_to_wait_for_its_client_has_ended() -> None:
     """The server reads its state before its wait: on a busy machine it is idle by then."""
     assert codes(ticks(60, session("Client:ClientRead", query_s=0.002))) == []
     assert codes(ticks(60, session("Client:ClientRead", query_s=2.0))) == ["client-bound"]
+
+
+def test_client_that_reads_slowly_is_not_told_to_send_more() -> None:
+    """The server waits until its result is read."""
+    found = only(ticks(60, session("Client:ClientWrite", query="COPY t TO STDOUT", query_s=9.0)))
+    assert found.code == "client-bound"
+    assert "select only the rows and columns" in found.remedy
+    assert "send more" not in found.remedy
+    sends = only(ticks(60, session("Client:ClientRead", query="COPY t FROM STDIN", query_s=9.0)))
+    assert "send more in a statement" in sends.remedy
 
 
 def test_one_transaction_between_its_statements_is_no_workload() -> None:
@@ -342,3 +352,7 @@ def test_one_copy_that_computes_needs_more_sessions() -> None:
     assert codes(ticks(60, copying)) == ["few-sessions"]
     assert codes(ticks(60, copying, copying)) == ["cpu-bound"]
     assert codes(ticks(60, session(query="SELECT sum(n) FROM t"))) == []
+    # What reads is no load: penstock load does not help it.
+    assert codes(ticks(60, session(query="COPY t TO STDOUT"))) == []
+    assert codes(ticks(60, session(query="COPY (SELECT * FROM t) TO STDOUT"))) == []
+    assert codes(ticks(60, session(query="COPY t (a, b) FROM STDIN WITH (FORMAT csv)"))) == ["few-sessions"]

@@ -74,8 +74,8 @@ ADVICE: Final = {
     ),
     "client-bound": Advice(
         "the time of statements and transactions waits for clients, to send or to read",
-        "Look at the client and at the network to it: send more in a statement (COPY, INSERT of many rows, a "
-        "pipeline), do not compute or call other services within a transaction, and run the client near the server.",
+        "Look at the client and at the network to it: {how}, do not compute or call other services within a "
+        "transaction, and run the client near the server.",
         "record again: waits of class Client are below half of the time, at more rows per second",
         _ACTIVITY,
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -56,6 +57,12 @@ _LEAST_WAITING = 0.5
 _LEAST_UNEXPLAINED_CPUS = 0.5
 
 
+# COPY FROM, whose text may be cut off before FROM. COPY TO reads: to load with more sessions is no remedy for it.
+_LOADS = re.compile(r"copy\s(?!\s*\(|.*\sto\s)", re.IGNORECASE | re.DOTALL)
+
+_SEND = "send more in a statement (COPY, INSERT of many rows, a pipeline)"
+_READ = "select only the rows and columns that it needs, and read them without other work in between"
+
 _IDLE = "idle"
 
 # The pid that the server reports for a prepared transaction.
@@ -63,8 +70,8 @@ _PREPARED = 0
 
 _IN_TURN = "which several sessions hold in turn, each for a short time"
 _RELEASE_IN_TURN = (
-    "Let fewer sessions at a time run the statement above, and have each run it last in its transaction, so that it "
-    "holds the lock for less time. Set lock_timeout if an error is better."
+    "Let fewer sessions at a time run the statement that waits, and have each run it last in its transaction, so that "
+    "it holds the lock for less time. Set lock_timeout if an error is better."
 )
 
 
@@ -167,6 +174,7 @@ class ClientWaits:
     def __init__(self) -> None:
         self._inside = Tally()
         self._between = Tally()
+        self._reading = Ticks()
         self._tick = -1
         self._pids: set[int] = set()
         self._begins_s = (math.inf, -math.inf)
@@ -175,6 +183,8 @@ class ClientWaits:
         for moment in moments:
             if moment.wait.startswith("client:") and not _is_torn(moment):
                 self._inside.add(moment)
+                if moment.wait == "client:clientwrite":
+                    self._reading.add(moment)
         self._tick += 1
         for session in sample.sessions:
             if _is_idle_in_transaction(session) and (session.query_s or 0.0) < _BETWEEN_STATEMENTS_S:
@@ -199,8 +209,10 @@ class ClientWaits:
         evidence = [
             number("sessions that wait for their client, on average", case.sessions(part)),
             number("of this, in a statement such as COPY", 100 * share_of(self._inside, part), "%"),
+            number("of this, until the client has read a result", 100 * share_of(self._reading, part), "%"),
         ]
-        return [case.conclude("client-bound", part, evidence, among=moments)]
+        how = _READ if share_of(self._reading, part) >= _LEAST_CLIENT else _SEND
+        return [case.conclude("client-bound", part, evidence, among=moments, how=how)]
 
 
 def _is_torn(moment: Moment) -> bool:
@@ -229,7 +241,7 @@ class Processors:
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
         for moment in moments:
             (self._running if moment.wait == _CPU_WAIT else self._waiting).add(moment)
-            if moment.wait == _CPU_WAIT and (moment.session.query or "").lower().startswith("copy "):
+            if moment.wait == _CPU_WAIT and _LOADS.match(moment.session.query or ""):
                 self._copying.add(moment)
         if sample.host_busy_cpus is not None:
             self._busy_s += sample.host_busy_cpus * sample.interval_s
