@@ -87,6 +87,13 @@ def test_segments_that_a_bulk_load_flushes_are_not_its_commits() -> None:
     assert codes(ticks(60, session("IO:WalSync"), xids=1, wal=100_000_000)) == ["wal-write"]
 
 
+@pytest.mark.parametrize(("per_commit", "expected"), [(500_000, "commit-local-flush"), (2_000_000, "wal-write")])
+def test_commits_that_write_much_are_not_told_to_write_more(per_commit: int, expected: str) -> None:
+    """The flush of 2 MB lasts as long as it is written; one of 0.5 MB is shorter for each row in a larger batch."""
+    samples = ticks(60, session("IO:WalSync"), session(), xids=20, wal=20 * per_commit)
+    assert codes(samples, cpu_count=4) == [expected]
+
+
 def bulk(t: int, *, waits_in: int = 2) -> list[SessionSample]:
     """Return four sessions in transactions of a minute, each waiting for a flush in every second sample."""
     waits = ["IO:WalSync" if (t + pid) % waits_in == 0 else None for pid in range(4)]

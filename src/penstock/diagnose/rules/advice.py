@@ -155,8 +155,8 @@ ADVICE: Final = {
     ),
     "checkpoints-forced": Advice(
         "active time waits for I/O while checkpoints follow each other, because WAL reaches max_wal_size ({setting})",
-        "Raise max_wal_size while the load runs: --settings bulk-load does that and restores it. penstock settings "
-        "shows what it would set.",
+        "Raise max_wal_size: for a load --settings bulk-load does that and restores it (penstock settings diff shows "
+        "what it would set), for other work ALTER SYSTEM, or for some hours penstock settings apply max_wal_size=SIZE.",
         "record again: checkpoints are timed, not requested, and WAL has fewer full-page images",
         f"{_MANUAL}wal-configuration.html",
     ),

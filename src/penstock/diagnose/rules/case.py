@@ -26,9 +26,9 @@ FEWEST_SAMPLES = 20
 _HIGH_ERROR = 0.03
 _MEDIUM_ERROR = 0.07
 
-# The server also flushes the WAL at the end of each segment. If each commit has this much WAL, sessions wait for these
-# flushes, not for commits.
-SEGMENT_BYTES = 16 * MIB
+# If each commit has this much WAL, sessions wait until it is written, and larger batches do not shorten that. Measured
+# on 18.4, rows a second by one session: 164,000 at 0.3 MB a commit, 236,000 at 1.1 MB, 220,000 at 14 MB.
+BULK_BYTES = MIB
 
 # Samples that are more than this many ticks apart count as independent.
 _CORRELATED_TICKS = 10

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from penstock.diagnose.activity import Moment, Tally
 from penstock.diagnose.batches import CommitMeter
-from penstock.diagnose.rules.case import SEGMENT_BYTES, Case, number
+from penstock.diagnose.rules.case import BULK_BYTES, Case, number
 from penstock.diagnose.transactions import COMMIT_WAITS, LOCAL_FLUSH
 from penstock.units import MB, format_count
 
@@ -62,7 +62,7 @@ class CommitWaits:
         if self._lost is not None and case.share(self._without) >= _LEAST_SHARE:
             found.append(self._conclude_missing(case, self._lost))
         for code, part in self._parts.items():
-            is_bulk = code == LOCAL_FLUSH and case.is_written_per_commit(SEGMENT_BYTES)
+            is_bulk = code == LOCAL_FLUSH and case.is_written_per_commit(BULK_BYTES)
             if case.share(part) >= _LEAST_SHARE and not is_bulk:
                 found += self._conclude_commits(case, code, part)
         return found

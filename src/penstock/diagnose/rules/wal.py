@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.diagnose.activity import Moment, Tally, name_wait
-from penstock.diagnose.rules.case import SEGMENT_BYTES, Case, number
+from penstock.diagnose.rules.case import BULK_BYTES, Case, number
 from penstock.units import MB
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class WalWrites:
         """Return a diagnosis if such transactions wait for WAL."""
         part = Tally()
         part.join(self._part)
-        if case.is_written_per_commit(SEGMENT_BYTES):
+        if case.is_written_per_commit(BULK_BYTES):
             # These are no waits for commits, though the transactions are short.
             part.join(self._short)
         if case.share(part) < _LEAST_SHARE:
