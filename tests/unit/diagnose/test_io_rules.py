@@ -259,6 +259,19 @@ def test_waits_for_wal_are_the_data_volumes_only_if_wal_is_there(wal_device: str
     assert [code for code in codes(samples) if code != "commit-local-flush"] == expected
 
 
+def test_volume_at_its_limit_is_named_before_the_wal_of_short_transactions() -> None:
+    """Half of the time a transaction of 2 MB waits for its WAL, which is on the same device, and half for its table."""
+    waits = session("IO:WalSync", transaction_s=0.1), session("IO:DataFileExtend", transaction_s=0.1)
+    samples = [
+        sample(float(t), *waits, xid=10 * t, wal=20_000_000 * t,
+               counters={"host_devices": (device(float(t), iops=750),),
+                         "pg_stat_database": ({"datname": "shop", "xact_commit": 10 * t, "xact_rollback": 0,
+                                               "tup_inserted": 9000 * t, "tup_updated": 0, "tup_deleted": 0},)})
+        for t in range(60)
+    ]  # fmt: skip
+    assert codes(samples) == ["volume-iops", "wal-write"]
+
+
 @pytest.mark.parametrize(
     ("images", "wal", "settings", "expected"),
     [

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from penstock.diagnose.activity import Moment, Shares, Tally, name_wait
 from penstock.diagnose.devices import DATA, WAL
-from penstock.diagnose.rules.case import Case, number
+from penstock.diagnose.rules.case import BULK_BYTES, Case, number
 from penstock.diagnose.rules.limits import DeviceIntervals, Interval, MetricIntervals, find_ceiling, forecast_balance
 from penstock.diagnose.rules.wal import is_long_wal_wait, is_wal_wait
 from penstock.diagnose.uses import read_balance
@@ -82,7 +82,7 @@ class DataVolume:
     """
 
     def __init__(self, header: RecordingHeader) -> None:
-        self._data, self._wal = Tally(), Tally()
+        self._data, self._wal, self._short = Tally(), Tally(), Tally()
         self._kinds = Shares()
         self._devices = DeviceIntervals()
         self._metrics = MetricIntervals(header.started_at)
@@ -92,8 +92,8 @@ class DataVolume:
             if is_data_wait(moment.wait):
                 self._data.add(moment)
                 self._kinds.add(name_wait(moment.session), moment.weight_s)
-            elif is_long_wal_wait(moment):
-                self._wal.add(moment)
+            elif is_wal_wait(moment):
+                (self._wal if is_long_wal_wait(moment) else self._short).add(moment)
         waited_s = self._data.seconds + self._wal.seconds
         self._devices.see(sample, waited_s)
         self._metrics.see(sample, waited_s)
@@ -108,6 +108,8 @@ class DataVolume:
         part.join(self._data)
         if self._devices.device_of.get(WAL, device) == device:
             part.join(self._wal)
+            if case.is_written_per_commit(BULK_BYTES):
+                part.join(self._short)
         if not part.count:
             return []
         if device is None:
