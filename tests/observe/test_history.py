@@ -63,6 +63,8 @@ def test_a_part_is_read_across_recordings(tmp_path: Path) -> None:
     samples = list(found.samples)
     began_s = datetime.fromisoformat(found.header.started_at).timestamp()
     assert [began_s + sample.at_s - since_s for sample in samples] == pytest.approx([0, 600, 1200, 1800])
+    # What is printed of this time begins where it begins, and not where the recording does.
+    assert began_s == since_s
 
 
 def test_empty_file_does_not_hide_the_others(tmp_path: Path) -> None:

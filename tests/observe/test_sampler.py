@@ -133,6 +133,32 @@ def commits_of(sample: Sample, database: str) -> int:
     return count
 
 
+def test_busy_processors_are_not_measured_over_a_moment(database18: str) -> None:
+    """Ticks of 10 ms within a millisecond would be ten processors, so the next sample has them."""
+    now_s = iter([0.0, 1.0, 1.001, 2.0])
+    sampler = Sampler(ConnectionFactory(database18), interval_s=1.0, clock=lambda: next(now_s))
+    try:
+        busy = [sampler.sample().host_busy_cpus for _ in range(3)]
+    finally:
+        sampler.close()
+    assert [each is None for each in busy] == [False, True, False]
+
+
+def test_idle_session_that_blocks_others_is_seen(database: str) -> None:
+    """An advisory lock of a session outlives its transactions; without one who waits, an idle session is no news."""
+    lock = "SELECT pg_advisory_lock(1)"
+    with psycopg.connect(database, autocommit=True) as holder, sampling(database) as sampler:
+        holder.execute(lock)
+        assert holder.info.backend_pid not in [session.pid for session in sampler.sample().sessions]
+        with psycopg.connect(database, autocommit=True) as waiter:
+            waiting = threading.Thread(target=waiter.execute, args=(lock,))
+            waiting.start()
+            seen = sample_until(sampler, lambda session: session.pid == holder.info.backend_pid)
+            holder.execute("SELECT pg_advisory_unlock(1)")
+            waiting.join()
+    assert (seen.state, seen.query) == ("idle", "SELECT pg_advisory_lock(?)")
+
+
 def test_waiting_session_is_seen_with_who_blocks_it(database18: str) -> None:
     """By pid, with the statement without its literals."""
     with psycopg.connect(database18, autocommit=True) as holder, sampling(database18) as sampler:

@@ -11,19 +11,33 @@ if TYPE_CHECKING:
 
 
 class _View(NamedTuple):
-    """What a view's command is called, and the columns of what is done and to do, in the order of preference."""
+    """What a view's command is called, and the columns of what is done and to do, in the order of preference.
+
+    They are listed by the beginning of the phase's name: the first that fits counts, because a view keeps the numbers
+    of earlier phases.
+    """
 
     command: str
-    parts: tuple[tuple[str, str], ...]
+    phases: Mapping[str, tuple[tuple[str, str], ...]]
 
 
 VIEWS: Mapping[str, _View] = {
-    "pg_stat_progress_copy": _View("COPY", (("bytes_processed", "bytes_total"),)),
+    "pg_stat_progress_copy": _View("COPY", {"": (("bytes_processed", "bytes_total"),)}),
     "pg_stat_progress_create_index": _View(
-        "CREATE INDEX", (("tuples_done", "tuples_total"), ("blocks_done", "blocks_total"))
+        "CREATE INDEX",
+        {
+            "waiting": (("lockers_done", "lockers_total"),),
+            "": (("tuples_done", "tuples_total"), ("blocks_done", "blocks_total")),
+        },
     ),
+    # The number of indexes is known since PostgreSQL 17.
     "pg_stat_progress_vacuum": _View(
-        "VACUUM", (("heap_blks_vacuumed", "heap_blks_total"), ("heap_blks_scanned", "heap_blks_total"))
+        "VACUUM",
+        {
+            "scanning heap": (("heap_blks_scanned", "heap_blks_total"),),
+            "vacuuming heap": (("heap_blks_vacuumed", "heap_blks_total"),),
+            "": (("indexes_processed", "indexes_total"),),
+        },
     ),
 }
 
@@ -77,7 +91,9 @@ def _describe(view: str, row: CounterRow, readings: Sequence[Sample]) -> Work:
 
 
 def _fraction(view: str, row: CounterRow) -> float | None:
-    for done, total in VIEWS[view].parts:
+    phase = str(row.get("phase") or "")
+    parts = next(parts for beginning, parts in VIEWS[view].phases.items() if phase.startswith(beginning))
+    for done, total in parts:
         have, whole = row.get(done), row.get(total)
         if isinstance(have, int) and isinstance(whole, int) and whole > 0 and have > 0:
             return min(1.0, have / whole)

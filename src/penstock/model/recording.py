@@ -86,8 +86,8 @@ class Sample:
     rds_load (the same of Performance Insights: instance, measured_at, period_s, wait, sessions). AWS is late, so the
     measured_at of these two is earlier than the sample; the last row of a minute counts. `own_commits` is
     the number of the sampler's transactions since the recording's start, which the server's counters include.
-    `host_busy_cpus` is how many of the host's CPUs were busy since the last tick, None if the server is not on this
-    machine.
+    `host_busy_cpus` is how many of the host's CPUs were busy since the last tick that has it, None if the server is not
+    on this machine, or if that tick was a moment ago.
     """
 
     at_s: float

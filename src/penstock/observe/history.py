@@ -133,8 +133,8 @@ class _Known:
 def read_history(paths: Sequence[Path], since_s: float, until_s: float) -> Recording:
     """Return the samples between two moments of recordings, oldest first, as one recording. Raises SourceError.
 
-    The moments are seconds since 1970. The header is that of the first recording with such samples, and `at_s` counts
-    from its start.
+    The moments are seconds since 1970. The header is that of the first recording with such samples, but its start is
+    the first moment, if that is later; `at_s` counts from there.
     """
     # If the writer was killed before it wrote anything, or the power failed, a file is empty.
     written = [path for path in paths if not path.is_file() or path.stat().st_size]
@@ -154,8 +154,9 @@ def read_history(paths: Sequence[Path], since_s: float, until_s: float) -> Recor
             "the recordings of this time are of several servers or databases",
             hint="Keep the history of each server in a folder of its own.",
         )
-    first_s = _started_s(kept[0])
-    result = Recording(header=header, samples=())
+    first_s = max(_started_s(kept[0]), since_s)
+    began = datetime.fromtimestamp(first_s, UTC).isoformat(timespec="milliseconds")
+    result = Recording(header=replace(header, started_at=began), samples=())
     result.samples = chain.from_iterable(_cut(each, first_s, since_s, until_s, result) for each in kept)
     return result
 

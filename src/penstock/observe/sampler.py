@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 # Sessions report to the statistics views at most once a second.
 _COUNTERS_EVERY_S = 1.0
+# Processor time is counted in ticks of 10 ms, so over a shorter time more processors than there are would seem busy.
+_LEAST_BUSY_S = 0.05
 # pg_stat_statements and pg_statio_user_indexes may have thousands of rows, so they are read less often.
 _STATEMENTS_EVERY_S = 10.0
 
@@ -70,7 +72,7 @@ class Sampler:
         self.header = replace(header, volume=volume, application=application)
         self._is_local = self.header.cpu_count is not None and cpu_count is None
         self._began_s = self._last_s = clock()
-        self._busy_s = busy_cpu_s()
+        self._busy_s, self._busy_at_s = busy_cpu_s(), self._last_s
         self._own_commits = 0
         self._next_s = dict.fromkeys(self._reader.views_there, 0.0)
         self._statements: dict[tuple[object, ...], CounterRow] = {}
@@ -104,7 +106,7 @@ class Sampler:
             progress=seen.progress,
             own_commits=self._own_commits,
             counters=counters,
-            host_busy_cpus=self._measure_busy(interval_s),
+            host_busy_cpus=self._measure_busy(self._last_s),
         )
 
     def reconnect(self) -> None:
@@ -120,6 +122,7 @@ class Sampler:
         self._next_s = dict.fromkeys(self._reader.views_there, 0.0)
         # The next sample's interval does not include the time without a session.
         self._last_s, self._busy_s = self._clock(), busy_cpu_s()
+        self._busy_at_s = self._last_s
 
     def close(self) -> None:
         """Close the session, unless another thread is using it to wait for the server.
@@ -205,11 +208,13 @@ class Sampler:
                 rows.append({**known, **asdict(counters), **space})
         return tuple(rows)
 
-    def _measure_busy(self, interval_s: float) -> float | None:
-        if not self._is_local or interval_s <= 0:
+    def _measure_busy(self, now_s: float) -> float | None:
+        """Return how many processors were busy since the last measurement, None if that was a moment ago."""
+        elapsed_s = now_s - self._busy_at_s
+        if not self._is_local or elapsed_s < _LEAST_BUSY_S:
             return None
-        before_s, self._busy_s = self._busy_s, busy_cpu_s()
-        return (self._busy_s - before_s) / interval_s
+        before_s, self._busy_s, self._busy_at_s = self._busy_s, busy_cpu_s(), now_s
+        return (self._busy_s - before_s) / elapsed_s
 
 
 def _find_devices(directories: Mapping[str, str]) -> dict[str, tuple[Path, Device]]:

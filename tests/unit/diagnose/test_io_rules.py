@@ -135,6 +135,26 @@ def test_checkpoints_requested_often_are_forced_by_wal(view: str) -> None:
     assert evidence["of the WAL are full-page images, at most"] == pytest.approx(50.0)
 
 
+@pytest.mark.parametrize(("per_commit", "expected"), [(10**6, ["checkpoints-forced"]), (10**5, [])])
+def test_forced_checkpoints_delay_commits_that_write_much(per_commit: int, expected: list[str]) -> None:
+    """Sixteen short transactions a second; the flush of 100 kB takes about as long without full-page images."""
+    wait = session("LWLock:WALWrite", transaction_s=0.02)
+    samples = [
+        sample(
+            float(t), wait, session(), xid=16 * t, wal=16 * per_commit * t,
+            counters={
+                "pg_stat_database": ({"datname": "shop", "xact_commit": 16 * t, "xact_rollback": 0,
+                                      "tup_inserted": 0, "tup_updated": 8000 * t, "tup_deleted": 0},),
+                "pg_stat_checkpointer": ({"num_requested": t, "num_timed": 0},),
+                "pg_stat_wal": ({"wal_fpi": 16 * per_commit * t // 9000, "wal_bytes": 16 * per_commit * t},),
+            },
+        )
+        for t in range(60)
+    ]  # fmt: skip
+    found = [each.code for each in diagnose(recording_of(samples, settings={"max_wal_size": "2MB"}))]
+    assert sorted(found) == sorted([*expected, "commit-local-flush"])
+
+
 def test_one_checkpoint_by_hand_is_not_forced() -> None:
     """A load's own CHECKPOINT at its end is not WAL's."""
     samples = waiting_for(
@@ -237,6 +257,19 @@ def test_waits_for_wal_are_the_data_volumes_only_if_wal_is_there(wal_device: str
     wait = session("IO:WalSync", transaction_s=100.0)
     samples = [sample(float(t), wait, wait, counters={"host_devices": rows}) for t, rows in enumerate(readings)]
     assert [code for code in codes(samples) if code != "commit-local-flush"] == expected
+
+
+def test_volume_at_its_limit_is_named_before_the_wal_of_short_transactions() -> None:
+    """Half of the time a transaction of 2 MB waits for its WAL, which is on the same device, and half for its table."""
+    waits = session("IO:WalSync", transaction_s=0.1), session("IO:DataFileExtend", transaction_s=0.1)
+    samples = [
+        sample(float(t), *waits, xid=10 * t, wal=20_000_000 * t,
+               counters={"host_devices": (device(float(t), iops=750),),
+                         "pg_stat_database": ({"datname": "shop", "xact_commit": 10 * t, "xact_rollback": 0,
+                                               "tup_inserted": 9000 * t, "tup_updated": 0, "tup_deleted": 0},)})
+        for t in range(60)
+    ]  # fmt: skip
+    assert codes(samples) == ["volume-iops", "wal-write"]
 
 
 @pytest.mark.parametrize(
@@ -441,3 +474,12 @@ def test_waits_for_a_volume_below_its_limit_are_its_latency() -> None:
     (found,) = diagnose(recording_of(waiting_for("IO:DataFileRead", {"iops": 300, "busy": 0.5, "queue": 0.9})))
     assert found.code == "data-io"
     assert "not seen to be at a limit" in found.claim
+
+
+def test_waits_that_the_systems_cache_serves_are_no_volumes() -> None:
+    """Two sessions wait all the time for blocks that the device is hardly asked for."""
+    (found,) = diagnose(recording_of(waiting_for("IO:DataFileRead", {"iops": 5, "busy": 0.01, "queue": 0.01})))
+    assert found.code == "data-io"
+    assert "the operating system's cache serves most of them" in found.claim
+    assert "larger shared_buffers" in found.remedy
+    assert "latency" not in found.remedy

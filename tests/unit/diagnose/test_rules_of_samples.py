@@ -83,8 +83,15 @@ def test_runs_of_alike_samples_are_less_sure_than_mixed_ones() -> None:
 
 
 def test_segments_that_a_bulk_load_flushes_are_not_its_commits() -> None:
-    """One transaction writes 100 MB of WAL a second."""
-    assert codes(ticks(60, session("IO:WalSync"), xids=1, wal=100_000_000)) == []
+    """One transaction a second writes 100 MB of WAL: short as it is, it waits for what it writes."""
+    assert codes(ticks(60, session("IO:WalSync"), xids=1, wal=100_000_000)) == ["wal-write"]
+
+
+@pytest.mark.parametrize(("per_commit", "expected"), [(500_000, "commit-local-flush"), (2_000_000, "wal-write")])
+def test_commits_that_write_much_are_not_told_to_write_more(per_commit: int, expected: str) -> None:
+    """The flush of 2 MB lasts as long as it is written; one of 0.5 MB is shorter for each row in a larger batch."""
+    samples = ticks(60, session("IO:WalSync"), session(), xids=20, wal=20 * per_commit)
+    assert codes(samples, cpu_count=4) == [expected]
 
 
 def bulk(t: int, *, waits_in: int = 2) -> list[SessionSample]:
@@ -227,6 +234,39 @@ def test_holder_that_is_hidden_is_told_as_such() -> None:
     assert claim.endswith("most of it for backend 7 (user bob), of which this role may see no more")
 
 
+def test_lock_that_sessions_hold_in_turn_is_no_single_sessions() -> None:
+    """Ten sessions update one row: each holds its lock for a moment, and none is waited for most of the time."""
+    samples = [
+        sample(t, session(pid=20 + t % 10), *(session("Lock:transactionid", pid=pid, blocked_by=(20 + t % 10,))
+                                             for pid in (40, 41)))
+        for t in range(60)
+    ]  # fmt: skip
+    found = next(each for each in diagnose(recording_of(samples)) if each.code == "lock-wait")
+    assert "which several sessions hold in turn" in found.claim
+    assert "backend" not in found.claim
+    assert "fewer sessions at a time run the statement that waits" in found.remedy
+    numbers = {number.name: number.value for number in found.evidence}
+    assert numbers["of this, for the holder that is waited for most"] == pytest.approx(10)
+
+
+def test_holder_that_lasts_is_named_beside_other_holders() -> None:
+    """Three transactions were left open, and each has a row that another session waits for."""
+    left = [session(pid=pid, state="idle in transaction", query_s=60.0, transaction_s=60.0) for pid in (7, 8, 9)]
+    waiting = [session("Lock:transactionid", pid=pid + 10, blocked_by=(pid,)) for pid in (7, 8, 9)]
+    found = only(ticks(30, *left, *waiting))
+    assert "the largest part of it for backend 7" in found.claim
+    assert "pg_terminate_backend(7)" in found.remedy
+
+
+def test_idle_session_that_holds_an_advisory_lock_is_told_to_release_it() -> None:
+    """Between transactions no other lock can be in the way, and there is no statement to cancel."""
+    holder = session("Client:ClientRead", pid=7, state="idle", query_s=60.0, transaction_s=None)
+    found = only(ticks(30, holder, session("Lock:advisory", pid=8, blocked_by=(7,), query_s=5.0)))
+    assert "backend 7 (application worker, user ann), idle; its statement" in found.claim
+    assert "pg_advisory_unlock" in found.remedy
+    assert "pg_terminate_backend(7)" in found.remedy
+
+
 def test_extending_a_table_is_nobodys_lock() -> None:
     """Each that extends it holds that lock for a moment."""
     assert codes(ticks(30, session("Lock:extend"))) == ["relation-extension"]
@@ -249,6 +289,16 @@ def test_short_statement_that_seems_to_wait_for_its_client_has_ended() -> None:
     """The server reads its state before its wait: on a busy machine it is idle by then."""
     assert codes(ticks(60, session("Client:ClientRead", query_s=0.002))) == []
     assert codes(ticks(60, session("Client:ClientRead", query_s=2.0))) == ["client-bound"]
+
+
+def test_client_that_reads_slowly_is_not_told_to_send_more() -> None:
+    """The server waits until its result is read."""
+    found = only(ticks(60, session("Client:ClientWrite", query="COPY t TO STDOUT", query_s=9.0)))
+    assert found.code == "client-bound"
+    assert "select only the rows and columns" in found.remedy
+    assert "send more" not in found.remedy
+    sends = only(ticks(60, session("Client:ClientRead", query="COPY t FROM STDIN", query_s=9.0)))
+    assert "send more in a statement" in sends.remedy
 
 
 def test_one_transaction_between_its_statements_is_no_workload() -> None:
@@ -316,3 +366,7 @@ def test_one_copy_that_computes_needs_more_sessions() -> None:
     assert codes(ticks(60, copying)) == ["few-sessions"]
     assert codes(ticks(60, copying, copying)) == ["cpu-bound"]
     assert codes(ticks(60, session(query="SELECT sum(n) FROM t"))) == []
+    # What reads is no load: penstock load does not help it.
+    assert codes(ticks(60, session(query="COPY t TO STDOUT"))) == []
+    assert codes(ticks(60, session(query="COPY (SELECT * FROM t) TO STDOUT"))) == []
+    assert codes(ticks(60, session(query="COPY t (a, b) FROM STDIN WITH (FORMAT csv)"))) == ["few-sessions"]

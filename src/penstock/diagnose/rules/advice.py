@@ -67,15 +67,15 @@ ADVICE: Final = {
         _SYNCHRONOUS,
     ),
     "lock-wait": Advice(
-        "active time waits for locks, most of it for {holder}",
+        "active time waits for locks, {holder}",
         "{release}",
         "record again: no waits of class Lock, and these statements take as long as they do alone",
         f"{_MANUAL}explicit-locking.html",
     ),
     "client-bound": Advice(
         "the time of statements and transactions waits for clients, to send or to read",
-        "Look at the client and at the network to it: send more in a statement (COPY, INSERT of many rows, a "
-        "pipeline), do not compute or call other services within a transaction, and run the client near the server.",
+        "Look at the client and at the network to it: {how}, do not compute or call other services within a "
+        "transaction, and run the client near the server.",
         "record again: waits of class Client are below half of the time, at more rows per second",
         _ACTIVITY,
     ),
@@ -155,8 +155,8 @@ ADVICE: Final = {
     ),
     "checkpoints-forced": Advice(
         "active time waits for I/O while checkpoints follow each other, because WAL reaches max_wal_size ({setting})",
-        "Raise max_wal_size while the load runs: --settings bulk-load does that and restores it. penstock settings "
-        "shows what it would set.",
+        "Raise max_wal_size: for a load --settings bulk-load does that and restores it (penstock settings diff shows "
+        "what it would set), for other work ALTER SYSTEM, or for some hours penstock settings apply max_wal_size=SIZE.",
         "record again: checkpoints are timed, not requested, and WAL has fewer full-page images",
         f"{_MANUAL}wal-configuration.html",
     ),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from penstock.diagnose.rules.advice import ADVICE
 from penstock.model.diagnosis import Confidence, Diagnosis, Evidence
+from penstock.units import MIB
 
 if TYPE_CHECKING:
     from penstock.diagnose.activity import Moment, Tally, Ticks
@@ -27,6 +28,10 @@ LEAST_SHARE = 0.1
 # standard error: 6 and 14 percentage points.
 _HIGH_ERROR = 0.03
 _MEDIUM_ERROR = 0.07
+
+# If each commit has this much WAL, sessions wait until it is written, and larger batches do not shorten that. Measured
+# on 18.4, rows a second by one session: 164,000 at 0.3 MB a commit, 236,000 at 1.1 MB, 220,000 at 14 MB.
+BULK_BYTES = MIB
 
 # Samples that are more than this many ticks apart count as independent.
 _CORRELATED_TICKS = 10
@@ -61,6 +66,11 @@ class Case:
     def sessions(self, moments: Ticks) -> float:
         """Return the average number of sessions that these moments stand for."""
         return moments.seconds / self.elapsed_s
+
+    def is_written_per_commit(self, size_bytes: int) -> bool:
+        """Return whether commits have more WAL than this on average; False if that is not known."""
+        commits, wal_bytes = self.rates.writes_per_s, self.rates.wal_bytes_per_s
+        return commits is not None and wal_bytes is not None and wal_bytes > size_bytes * commits
 
     def share(self, part: Ticks) -> float:
         """Return the part's share of active time, 0 to 1."""

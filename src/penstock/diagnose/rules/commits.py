@@ -8,17 +8,14 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from penstock.diagnose.activity import Moment, Tally
 from penstock.diagnose.batches import CommitMeter
-from penstock.diagnose.rules.case import LEAST_SHARE, Case, number
+from penstock.diagnose.rules.case import BULK_BYTES, LEAST_SHARE, Case, number
 from penstock.diagnose.transactions import COMMIT_WAITS, LOCAL_FLUSH
-from penstock.units import MB, MIB, format_count
+from penstock.units import MB, format_count
 
 if TYPE_CHECKING:
     from penstock.model.diagnosis import Diagnosis
     from penstock.model.recording import CounterRow, RecordingHeader, Sample
 
-# The server also flushes the WAL at the end of each segment. If each commit has this much WAL, sessions wait for these
-# flushes, not for commits.
-_SEGMENT_BYTES = 16 * MIB
 
 # How many standbys a commit waits for, how many of them stream, and the names of those that do not.
 Missing: TypeAlias = tuple[int, int, tuple[str, ...]]
@@ -63,7 +60,7 @@ class CommitWaits:
         if self._lost is not None and case.share(self._without) >= LEAST_SHARE:
             found.append(self._conclude_missing(case, self._lost))
         for code, part in self._parts.items():
-            is_bulk = code == LOCAL_FLUSH and _ends_segments(case)
+            is_bulk = code == LOCAL_FLUSH and case.is_written_per_commit(BULK_BYTES)
             if case.share(part) >= LEAST_SHARE and not is_bulk:
                 found += self._conclude_commits(case, code, part)
         return found
@@ -100,11 +97,6 @@ class CommitWaits:
         evidence = [number(name, value, unit) for name, value, unit in numbers if value is not None]
         batch = "more rows at a time" if rows is None else f"every {format_count(rows)} rows or more"
         return [case.conclude(code, part, evidence, batch=batch)]
-
-
-def _ends_segments(case: Case) -> bool:
-    commits, wal_bytes = case.rates.writes_per_s, case.rates.wal_bytes_per_s
-    return commits is not None and wal_bytes is not None and wal_bytes > _SEGMENT_BYTES * commits
 
 
 def find_missing(standby_names: str, standbys: Sequence[CounterRow]) -> Missing | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,9 @@ _SEVERAL = 2
 
 # A smaller share of lock waits is normal.
 _LEAST_LOCKED = 0.1
+
+# If less of it is for one holder, and that one holds it briefly, no single session is the cause.
+_MOST_LOCKED = 0.5
 
 # Transactions are client-bound if they wait for their clients at least this share of the time.
 _LEAST_CLIENT = 0.5
@@ -53,6 +57,24 @@ _LEAST_WAITING = 0.5
 _LEAST_UNEXPLAINED_CPUS = 0.5
 
 
+# COPY FROM, whose text may be cut off before FROM. COPY TO reads: to load with more sessions is no remedy for it.
+_LOADS = re.compile(r"copy\s(?!\s*\(|.*\sto\s)", re.IGNORECASE | re.DOTALL)
+
+_SEND = "send more in a statement (COPY, INSERT of many rows, a pipeline)"
+_READ = "select only the rows and columns that it needs, and read them without other work in between"
+
+_IDLE = "idle"
+
+# The pid that the server reports for a prepared transaction.
+_PREPARED = 0
+
+_IN_TURN = "which several sessions hold in turn, each for a short time"
+_RELEASE_IN_TURN = (
+    "Let fewer sessions at a time run the statement that waits, and have each run it last in its transaction, so that "
+    "it holds the lock for less time. Set lock_timeout if an error is better."
+)
+
+
 class LockWaits:
     """The rule for sessions that wait for locks, and the sessions that hold these."""
 
@@ -75,23 +97,28 @@ class LockWaits:
             if session is not None:
                 self._holders[pid] = session
                 patience_s = max(_LEAST_PATIENCE_S, moment.session.query_s or 0.0)
-                self._outlasts[pid] = (session.transaction_s or 0.0) > patience_s
+                age_s = session.query_s if session.state == _IDLE else session.transaction_s
+                self._outlasts[pid] = (age_s or 0.0) > patience_s
 
     def conclude(self, case: Case) -> list[Diagnosis]:
         """Return a diagnosis if sessions wait for locks, with the session that holds them longest."""
         if case.share(self._part) < _LEAST_LOCKED:
             return []
         worst = max(self._held_s, key=lambda pid: self._held_s[pid])
-        holder = self._holders.get(worst)
+        holder, share = self._holders.get(worst), self._held_s[worst] / sum(self._held_s.values())
         evidence = [
             number("sessions that wait for a lock, on average", case.sessions(self._part)),
             number("longest statement that waits", self._longest_s, "s"),
-            number("of this, for the holder", 100 * self._held_s[worst] / sum(self._held_s.values()), "%"),
         ]
+        outlasts, is_most = self._outlasts.get(worst, False), share >= _MOST_LOCKED
+        if not (is_most or outlasts or worst == _PREPARED):
+            evidence.append(number("of this, for the holder that is waited for most", 100 * share, "%"))
+            return [case.conclude("lock-wait", self._part, evidence, holder=_IN_TURN, release=_RELEASE_IN_TURN)]
+        evidence.append(number("of this, for the holder", 100 * share, "%"))
         if holder is not None and holder.transaction_s is not None:
             evidence.append(number("age of the holder's transaction", holder.transaction_s, "s"))
-        release = _release(worst, holder, outlasts=self._outlasts.get(worst, False))
-        described = _describe_holder(worst, holder)
+        described = f"{'most' if is_most else 'the largest part'} of it for {_describe_holder(worst, holder)}"
+        release = _release(worst, holder, outlasts=outlasts)
         return [case.conclude("lock-wait", self._part, evidence, holder=described, release=release)]
 
 
@@ -111,7 +138,7 @@ def _head_of_queue(sample: Sample, waiting: SessionSample) -> tuple[int | None, 
 
 def _describe_holder(pid: int | None, session: SessionSample | None) -> str:
     if session is None:
-        unknown = {None: "one that had ended when it was read", 0: "a prepared transaction"}
+        unknown = {None: "one that had ended when it was read", _PREPARED: "a prepared transaction"}
         return unknown.get(pid, f"backend {pid}, which no sample shows")
     if session.state is None:
         return f"backend {pid} (user {session.user}), of which this role may see no more"
@@ -127,7 +154,7 @@ def _release(pid: int | None, session: SessionSample | None, *, outlasts: bool) 
 
     `outlasts`: the holder's transaction is older than the waits, so it probably still runs.
     """
-    if pid == 0:
+    if pid == _PREPARED:
         return "Find it in pg_prepared_xacts, and end it with COMMIT PREPARED or ROLLBACK PREPARED."
     if session is not None and _is_idle_in_transaction(session):
         now = f" While it holds: SELECT pg_terminate_backend({pid})." if outlasts else ""
@@ -135,6 +162,10 @@ def _release(pid: int | None, session: SessionSample | None, *, outlasts: bool) 
             f"Have this application commit or roll back before it does anything else.{now} For good: "
             "idle_in_transaction_session_timeout for its role."
         )
+    if session is not None and session.state == _IDLE:
+        # Between transactions, a session has no locks but the advisory locks of the session.
+        now = f" While it holds: SELECT pg_terminate_backend({pid})." if outlasts else ""
+        return f"Have this application call pg_advisory_unlock as soon as it no longer needs the lock.{now}"
     text = "Keep transactions short that change what others change; set lock_timeout if an error is better."
     return f"{text} While it holds: SELECT pg_cancel_backend({pid})." if outlasts else text
 
@@ -145,6 +176,7 @@ class ClientWaits:
     def __init__(self) -> None:
         self._inside = Tally()
         self._between = Tally()
+        self._reading = Ticks()
         self._tick = -1
         self._pids: set[int] = set()
         self._begins_s = (math.inf, -math.inf)
@@ -153,6 +185,8 @@ class ClientWaits:
         for moment in moments:
             if moment.wait.startswith("client:") and not _is_torn(moment):
                 self._inside.add(moment)
+                if moment.wait == "client:clientwrite":
+                    self._reading.add(moment)
         self._tick += 1
         for session in sample.sessions:
             if _is_idle_in_transaction(session) and (session.query_s or 0.0) < _BETWEEN_STATEMENTS_S:
@@ -177,8 +211,10 @@ class ClientWaits:
         evidence = [
             number("sessions that wait for their client, on average", case.sessions(part)),
             number("of this, in a statement such as COPY", 100 * share_of(self._inside, part), "%"),
+            number("of this, until the client has read a result", 100 * share_of(self._reading, part), "%"),
         ]
-        return [case.conclude("client-bound", part, evidence, among=moments)]
+        how = _READ if share_of(self._reading, part) >= _LEAST_CLIENT else _SEND
+        return [case.conclude("client-bound", part, evidence, among=moments, how=how)]
 
 
 def _is_torn(moment: Moment) -> bool:
@@ -207,7 +243,7 @@ class Processors:
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
         for moment in moments:
             (self._running if moment.wait == _CPU_WAIT else self._waiting).add(moment)
-            if moment.wait == _CPU_WAIT and (moment.session.query or "").lower().startswith("copy "):
+            if moment.wait == _CPU_WAIT and _LOADS.match(moment.session.query or ""):
                 self._copying.add(moment)
         if sample.host_busy_cpus is not None:
             self._busy_s += sample.host_busy_cpus * sample.interval_s

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.diagnose.activity import Moment, Tally, name_wait
-from penstock.diagnose.rules.case import LEAST_SHARE, Case, number
+from penstock.diagnose.rules.case import BULK_BYTES, LEAST_SHARE, Case, number
 from penstock.units import MB
 
 if TYPE_CHECKING:
@@ -29,30 +29,41 @@ _WAL = frozenset(
 _EXPLAINED = frozenset(("lwlock:buffiledescriptor",))
 
 
+def is_wal_wait(moment: Moment) -> bool:
+    """Return whether a session waits for the writing or flushing of WAL."""
+    return moment.wait in _WAL
+
+
 def is_long_wal_wait(moment: Moment) -> bool:
     """Return whether a session waits for the writing or flushing of WAL, in a transaction that is no short one."""
-    return moment.wait in _WAL and (moment.session.transaction_s or 0.0) >= _LEAST_TRANSACTION_S
+    return is_wal_wait(moment) and (moment.session.transaction_s or 0.0) >= _LEAST_TRANSACTION_S
 
 
 class WalWrites:
-    """The rule for long transactions that wait until their WAL is written, as bulk loads do."""
+    """The rule for transactions that are long, or have much WAL, and wait until it is written, as bulk loads do."""
 
     def __init__(self) -> None:
         self._part = Tally()
+        self._short = Tally()
 
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:  # noqa: ARG002 (a rule's signature)
         for moment in moments:
-            if is_long_wal_wait(moment):
-                self._part.add(moment)
+            if is_wal_wait(moment):
+                (self._part if is_long_wal_wait(moment) else self._short).add(moment)
 
     def conclude(self, case: Case) -> list[Diagnosis]:
-        """Return a diagnosis if long transactions wait for WAL."""
-        if case.share(self._part) < LEAST_SHARE:
+        """Return a diagnosis if such transactions wait for WAL."""
+        part = Tally()
+        part.join(self._part)
+        if case.is_written_per_commit(BULK_BYTES):
+            # These are no waits for commits, though the transactions are short.
+            part.join(self._short)
+        if case.share(part) < LEAST_SHARE:
             return []
         rate = case.rates.wal_bytes_per_s
-        evidence = [number("sessions that wait for WAL, on average", case.sessions(self._part))]
+        evidence = [number("sessions that wait for WAL, on average", case.sessions(part))]
         evidence += [] if rate is None else [number("WAL", rate / MB, "MB/s")]
-        return [case.conclude("wal-write", self._part, evidence)]
+        return [case.conclude("wal-write", part, evidence)]
 
 
 class InternalLocks:

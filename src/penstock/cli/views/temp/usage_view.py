@@ -113,7 +113,7 @@ def _describe_devices(report: UsageReport) -> list[str]:
                 format_bytes(moved),
             )
         free = "-" if use.free_bytes is None else format_bytes(use.free_bytes)
-        temporary = "-" if use.temporary_iops is None else f"about {use.temporary_iops:,.0f}"
+        temporary = "-" if use.temporary_iops is None else f"at most {use.temporary_iops:,.0f}"
         rows.append((use.tablespace, use.device, use.kind, *seen, free, temporary))
     return line_up([heads, *rows], align="<<<>>>>>>", indent="  ")
 
