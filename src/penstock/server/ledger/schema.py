@@ -18,6 +18,7 @@ from penstock.model.server.checks import check_ledger_creation, check_publicatio
 from penstock.model.server.server import LedgerRights
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, translate_errors
+from penstock.server.ledger.origin import TABLES
 from penstock.server.ledger.trust import LedgerRelation, PublicationRow, refuse_foreign
 from penstock.server.sql.queries import fetch_rows, send_query
 
@@ -226,8 +227,6 @@ _STATEMENTS = (
         )
     ),
 )
-
-TABLES = frozenset(("changes", "claims", "holds", "loads", "members", "objects", "ranges", "rejects", "targets"))
 
 
 def create_ledger(connection: Connection, schema: str, *, is_publishing_allowed: bool) -> None:
