@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from penstock.loading.claim.prepared import PreparedLoad
     from penstock.loading.context import LoadTools
     from penstock.loading.plan.work import ObjectWork
-    from penstock.loading.unit import RowSession
     from penstock.model.load.plan import LoadPlan
     from penstock.server.connect.connection import Connection
 
@@ -27,7 +26,7 @@ _LOOK_S = 1.0
 
 
 class ObjectUnit:
-    """Has the server import objects; it has the methods of unit.Unit."""
+    """Has the server import objects; it has the methods of BlockUnit that an attempt calls."""
 
     def __init__(
         self, plan: LoadPlan, prepared: PreparedLoad, tools: LoadTools, work: Sequence[ObjectWork], *, sessions: int
@@ -58,7 +57,7 @@ class ObjectUnit:
             region=self._plan.route.region,
         )
 
-    def look(self, sessions: Sequence[RowSession]) -> None:
+    def look(self, sessions: Sequence[object]) -> None:
         """Once a second, read how far imports are; report an import without progress, and later cancel it.
 
         It is cancelled only if the server shows that it has read nothing. Otherwise it may be at work all the same: it

@@ -32,7 +32,8 @@ from penstock.loading.rejects.reasons import (
 )
 from penstock.model.load.reject import Reason, Reject
 from penstock.model.load.tuning import DEFAULT_TUNING
-from penstock.server.connect.errors import CopyContext, ServerReport
+from penstock.server.connect.copy_context import CopyContext
+from penstock.server.connect.errors import ServerReport
 from penstock.server.copy.copy import CopyFailed, CopySession
 from penstock.server.copy.sorting import Hindered, Sorted, Sorter
 
