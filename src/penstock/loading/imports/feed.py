@@ -38,7 +38,10 @@ class ImportedObject:
 
 
 class ObjectFeed:
-    """Hands objects to sessions; all methods are safe from any thread. It has the methods of BlockFeed that an attempt calls."""
+    """Hands objects to sessions; all methods are safe from any thread.
+
+    It has the methods of BlockFeed that an attempt calls.
+    """
 
     def __init__(
         self, work: Sequence[ObjectWork], *, sessions: int, is_in_job_order: bool, clock: Callable[[], float]

@@ -14,8 +14,9 @@ from penstock.loading.plan.upkeep import PAGE_BYTES, decide_checkpoint, decide_v
 from penstock.loading.steps.step import PlanFacts, RunningLoad, Step
 from penstock.model.load.outcome import LoadOutcome, LoadProgress
 from penstock.model.load.part import PlanPart, Rows
+from penstock.server.ledger.targets import find_filled
 from penstock.server.table.locking import describe_blocker, find_blockers
-from penstock.server.table.vacuum import find_filled, limited_lock_wait, read_relations, run_checkpoint, run_vacuum
+from penstock.server.table.vacuum import limited_lock_wait, read_relations, run_checkpoint, run_vacuum
 from penstock.units import format_count, format_duration
 
 if TYPE_CHECKING:
@@ -215,7 +216,7 @@ class _Upkeep:
 
     def _decide(self, connection: Connection) -> VacuumPlan:
         filled = find_filled(connection, self._tools.ledger.schema, self._load.load_id)
-        relations = read_relations(connection, [table.oid for table in filled]) if filled else []
+        relations = read_relations(connection, filled) if filled else []
         replaced = {target.table for target in self._plan.targets if target.is_replaced}
         return decide_vacuum(
             relations,

@@ -16,7 +16,6 @@ import psycopg
 
 from penstock.errors import DataError, PenstockError, ServerError, TargetError
 
-
 # Classes of SQLSTATEs that a record causes: data exception (22, with 22P04 bad copy file format) and integrity
 # constraint violation (23).
 DATA_CLASSES = ("22", "23")

@@ -172,6 +172,42 @@ def read_landed(connection: Connection, schema: str, load_id: str) -> list[Lande
         return fetch_as(connection, LandedTarget, query, [load_id])
 
 
+def find_filled(connection: Connection, schema: str, load_id: str) -> list[int]:
+    """Return the oids of the tables to which a complete load has added rows. Raises ServerError."""
+    query = compose_query(
+        """
+        WITH stored AS (
+            SELECT o.target_oid AS oid,
+                   r.rows
+              FROM ONLY {objects} AS o
+              JOIN ONLY {ranges} AS r ON r.load = o.load AND r.object = o.number
+             WHERE o.load = %(load)s
+               AND NOT EXISTS (
+                       SELECT
+                         FROM ONLY {targets} AS t
+                        WHERE t.load = o.load
+                          AND t.target_oid = o.target_oid
+                          AND t.kind = 'staging'
+                   )
+             UNION ALL
+            SELECT t.target_oid,
+                   t.inserted + t.updated
+              FROM ONLY {targets} AS t
+             WHERE t.load = %(load)s
+               AND t.kind = 'staging'
+        )
+        SELECT s.oid
+          FROM stored AS s
+         GROUP BY s.oid
+        HAVING sum(s.rows) > 0
+         ORDER BY s.oid
+        """,
+        schema,
+    )
+    with translate_errors("looking up the tables that the load filled"):
+        return [oid for (oid,) in connection.execute(query, {"load": load_id})]
+
+
 def find_unended(connection: Connection, schema: str, claim: Claim, *, oid: int) -> list[str]:
     """Return the other loads that have not ended, and have rows in a table, its partitions or its parents.
 

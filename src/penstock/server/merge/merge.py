@@ -27,11 +27,10 @@ from penstock.server.merge.merge_key import (
     find_key,
     key_order,
     key_terms,
-    table_identifier,
     tell_unequal,
 )
-from penstock.server.merge.merge_locate import position_list, staging_identifier
-from penstock.server.sql.queries import fetch_one
+from penstock.server.merge.merge_locate import position_list
+from penstock.server.sql.queries import fetch_one, table_identifier
 
 if TYPE_CHECKING:
     from penstock.model.load.job import Keep
@@ -132,7 +131,7 @@ class MergeParts:
         """Return the statement that stores all records."""
         distinct, order = self.compose_order()
         select = sql.SQL(" SELECT {} {} FROM {} ORDER BY {}").format(
-            distinct, _join(self.columns), staging_identifier(self.staging), order
+            distinct, _join(self.columns), table_identifier(self.staging), order
         )
         statement = _compose_insert(self.target, self.columns) + select
         return statement if self.key is None else statement + self._compose_conflict()
@@ -204,7 +203,7 @@ def check_merge(connection: Connection, parts: MergeParts) -> None:
 def count_staged(connection: Connection, staging: TableName) -> int:
     """Return the number of records in a staging table. Raises ServerError."""
     with translate_errors(f"counting the records of {staging}"):
-        query = sql.SQL("SELECT pg_catalog.count(*) FROM {}").format(staging_identifier(staging))
+        query = sql.SQL("SELECT pg_catalog.count(*) FROM {}").format(table_identifier(staging))
         return int(fetch_one(connection, query)[0])
 
 
@@ -263,7 +262,7 @@ def _compose_insert(target: TableFacts, columns: Sequence[str]) -> sql.Composed:
     # COPY too stores the given values in columns that are GENERATED ALWAYS AS IDENTITY.
     is_overriding = any(column.identity == "a" and column.name in columns for column in target.columns)
     return sql.SQL("INSERT INTO {} ({}){}").format(
-        table_identifier(target), _join(columns), sql.SQL(" OVERRIDING SYSTEM VALUE" if is_overriding else "")
+        table_identifier(target.name), _join(columns), sql.SQL(" OVERRIDING SYSTEM VALUE" if is_overriding else "")
     )
 
 

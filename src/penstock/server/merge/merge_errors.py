@@ -19,8 +19,8 @@ from penstock.server.merge.merge_locate import (
     find_position,
     is_policy_violation,
     position_list,
-    staging_identifier,
 )
+from penstock.server.sql.queries import table_identifier
 
 if TYPE_CHECKING:
     from psycopg.errors import Diagnostic
@@ -144,7 +144,7 @@ def _compose_duplicates(staging: TableName, key: Key) -> sql.Composed:
         positions=position_list(),
         previous=previous,
         is_duplicate=equals_previous(key),
-        staging=staging_identifier(staging),
+        staging=table_identifier(staging),
         order=_COMMA.join(order),
     )
 

@@ -16,7 +16,6 @@ from penstock.model.load.reject import FOREIGN_KEY_VIOLATION
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
 from penstock.server.merge.merge_key import same_key, same_lack
-from penstock.server.merge.merge_locate import staging_identifier
 from penstock.server.merge.merge_sorting_statements import (
     ADD_SAME_KEYS,
     NOTE,
@@ -24,7 +23,7 @@ from penstock.server.merge.merge_sorting_statements import (
     SAME_POSITION,
     TAKE_REFERENCES,
 )
-from penstock.server.sql.queries import fetch_one
+from penstock.server.sql.queries import fetch_one, table_identifier
 
 if TYPE_CHECKING:
     from penstock.server.merge.merge import MergeParts
@@ -68,7 +67,7 @@ class RefusedRecords:
         self._reasons = _free_names(_REASONS, taken=parts.columns)
         self._names: dict[str, sql.Composable] = {
             "refused": self._table,
-            "staging": staging_identifier(parts.staging),
+            "staging": table_identifier(parts.staging),
             "columns": _join(self._columns),
             "staged_columns": _COMMA.join(sql.Identifier("s", name) for name in self._columns),
             "reasons": _join(self._reasons),

@@ -24,10 +24,9 @@ from penstock.server.connect.errors import translate_errors
 from penstock.server.connect.search_path import PATHS, users_path
 from penstock.server.copy.sorting import SortingParts, compose_sorting
 from penstock.server.merge.merge import MergeCounts, MergeParts, PlanCounts, count_staged
-from penstock.server.merge.merge_locate import staging_identifier
 from penstock.server.merge.merge_refused import RefusedRecords
 from penstock.server.merge.merge_sorting_statements import COUNT, DECLARATIONS, OUTCOME, STORE_ALL, STORE_COUNTED
-from penstock.server.sql.queries import fetch_one
+from penstock.server.sql.queries import fetch_one, table_identifier
 
 _COMMA: Final = sql.SQL(", ")
 _TEMPORARY: Final = "pg_temp"
@@ -200,7 +199,7 @@ class MergeSorter:
         """Return the query that chooses the records for the table, in the order of the merge."""
         distinct, order = self._parts.compose_order()
         return sql.SQL("SELECT {} {} FROM {} AS s ORDER BY {}").format(
-            distinct, _join(self._columns), staging_identifier(self._parts.staging), order
+            distinct, _join(self._columns), table_identifier(self._parts.staging), order
         )
 
 

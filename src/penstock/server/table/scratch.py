@@ -10,6 +10,7 @@ from psycopg import sql
 from penstock.errors import TargetError
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
+from penstock.server.sql.queries import table_identifier
 
 if TYPE_CHECKING:
     from penstock.model.server.table import TableFacts, TableName
@@ -78,8 +79,7 @@ def made_up_columns(facts: TableFacts, filled: Collection[str]) -> tuple[str, ..
 
 def _create(connection: Connection, name: str, facts: TableFacts) -> None:
     if facts.oid:
-        source = sql.Identifier(facts.name.schema or "public", facts.name.name)
-        body = sql.SQL("LIKE {} INCLUDING CONSTRAINTS INCLUDING GENERATED").format(source)
+        body = sql.SQL("LIKE {} INCLUDING CONSTRAINTS INCLUDING GENERATED").format(table_identifier(facts.name))
     else:
         body = sql.SQL(", ").join(
             sql.SQL("{} pg_catalog.text").format(sql.Identifier(column.name)) for column in facts.columns

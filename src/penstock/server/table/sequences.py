@@ -16,7 +16,7 @@ from psycopg import sql
 
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
-from penstock.server.sql.queries import fetch_rows
+from penstock.server.sql.queries import fetch_rows, table_identifier
 
 if TYPE_CHECKING:
     from penstock.model.server.table import Column, TableFacts
@@ -109,7 +109,7 @@ def _find_end(connection: Connection, facts: TableFacts, column: Column, *, is_a
     query = sql.SQL("SELECT pg_catalog.{}({}) FROM {}{}").format(
         sql.Identifier("max" if is_ascending else "min"),
         name,
-        sql.Identifier(facts.name.schema or "public", facts.name.name),
+        table_identifier(facts.name),
         is_finite if column.type_name.startswith("numeric") else sql.SQL(""),
     )
     row = connection.execute(query).fetchone()
@@ -121,7 +121,7 @@ def _grant_warning(connection: Connection, facts: TableFacts, column: Column, na
     assert user is not None
     grants = sql.SQL("GRANT SELECT ({}) ON {} TO {}; GRANT USAGE, UPDATE ON SEQUENCE {} TO {};").format(
         sql.Identifier(column.name),
-        sql.Identifier(facts.name.schema or "public", facts.name.name),
+        table_identifier(facts.name),
         sql.Identifier(user[0]),
         sql.SQL(name),  # quoted by the server's format('%I.%I')
         sql.Identifier(user[0]),

@@ -20,7 +20,7 @@ from penstock.model.load.landing import BLOCK_COLUMN, OBJECT_COLUMN, POSITION_CO
 from penstock.model.server.names import MOST_COLUMNS
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, translate_errors
-from penstock.server.sql.queries import fetch_one, fetch_rows
+from penstock.server.sql.queries import fetch_one, fetch_rows, table_identifier
 
 if TYPE_CHECKING:
     from penstock.model.server.table import TableFacts, TableName
@@ -99,28 +99,24 @@ def describe_landing_table(
     connection: Connection, *, table: TableName, target: TableFacts, columns: Sequence[str], as_text: bool
 ) -> str:
     """Return make_landing_table's CREATE TABLE statement, for psql on a subscriber. Raises ServerError."""
-    name = sql.Identifier(table.schema or "", table.name)
     with translate_errors(f"describing staging table {table}"):
-        return _compose_create(connection, name, target, columns, as_text=as_text).as_string(connection) + ";"
+        return (
+            _compose_create(connection, table_identifier(table), target, columns, as_text=as_text).as_string(connection)
+            + ";"
+        )
 
 
 def lock_landing_table(connection: Connection, table: TableName) -> None:
     """Take an ACCESS EXCLUSIVE lock on a staging table until the transaction ends. Raises TargetError, ServerError."""
     with translate_errors(f"locking staging table {table}"):
-        connection.execute(
-            sql.SQL("LOCK TABLE ONLY {} IN ACCESS EXCLUSIVE MODE").format(
-                sql.Identifier(table.schema or "", table.name)
-            )
-        )
+        connection.execute(sql.SQL("LOCK TABLE ONLY {} IN ACCESS EXCLUSIVE MODE").format(table_identifier(table)))
 
 
 def delete_landed(connection: Connection, table: TableName, object_number: int) -> None:
     """Delete an object's records from a staging table. Raises ServerError."""
     with translate_errors(f"removing records from staging table {table}"):
         connection.execute(
-            sql.SQL("DELETE FROM {} WHERE {} = %s").format(
-                sql.Identifier(table.schema or "", table.name), sql.Identifier(OBJECT_COLUMN)
-            ),
+            sql.SQL("DELETE FROM {} WHERE {} = %s").format(table_identifier(table), sql.Identifier(OBJECT_COLUMN)),
             [object_number],
         )
 
