@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from penstock.changes.context import Context, Restored
+from penstock.changes.context import Context, Kind, Restored
 from penstock.changes.journal import record, restore
 from penstock.changes.s3_import.documents import name_holder, name_policy, name_role
 from penstock.changes.s3_import.steps import (
@@ -336,7 +336,7 @@ def _add(error: PenstockError, fact: str) -> None:
     error.detail = f"{error.detail}\n{fact}" if error.detail else fact
 
 
-class S3Import:
+class S3Import(Kind):
     """See Kind. `look` returns what exists of changes, and `run` takes steps."""
 
     def __init__(self, look: Callable[[Sequence[Change]], Found], run: Callable[[Sequence[Step]], None]) -> None:
@@ -349,9 +349,6 @@ class S3Import:
     def restore(self, context: Context, changes: Sequence[Change], done: Restored) -> Sequence[Change]:  # noqa: ARG002
         self._run(plan_undo(self._look(changes), changes))
         return changes
-
-    def restore_rest(self, context: Context, oids: set[int], done: Restored) -> None:
-        """Do nothing more."""
 
     def describe(self, context: Context, change: Change) -> tuple[RepairAction, str]:  # noqa: ARG002 (see Kind)
         return "restore", "penstock rds prepare-s3-import made it"

@@ -13,7 +13,7 @@ from penstock.model.load.ledger import LoadRecord, ObjectRecord, StayingRows, Ta
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.ledger.committed import IS_COMPLETE
-from penstock.server.ledger.locks import find_lock_holder, find_workers, try_lock_here
+from penstock.server.ledger.locks import compose_is_locked, find_lock_holder, find_workers, try_lock_here
 from penstock.server.ledger.origin import compose_query
 from penstock.server.ledger.rights import read_rights
 from penstock.server.ledger.schema import has_ledger
@@ -65,22 +65,10 @@ _OBJECTS = """
            ) AS s
 """
 
-# Whether a process works on load l.
-_IS_ACTIVE = """
-    l.state = 'running' AND EXISTS (
-        SELECT
-          FROM pg_catalog.pg_locks AS k
-         WHERE k.locktype = 'advisory'
-           AND k.objsubid = 1
-           AND k.classid = ('x' || pg_catalog.substr(l.lock_key, 1, 8))::bit(32)::int8::oid
-           AND k.objid = ('x' || pg_catalog.substr(l.lock_key, 9, 8))::bit(32)::int8::oid
-    )
-"""
-
 _LOADS = """
     SELECT l.id::text AS load_id,
            l.state,
-           {is_active} AS is_active,
+           l.state = 'running' AND {is_locked} AS is_active,
            l.owner::text,
            l.client,
            l.tables,
@@ -185,7 +173,7 @@ _TOTALS = """
            coalesce(pg_catalog.sum(s.rows), 0)::int8 AS rows,
            coalesce(pg_catalog.sum(s.rejected), 0)::int8 AS rejected,
            pg_catalog.count(*) FILTER (WHERE l.state = 'running') AS unfinished,
-           pg_catalog.count(*) FILTER (WHERE {is_active}) AS active,
+           pg_catalog.count(*) FILTER (WHERE l.state = 'running' AND {is_locked}) AS active,
            extract(epoch FROM pg_catalog.min(l.began_at) FILTER (WHERE l.state = 'running'))::float8
                AS oldest_unfinished_s
       FROM ONLY {loads} AS l
@@ -318,7 +306,7 @@ def no_such_load(load_id: str) -> TargetError:
 
 
 def _compose(text: LiteralString, schema: str) -> sql.Composed:
-    return compose_query(text, schema, all_objects=_objects(schema), is_active=sql.SQL(_IS_ACTIVE))
+    return compose_query(text, schema, all_objects=_objects(schema), is_locked=compose_is_locked("l"))
 
 
 def _objects(schema: str) -> sql.Composed:

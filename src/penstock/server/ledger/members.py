@@ -15,23 +15,9 @@ from psycopg import sql
 from penstock.model.load.ledger import Claim, MemberRecord, MembersLook
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, translate_errors
-from penstock.server.ledger.locks import mark, mark_member
+from penstock.server.ledger.locks import compose_is_locked, mark, mark_member
 from penstock.server.ledger.origin import compose_query
 from penstock.server.sql.queries import fetch_as, fetch_one
-
-# Whether a session of this database holds the lock of member m.
-_IS_LOCKED: LiteralString = """
-    EXISTS (
-        SELECT
-          FROM pg_catalog.pg_locks AS k
-         WHERE k.locktype = 'advisory'
-           AND k.granted
-           AND k.objsubid = 1
-           AND k.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = current_database())
-           AND k.classid = ('x' || pg_catalog.substr(m.lock_key, 1, 8))::bit(32)::int8::oid
-           AND k.objid = ('x' || pg_catalog.substr(m.lock_key, 9, 8))::bit(32)::int8::oid
-    )
-"""
 
 # Claim c is free. A member that this statement's snapshot lacks, because it has just joined, has not ended.
 _IS_FREE: LiteralString = """
@@ -197,8 +183,7 @@ def compose_end(schema: str, *, only_dead: bool) -> sql.Composed:
 
     It waits for their open transactions.
     """
-    condition = sql.SQL("AND NOT {}").format(sql.SQL(_IS_LOCKED)) if only_dead else sql.SQL("")
-    return sql.SQL("{} {}").format(_compose(_END, schema), condition)
+    return _compose(f"{_END} AND NOT {{is_locked}}" if only_dead else _END, schema)
 
 
 def register(connection: Connection, schema: str, load_id: str, *, lock: str, client: str) -> int:
@@ -245,7 +230,7 @@ def end_dead(connection: Connection, schema: str, claim: Claim) -> list[str]:
 
 def end_member(connection: Connection, schema: str, claim: Claim) -> None:
     """End a member: its objects are free for others. Raises ServerError."""
-    query = sql.SQL("{} AND m.number = %(member)s").format(_compose(_END, schema))
+    query = _compose(f"{_END} AND m.number = %(member)s", schema)
     with translate_errors("leaving the load"):
         connection.execute(query, {"load": claim.load_id, "member": claim.member})
 
@@ -281,4 +266,4 @@ def list_members(connection: Connection, schema: str, load_id: str) -> list[Memb
 
 
 def _compose(text: LiteralString, schema: str) -> sql.Composed:
-    return compose_query(text, schema, is_locked=sql.SQL(_IS_LOCKED), is_free=compose_query(_IS_FREE, schema))
+    return compose_query(text, schema, is_locked=compose_is_locked("m"), is_free=compose_query(_IS_FREE, schema))

@@ -100,10 +100,8 @@ def describe_landing_table(
 ) -> str:
     """Return make_landing_table's CREATE TABLE statement, for psql on a subscriber. Raises ServerError."""
     with translate_errors(f"describing staging table {table}"):
-        return (
-            _compose_create(connection, table_identifier(table), target, columns, as_text=as_text).as_string(connection)
-            + ";"
-        )
+        create = _compose_create(connection, table_identifier(table), target, columns, as_text=as_text)
+        return create.as_string(connection) + ";"
 
 
 def lock_landing_table(connection: Connection, table: TableName) -> None:
