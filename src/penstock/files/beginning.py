@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from penstock.errors import SourceError
+from penstock.model.source.dialect import DialectOptions
 from penstock.units import MIB
-
-if TYPE_CHECKING:
-    from penstock.model.source.dialect import DialectOptions
 
 # The lines to skip are held in memory until the last of them is found, so their size is limited.
 _SKIPPED_BYTES: Final = 16 * MIB

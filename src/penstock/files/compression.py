@@ -11,15 +11,13 @@ import bz2
 import lzma
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from isal import igzip_lib
 
 from penstock.errors import SourceError
+from penstock.model.source.source import Compression
 from penstock.units import KIB, MIB
-
-if TYPE_CHECKING:
-    from penstock.model.source.source import Compression
 
 # The size of the pieces that blocks are made of. Each piece costs the interpreter about 120 us. Compared with 256 KiB,
 # 512 KiB takes 7 % less of a load's client CPU. 1 MiB takes 10 % more: it does not fit a second-level cache of 2 MiB.

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 from penstock.loading.plan.notices import list_names
+from penstock.model.load.plan import LoadPlan
 from penstock.model.load.tuning import DEFAULT_TUNING, LoadTuning
 from penstock.model.load.upkeep import CheckpointDecision, Relation, VacuumPlan, VacuumStep
 from penstock.units import format_bytes
-
-if TYPE_CHECKING:
-    from penstock.model.load.plan import LoadPlan
 
 # The server is not asked for its own block size: only orders of magnitude matter here.
 PAGE_BYTES = 8192

@@ -12,7 +12,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from penstock.copyformat import Encoder
 from penstock.copyformat.binary import BinaryBlocks
@@ -23,13 +22,11 @@ from penstock.loading.plan.work import ObjectWork
 from penstock.model.load.accounts import ReaderSeconds, Stopwatch, add_seconds
 from penstock.model.load.details import FileOutcome
 from penstock.model.load.outcome import FileProgress, LoadProgress
+from penstock.model.load.plan import TargetPlan
 from penstock.model.load.reject import RecordForm
 from penstock.model.source.block import Block, CopySpec
+from penstock.model.source.source import SourceObject
 from penstock.units import MIB
-
-if TYPE_CHECKING:
-    from penstock.model.load.plan import TargetPlan
-    from penstock.model.source.source import SourceObject
 
 _log = logging.getLogger(__name__)
 

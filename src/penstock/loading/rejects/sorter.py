@@ -17,7 +17,6 @@ from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 from penstock import _native
 from penstock.copyformat import make_form_encoder
@@ -32,13 +31,11 @@ from penstock.loading.rejects.reasons import (
 )
 from penstock.model.load.reject import Reason, Reject
 from penstock.model.load.tuning import DEFAULT_TUNING
+from penstock.model.source.block import CopySpec
 from penstock.server.connect.copy_context import CopyContext
 from penstock.server.connect.errors import ServerReport
 from penstock.server.copy.copy import CopyFailed, CopySession
 from penstock.server.copy.sorting import Hindered, Sorted, Sorter
-
-if TYPE_CHECKING:
-    from penstock.model.source.block import CopySpec
 
 
 @dataclass(slots=True)

@@ -7,9 +7,9 @@ would be lost with it. They are found in pg_depend before anything is loaded, an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from penstock.errors import OtherTableError, TargetError
+from penstock.model.server.table import TableName
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
 from penstock.server.ddl.definition import (
@@ -23,9 +23,6 @@ from penstock.server.ddl.definition import (
 )
 from penstock.server.ddl.session import Unread, look_again
 from penstock.server.sql.queries import fetch_many, fetch_rows, table_identifier
-
-if TYPE_CHECKING:
-    from penstock.model.server.table import TableName
 
 # The parts of a definition. One query, ddl_PART.sql, describes each.
 _PARTS: dict[str, type] = {

@@ -6,15 +6,13 @@ Source: docs.aws.amazon.com/AmazonRDS/latest/UserGuide/USER_PostgreSQL.S3Import.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from psycopg import sql
 
 from penstock.errors import ServerError
+from penstock.model.source.block import CopySpec
 from penstock.server.copy.copy import compose_columns, compose_table, copy_options
-
-if TYPE_CHECKING:
-    from penstock.model.source.block import CopySpec
 
 _RESULT = re.compile(r'(\d+) rows? imported into relation "(.*)" from file (.*) of (\d+) bytes\.?', re.DOTALL)
 

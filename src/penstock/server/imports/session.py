@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from psycopg import sql
 from psycopg.pq import ExecStatus
 
+from penstock.model.source.block import CopySpec
 from penstock.server.connect.search_path import TO_USERS_PATH
 from penstock.server.copy.copy import CopySession
 from penstock.server.imports.call import S3Place, compose_import
 from penstock.server.table.identity import compose_look
-
-if TYPE_CHECKING:
-    from penstock.model.source.block import CopySpec
 
 # How often the server looks, during an import, whether its client is still connected. Without that, the import of a
 # client that was killed would run on, and keep the load from being resumed.

@@ -7,16 +7,14 @@ After SET ROLE, any function that runs in the session can call RESET ROLE, and t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from penstock.errors import TargetError
+from penstock.model.load.job import LoadJob
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
 from penstock.server.ledger.origin import compose_query
 from penstock.server.sql.queries import fetch_as
-
-if TYPE_CHECKING:
-    from penstock.model.load.job import LoadJob
 
 # What the user is about to do with a load.
 Deed = Literal["resume", "retry", "forget", "discard rejects of"]

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from psycopg import sql
 
+from penstock.model.load.job import Keep
 from penstock.model.load.landing import POSITION_COLUMNS
 from penstock.model.load.ledger import LandedCounts
+from penstock.model.server.table import TableFacts, TableName
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
 from penstock.server.connect.search_path import users_path
@@ -31,10 +33,6 @@ from penstock.server.merge.merge_key import (
 )
 from penstock.server.merge.merge_locate import position_list
 from penstock.server.sql.queries import fetch_one, table_identifier
-
-if TYPE_CHECKING:
-    from penstock.model.load.job import Keep
-    from penstock.model.server.table import TableFacts, TableName
 
 _COMMA = sql.SQL(", ")
 

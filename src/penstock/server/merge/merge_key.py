@@ -8,19 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from psycopg import sql
 
 from penstock.errors import TargetError, UsageError
 from penstock.model.load.landing import SEQUENCE_COLUMN
+from penstock.model.server.table import TableFacts
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
 from penstock.server.sql.queries import fetch_rows, table_identifier
-
-if TYPE_CHECKING:
-    from penstock.model.server.table import TableFacts
-
 
 _COMMA = sql.SQL(", ")
 

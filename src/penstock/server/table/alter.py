@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from psycopg import sql
 
 from penstock.errors import OtherTableError
+from penstock.model.server.table import TableName
+from penstock.model.source.types import ColumnChange
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.sql.queries import fetch_names, table_identifier
-
-if TYPE_CHECKING:
-    from penstock.model.server.table import TableName
-    from penstock.model.source.types import ColumnChange
 
 _log = logging.getLogger(__name__)
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from psycopg import sql
 
 from penstock.errors import TargetError
 from penstock.model.load.space import TableStorage
+from penstock.model.server.server import ServerFacts
 from penstock.model.server.table import Column, TableFacts, TableName
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
@@ -20,10 +21,6 @@ from penstock.server.connect.search_path import find_schemas
 from penstock.server.facts.facts import ask_server_facts
 from penstock.server.sql.queries import fetch_names, fetch_rows, send_query, table_identifier
 from penstock.server.table.conflicts import ReferenceRow
-
-if TYPE_CHECKING:
-    from penstock.model.server.server import ServerFacts
-
 
 # pg_class.relkind of relations that never accept rows from COPY, in PostgreSQL's words.
 _UNLOADABLE_KINDS = {

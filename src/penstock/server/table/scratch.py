@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
 
 from psycopg import sql
 
 from penstock.errors import TargetError
+from penstock.model.server.table import TableFacts, TableName
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
 from penstock.server.sql.queries import table_identifier
-
-if TYPE_CHECKING:
-    from penstock.model.server.table import TableFacts, TableName
 
 _CHECKS_OF_COLUMNS = """
     SELECT c.conname

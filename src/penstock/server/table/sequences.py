@@ -9,17 +9,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import psycopg
 from psycopg import sql
 
+from penstock.model.server.table import Column, TableFacts
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
 from penstock.server.sql.queries import fetch_rows, table_identifier
-
-if TYPE_CHECKING:
-    from penstock.model.server.table import Column, TableFacts
 
 _log = logging.getLogger(__name__)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import psycopg
 from psycopg import sql
@@ -18,12 +17,10 @@ from psycopg import sql
 from penstock.errors import TargetError
 from penstock.model.load.landing import BLOCK_COLUMN, OBJECT_COLUMN, POSITION_COLUMNS, SEQUENCE_COLUMN
 from penstock.model.server.names import MOST_COLUMNS
+from penstock.model.server.table import TableFacts, TableName
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.sql.queries import fetch_one, fetch_rows, table_identifier
-
-if TYPE_CHECKING:
-    from penstock.model.server.table import TableFacts, TableName
 
 _log = logging.getLogger(__name__)
 

@@ -8,19 +8,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from psycopg import sql
 
 from penstock.errors import TargetError
+from penstock.model.server.table import TableFacts
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
 from penstock.server.connect.search_path import users_path
 from penstock.server.sql.queries import fetch_rows, table_identifier
 from penstock.server.table.identity import LoadedTable, send_check
-
-if TYPE_CHECKING:
-    from penstock.model.server.table import TableFacts
 
 _log = logging.getLogger(__name__)
 
