@@ -29,7 +29,7 @@ def skip_beginning(
         text = _skip_lines(text, lines, uri=uri)
     if not options.may_name_separator:
         return text, None, lines
-    head, text = _take(text)
+    head = take(text, _SEPARATOR_BYTES)
     if (named := _SEPARATOR.match(head)) is None:
         return chain((head,), text) if head else text, None, lines
     rest = head[named.end() :]
@@ -58,9 +58,9 @@ def _skip_lines(text: Iterator[bytes], lines: int, *, uri: str) -> Iterator[byte
     return iter(())
 
 
-def _take(text: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
-    """Return enough bytes to recognize a line such as sep=; and the iterator of the remaining pieces."""
+def take(pieces: Iterator[bytes], least_bytes: int) -> bytes:
+    """Take the first pieces, until they have `least_bytes` or there are no more, and return them as one."""
     head = b""
-    while len(head) < _SEPARATOR_BYTES and (piece := next(text, None)) is not None:
+    while len(head) < least_bytes and (piece := next(pieces, None)) is not None:
         head += piece
-    return head, text
+    return head

@@ -123,7 +123,7 @@ class RejectingMerges:
     def _too_many(self, sorter: MergeSorter) -> PenstockError:
         most = self._plan.job.rules.max_rejects
         assert most is not None
-        number, records = next(groupby(sorter.refused.read(), attrgetter("object_number")))
+        number, records = next(groupby(sorter.refused.read(), attrgetter("position.object_number")))
         finder = self._make_finder(number, sorter.refused.read_blocks()[number])
         shown = list(islice(finder.find(records), _SHOWN))
         return too_many_rejects(most, shown, uris={number: self._prepared.objects[number].source.uri})
@@ -133,7 +133,7 @@ class RejectingMerges:
     def _reject(self, sorter: MergeSorter) -> None:
         """Insert refused records into the ledger's rejects, and subtract them from the rows of their ranges."""
         blocks = sorter.refused.read_blocks()
-        for number, records in groupby(sorter.refused.read(), attrgetter("object_number")):
+        for number, records in groupby(sorter.refused.read(), attrgetter("position.object_number")):
             finder = self._make_finder(number, blocks[number])
             count = self._write(finder.find(records))
             correction = Correction(object_number=number, rows=-count, suppressed=0, form=finder.form)

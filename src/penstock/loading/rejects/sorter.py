@@ -25,9 +25,9 @@ from penstock.loading.rejects.pieces import Origin, Piece, count_records, find_s
 from penstock.loading.rejects.reasons import (
     RECORD_CODES,
     describe_failure,
-    describe_refused,
     describe_unwritable,
     is_records_fault,
+    shorten_reason,
 )
 from penstock.model.load.reject import Reason, Reject
 from penstock.model.load.tuning import DEFAULT_TUNING
@@ -171,7 +171,7 @@ class RejectSorter:
         for row in found.refused:
             number = bisect_left(ends, row.position)
             record = row.position - (ends[number - 1] if number else 0) - 1
-            self._result.rejects.append(make_reject(pieces[number], record, describe_refused(row)))
+            self._result.rejects.append(make_reject(pieces[number], record, shorten_reason(row.reason)))
         self._result.rows += found.stored
         self._note_suppressed(pieces[0].origin, count_records(pieces) - len(found.refused) - found.stored)
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from psycopg import sql
 
+from penstock.model.load.reject import Reason
 from penstock.server.connect.errors import NOT_DATA
 from penstock.server.connect.search_path import PATHS
 from penstock.server.copy.copy import CopySession, compose_table
@@ -83,10 +84,7 @@ class RefusedRow(NamedTuple):
     """A row that could not be stored, and why. `position` counts from 1 in the order of the COPY."""
 
     position: int
-    sqlstate: str
-    message: str
-    detail: str | None
-    column: str | None
+    reason: Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +176,7 @@ class Sorter:
         assert row is not None
         outcome = json.loads(row[0].decode(errors="replace"))
         refused = (
-            RefusedRow(position, code, message, detail or None, column or None)
+            RefusedRow(position, Reason(sqlstate=code, message=message, detail=detail or None, column=column or None))
             for position, code, message, detail, column in outcome["refused"]
         )
         self._session.check_table(spec)

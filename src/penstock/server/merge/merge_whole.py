@@ -86,8 +86,6 @@ def _find_refused(connection: Connection, parts: MergeParts, sqlstate: str) -> R
             if not sorter.noted:
                 settle([sorter])
             for record in sorter.refused.read():
-                found = RecordPosition(
-                    object_number=record.object_number, block_start=record.block_start, record=record.record
-                )
+                found = record.position
                 break
     return found
