@@ -19,11 +19,11 @@ from penstock.server.connect.search_path import users_path
 from penstock.server.copy.sorting import find_hindrance
 from penstock.server.merge.merge import COUNTING, MergeCounts, MergeParts, count_staged, read_plan
 from penstock.server.merge.merge_errors import explain_merge, name_by_number, refuse_duplicates
-from penstock.server.merge.merge_locate import RecordPosition
 from penstock.server.merge.merge_sorting import MergeSorter, settle
 from penstock.server.sql.queries import table_identifier
 
 if TYPE_CHECKING:
+    from penstock.server.merge.merge_locate import RecordPosition
     from psycopg import sql
 
     from penstock.server.merge.merge_errors import NameRecord
