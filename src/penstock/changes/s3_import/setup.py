@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from penstock.changes.context import Context, Kind, Restored
 from penstock.changes.journal import record, restore
@@ -47,10 +47,8 @@ from penstock.model.s3_import import (
     compose_command,
 )
 from penstock.model.server.identity import ServerIdentity
+from penstock.server.connect.connection import ConnectionFactory
 from penstock.server.inspect.aws_extension import find_database, look_at_extension, run_extension_statement
-
-if TYPE_CHECKING:
-    from penstock.server.connect.connection import ConnectionFactory
 
 # RDS adds and removes a role within a minute or two.
 _ROLE_TIMEOUT_S = 600.0

@@ -11,15 +11,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 from penstock.model.load.shape import SERVER, Change, Hold, lock_of, server_change
 from penstock.model.server.identity import ServerIdentity
 from penstock.server.changes.holds import read_time
+from penstock.server.connect.connection import Connection
 from penstock.server.ledger.locks import find_lock_holder
-
-if TYPE_CHECKING:
-    from penstock.server.connect.connection import Connection
 
 _HOLD = "penstock:lease:"
 _NAMES = "penstock:names:"

@@ -6,15 +6,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from penstock.loading.plan.work import ObjectWork
 from penstock.loading.reading.feed import Abandoned
 from penstock.model.load.accounts import ReaderSeconds
 from penstock.model.load.details import FileOutcome
 from penstock.model.load.outcome import FileProgress, LoadProgress
-
-if TYPE_CHECKING:
-    from penstock.loading.plan.work import ObjectWork
 
 
 @dataclass(slots=True, eq=False)

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from penstock.errors import ServerError
+from penstock.loading.claim.prepared import PreparedLoad
+from penstock.loading.context import LoadTools
 from penstock.loading.imports.feed import ImportedObject, ObjectFeed
 from penstock.loading.imports.session import ObjectSession
+from penstock.loading.plan.work import ObjectWork
+from penstock.model.load.plan import LoadPlan
+from penstock.server.connect.connection import Connection
 from penstock.server.imports.look import ImportRow, read_imports, read_table_bytes
 from penstock.server.imports.session import ImportSession
-
-if TYPE_CHECKING:
-    from penstock.loading.claim.prepared import PreparedLoad
-    from penstock.loading.context import LoadTools
-    from penstock.loading.plan.work import ObjectWork
-    from penstock.model.load.plan import LoadPlan
-    from penstock.server.connect.connection import Connection
 
 _log = logging.getLogger(__name__)
 

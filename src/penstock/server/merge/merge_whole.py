@@ -23,10 +23,10 @@ from penstock.server.merge.merge_sorting import MergeSorter, settle
 from penstock.server.sql.queries import table_identifier
 
 if TYPE_CHECKING:
-    from penstock.server.merge.merge_locate import RecordPosition
     from psycopg import sql
 
     from penstock.server.merge.merge_errors import NameRecord
+    from penstock.server.merge.merge_locate import RecordPosition
 
 _log = logging.getLogger(__name__)
 
