@@ -22,6 +22,7 @@ from penstock.server.connect.connection import CAN_FLUSH_STATISTICS
 from penstock.server.connect.copy_context import CopyContext, parse_copy_context
 from penstock.server.connect.errors import ServerReport, read_report
 from penstock.server.connect.search_path import TO_OWN_PATH, TO_USERS_PATH
+from penstock.server.sql.queries import list_identifiers
 from penstock.server.table.identity import LoadedTable, check_look, compose_look, send_check
 
 if TYPE_CHECKING:
@@ -107,13 +108,8 @@ def copy_statement(spec: CopySpec, *, ignores_types: bool = False) -> sql.Compos
     if ignores_types:
         options.append(sql.SQL("ON_ERROR ignore, LOG_VERBOSITY verbose"))
     return sql.SQL("COPY {} ({}) FROM STDIN WITH ({})").format(
-        compose_table(spec), compose_columns(spec), sql.SQL(", ").join(options)
+        compose_table(spec), list_identifiers(spec.columns), sql.SQL(", ").join(options)
     )
-
-
-def compose_columns(spec: CopySpec) -> sql.Composed:
-    """Return the column list of a spec, without parentheses."""
-    return sql.SQL(", ").join(map(sql.Identifier, spec.columns))
 
 
 def copy_options(spec: CopySpec) -> list[sql.Composable]:
@@ -134,8 +130,7 @@ def copy_options(spec: CopySpec) -> list[sql.Composable]:
         options.append(sql.SQL("QUOTE {}").format(sql.Literal(spec.quote)))
         options.append(sql.SQL("ESCAPE {}").format(sql.Literal(spec.escape)))
     if spec.force_null:
-        names = sql.SQL(", ").join(map(sql.Identifier, spec.force_null))
-        options.append(sql.SQL("FORCE_NULL ({})").format(names))
+        options.append(sql.SQL("FORCE_NULL ({})").format(list_identifiers(spec.force_null)))
     return options
 
 

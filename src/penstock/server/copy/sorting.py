@@ -35,7 +35,7 @@ from penstock.server.copy.sorting_statements import (
     STRETCH,
     TAKE_OUTCOME,
 )
-from penstock.server.sql.queries import fetch_rows
+from penstock.server.sql.queries import fetch_rows, list_identifiers
 
 if TYPE_CHECKING:
     import psycopg
@@ -222,7 +222,7 @@ class Sorter:
             stage=_temporary(_STAGE),
             rows=sql.SQL(STRETCH),
         )
-        names = _COMMA.join(map(sql.Identifier, spec.columns))
+        names = list_identifiers(spec.columns)
         return sql.SQL(STORE).format(target=compose_table(spec), names=names, select=select, **PATHS)
 
     def _compose_find_field(self, spec: CopySpec) -> sql.Composed:

@@ -18,9 +18,8 @@ from penstock.server.merge.merge_locate import (
     RecordPosition,
     find_position,
     is_policy_violation,
-    position_list,
 )
-from penstock.server.sql.queries import table_identifier
+from penstock.server.sql.queries import list_identifiers, table_identifier
 
 if TYPE_CHECKING:
     from psycopg.errors import Diagnostic
@@ -141,7 +140,7 @@ def _compose_duplicates(staging: TableName, key: Key) -> sql.Composed:
         " WHERE s.is_duplicate ORDER BY {positions} LIMIT 1"
     ).format(
         values=values,
-        positions=position_list(),
+        positions=list_identifiers(POSITION_COLUMNS),
         previous=previous,
         is_duplicate=equals_previous(key),
         staging=table_identifier(staging),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from psycopg import sql
 
-from penstock.model.load.landing import BLOCK_COLUMN, OBJECT_COLUMN, POSITION_COLUMNS, SEQUENCE_COLUMN
+from penstock.model.load.landing import BLOCK_COLUMN, OBJECT_COLUMN, SEQUENCE_COLUMN
 from penstock.server.connect.connection import Connection
 from penstock.server.sql.queries import fetch_one, table_identifier
 
@@ -48,8 +48,3 @@ def find_position(
     )
     (record,) = fetch_one(connection, query, [object_number, block_start, sequence])
     return RecordPosition(object_number=object_number, block_start=block_start, record=record)
-
-
-def position_list() -> sql.Composed:
-    """Return the position columns, separated by commas."""
-    return sql.SQL(", ").join(map(sql.Identifier, POSITION_COLUMNS))

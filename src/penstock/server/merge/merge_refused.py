@@ -24,7 +24,7 @@ from penstock.server.merge.merge_sorting_statements import (
     SAME_POSITION,
     TAKE_REFERENCES,
 )
-from penstock.server.sql.queries import fetch_one, table_identifier
+from penstock.server.sql.queries import fetch_one, list_identifiers, table_identifier
 
 if TYPE_CHECKING:
     from penstock.server.merge.merge import MergeParts
@@ -60,9 +60,9 @@ class RefusedRecords:
         self._names: dict[str, sql.Composable] = {
             "refused": self._table,
             "staging": table_identifier(parts.staging),
-            "columns": _join(self._columns),
+            "columns": list_identifiers(self._columns),
             "staged_columns": _COMMA.join(sql.Identifier("s", name) for name in self._columns),
-            "reasons": _join(self._reasons),
+            "reasons": list_identifiers(self._reasons),
             "object": sql.Identifier(OBJECT_COLUMN),
             "block": sql.Identifier(BLOCK_COLUMN),
             "sequence": sql.Identifier(SEQUENCE_COLUMN),
@@ -171,7 +171,3 @@ def _free_names(names: Sequence[str], *, taken: Sequence[str]) -> tuple[str, ...
             name += "_"  # noqa: PLW2901
         free.append(name)
     return tuple(free)
-
-
-def _join(names: Sequence[str]) -> sql.Composed:
-    return _COMMA.join(map(sql.Identifier, names))

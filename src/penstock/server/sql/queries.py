@@ -15,13 +15,12 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any, LiteralString, TypeVar
 
 from psycopg.rows import class_row
-from psycopg.sql import Identifier
+from psycopg.sql import SQL, Composed, Identifier
 
 from penstock.server.connect.connection import Connection
 
 if TYPE_CHECKING:
     from psycopg.abc import Params
-    from psycopg.sql import SQL, Composed
 
     from penstock.model.server.table import TableName
 
@@ -65,6 +64,11 @@ class NameRow:
 def table_identifier(name: TableName) -> Identifier:
     """Return a table's name as SQL. Without a schema, search_path applies."""
     return Identifier(name.name) if name.schema is None else Identifier(name.schema, name.name)
+
+
+def list_identifiers(names: Iterable[str]) -> Composed:
+    """Return names as SQL, separated by commas."""
+    return SQL(", ").join(map(Identifier, names))
 
 
 def fetch_one(
