@@ -98,7 +98,7 @@ class LoadAttempt:
     def run(self) -> None:
         """Load until nothing is left, or until `stop` was called. Raises PenstockError; then call `abandon`."""
         # Progress is shown from the beginning, before the first row is sent.
-        self._report_progress()
+        self.report()
         # The first session has worked before, also for earlier loads.
         before = self._read_io()
         watch = Stopwatch(self._tools.clock)
@@ -110,7 +110,7 @@ class LoadAttempt:
             self.io = after.add(before, sign=-1)
         self._pool.shutdown(wait=True)
         self._feed.close()
-        self._report_progress()
+        self.report()
 
     def _read_io(self) -> BackendIo | None:
         pids = {running.session.backend_pid for running in self._sessions}
@@ -216,7 +216,7 @@ class LoadAttempt:
         """Wait for a moment, check failures, progress, locks and throughput, and return the sessions not done yet."""
         _, pending = wait(pending, timeout=_PROGRESS_INTERVAL_S, return_when=FIRST_COMPLETED)
         self._raise_failure()
-        self._report_progress()
+        self.report()
         self._watch.look(list(self._sessions), bytes_sent=self._bytes_copied())
         self._unit.look(list(self._sessions))
         elapsed_s = self._tools.clock() - self._paced_s
@@ -260,11 +260,8 @@ class LoadAttempt:
     def _bytes_copied(self) -> int:
         return sum(running.totals.bytes_copied for running in self._sessions)
 
-    def report(self, activity: str, steps: tuple[StepProgress, ...] = ()) -> None:
-        """Report as progress an activity other than sending rows, such as a rebuild."""
-        self._report_progress(activity, steps)
-
-    def _report_progress(self, activity: str = "", steps: tuple[StepProgress, ...] = ()) -> None:
+    def report(self, activity: str = "", steps: tuple[StepProgress, ...] = ()) -> None:
+        """Report the progress; `activity` is one other than sending rows, such as a rebuild."""
         if self._tools.on_progress is not None:
             elapsed_s = self._tools.clock() - self._began_s
             progress = self._feed.progress(

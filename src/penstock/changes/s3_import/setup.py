@@ -255,10 +255,7 @@ class S3ImportSetup:
 
     @property
     def _identity(self) -> ServerIdentity:
-        owner = self._owner
-        return ServerIdentity(
-            system_identifier=0, timeline=0, address=owner.identifier, port=None, resource_id=owner.resource_id
-        )
+        return ServerIdentity.of_resource(self._owner.resource_id, address=self._owner.identifier)
 
     def _look(self, changes: Sequence[Change]) -> Found:
         roles = [each.name for each in changes if each.kind == ROLE] or [name_role(self._owner)]

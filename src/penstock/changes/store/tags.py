@@ -146,9 +146,7 @@ def _read_hold(holder_id: str, words: Mapping[str, str], names: Sequence[str]) -
         client=words.get("by", ""),
         reason=words.get("for", ""),
         made_at=_read_time(words.get("began")),
-        server=ServerIdentity(
-            system_identifier=0, timeline=0, address=None, port=None, resource_id=words.get("on") or "an instance"
-        ),
+        server=ServerIdentity.of_resource(words.get("on") or "an instance"),
     )
 
 
