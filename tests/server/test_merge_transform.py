@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.errors import DataError, TargetError, UsageError
+from penstock.model.load.job import Transform
 from penstock.model.server.table import TableName
 from penstock.server.merge.merge_transform import (
-    Transform,
     check_transform,
     find_position,
     place_table,

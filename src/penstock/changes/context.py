@@ -90,8 +90,9 @@ class Kind(Protocol):
         A kind that removes a record in the transaction that restores its change does not return that change.
         """
 
-    def restore_rest(self, context: Context, oids: set[int], done: Restored) -> None:
+    def restore_rest(self, context: Context, oids: set[int], done: Restored) -> None:  # noqa: ARG002 (nothing waits)
         """Restore what must wait until all tables are restored; this method takes the locks of the tables itself."""
+        return
 
     def describe(self, context: Context, change: Change) -> tuple[RepairAction, str]:
         """Return what a repair does about a change that no running load needs, and why."""

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from penstock import _native
-
-if TYPE_CHECKING:
-    from penstock.model.server.table import Column, ColumnMap
-    from penstock.model.source.block import Block, CopySpec
-    from penstock.model.source.dialect import Dialect
+from penstock.model.server.table import Column, ColumnMap
+from penstock.model.source.block import Block, CopySpec
+from penstock.model.source.dialect import Dialect
 
 # The encoder's kind of each type, by pg_type.oid. Domains and enums have other oids, and go as text.
 # Source: pg_type.dat; tests/server/test_binary_types.py compares it to pg_type on every version.

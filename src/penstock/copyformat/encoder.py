@@ -11,17 +11,14 @@ from __future__ import annotations
 import codecs
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from penstock import _native
 from penstock.errors import UsageError
 from penstock.model.load.landing import SENT_COLUMNS
+from penstock.model.load.reject import RecordForm
+from penstock.model.server.table import ColumnMap, TableName
 from penstock.model.source.block import Block, CopySpec
-
-if TYPE_CHECKING:
-    from penstock.model.load.reject import RecordForm
-    from penstock.model.server.table import ColumnMap, TableName
-    from penstock.model.source.dialect import Dialect
+from penstock.model.source.dialect import Dialect
 
 _TEXT_NULL = "\\N"
 

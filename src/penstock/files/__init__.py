@@ -7,6 +7,6 @@ boto3, servers or tables.
 
 from __future__ import annotations
 
-from penstock.files.streams import ObjectStream, OpenStream, SourceReader
+from penstock.files.streams import ObjectStream, SourceReader
 
-__all__ = ["ObjectStream", "OpenStream", "SourceReader"]
+__all__ = ["ObjectStream", "SourceReader"]

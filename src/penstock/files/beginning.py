@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from penstock.errors import SourceError
+from penstock.model.source.dialect import DialectOptions
 from penstock.units import MIB
-
-if TYPE_CHECKING:
-    from penstock.model.source.dialect import DialectOptions
 
 # The lines to skip are held in memory until the last of them is found, so their size is limited.
 _SKIPPED_BYTES: Final = 16 * MIB
@@ -31,7 +29,7 @@ def skip_beginning(
         text = _skip_lines(text, lines, uri=uri)
     if not options.may_name_separator:
         return text, None, lines
-    head, text = _take(text)
+    head = take(text, _SEPARATOR_BYTES)
     if (named := _SEPARATOR.match(head)) is None:
         return chain((head,), text) if head else text, None, lines
     rest = head[named.end() :]
@@ -60,9 +58,9 @@ def _skip_lines(text: Iterator[bytes], lines: int, *, uri: str) -> Iterator[byte
     return iter(())
 
 
-def _take(text: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
-    """Return enough bytes to recognize a line such as sep=; and the iterator of the remaining pieces."""
+def take(pieces: Iterator[bytes], least_bytes: int) -> bytes:
+    """Take the first pieces, until they have `least_bytes` or there are no more, and return them as one."""
     head = b""
-    while len(head) < _SEPARATOR_BYTES and (piece := next(text, None)) is not None:
+    while len(head) < least_bytes and (piece := next(pieces, None)) is not None:
         head += piece
-    return head, text
+    return head

@@ -9,15 +9,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from penstock import _native
 from penstock.errors import DataError, FileLocation, PenstockError
 from penstock.model.source.block import Block, Segment
+from penstock.model.source.dialect import Dialect
 from penstock.units import KIB, format_bytes
-
-if TYPE_CHECKING:
-    from penstock.model.source.dialect import Dialect
 
 # 1600 columns (PostgreSQL's maximum) with names of the maximum length take half of it.
 HEADER_LIMIT_BYTES = 256 * KIB

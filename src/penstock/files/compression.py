@@ -11,15 +11,13 @@ import bz2
 import lzma
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from isal import igzip_lib
 
 from penstock.errors import SourceError
+from penstock.model.source.source import Compression
 from penstock.units import KIB, MIB
-
-if TYPE_CHECKING:
-    from penstock.model.source.source import Compression
 
 # The size of the pieces that blocks are made of. Each piece costs the interpreter about 120 us. Compared with 256 KiB,
 # 512 KiB takes 7 % less of a load's client CPU. 1 MiB takes 10 % more: it does not fit a second-level cache of 2 MiB.
@@ -88,38 +86,8 @@ def decompress(pieces: Iterable[bytes], *, compression: Compression, uri: str) -
     return _decompress_members(pieces, _CODECS[compression](), uri)
 
 
-def truncated(*, compression: Compression, uri: str, offset: int) -> SourceError:
-    """Return the error for an object that ends within its compressed data; `offset` counts stored bytes."""
-    return SourceError(
-        f'"{uri}" is truncated: its {compression} data ends early at byte {offset}',
-        hint="Fetch or write the file again.",
-    )
-
-
-def corrupt(*, compression: Compression, uri: str, offset: int, reason: object) -> SourceError:
-    """Return the error for compressed data that is invalid; `offset` counts stored bytes."""
-    return SourceError(
-        f'"{uri}" is corrupt: bad {compression} data at or before byte {offset}',
-        detail=f"The decompressor said: {reason}.",
-        hint="Fetch or write the file again.",
-    )
-
-
-def needs_memory(*, compression: Compression, uri: str) -> SourceError:
-    """Return the error for an object whose decompression needs a window above WINDOW_LIMIT_BYTES."""
-    return SourceError(
-        f'"{uri}" needs more than 128 MiB of memory to decompress',
-        detail=f"Its {compression} window is larger.",
-        hint="Compress it again as zstd does without --long and xz with -9 at most, or pipe it in decompressed.",
-    )
-
-
-def trailing_garbage(*, compression: Compression, uri: str, offset: int) -> SourceError:
-    """Return the error for bytes after the last member that are not another member."""
-    return SourceError(
-        f'"{uri}" is corrupt: data other than {compression} follows at byte {offset}',
-        hint="Fetch or write the file again.",
-    )
+def _damaged(uri: str, how: str, *, detail: str | None = None) -> SourceError:
+    return SourceError(f'"{uri}" is {how}', detail=detail, hint="Fetch or write the file again.")
 
 
 def _split(pieces: Iterable[bytes]) -> Iterator[bytes]:
@@ -132,7 +100,7 @@ def _split(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _decompress_members(pieces: Iterable[bytes], codec: _Codec, uri: str) -> Iterator[bytes]:
-    """Decompress one member after another; in the code, `offset` is the offset of the current piece in the object."""
+    """Decompress one member after another; `offset` is the offset of the current piece in the object's stored bytes."""
     decoder: Decompressor | None = None
     offset = member_start = 0
     feed_bytes = OUTPUT_PIECE_BYTES
@@ -148,7 +116,7 @@ def _decompress_members(pieces: Iterable[bytes], codec: _Codec, uri: str) -> Ite
                     break
                 member_start = offset + position
                 if view[position] not in codec.first_bytes:
-                    raise trailing_garbage(compression=codec.name, uri=uri, offset=member_start)
+                    raise _damaged(uri, f"corrupt: data other than {codec.name} follows at byte {member_start}")
                 if (header_bytes := codec.header_length(view[position:])) is None:
                     held = bytes(view[position:])
                     break
@@ -162,12 +130,10 @@ def _decompress_members(pieces: Iterable[bytes], codec: _Codec, uri: str) -> Ite
                 feed_bytes = max(_MIN_FEED_BYTES, 2 * (offset + position - member_start))
                 decoder = None
         offset += position
-    if held:
-        raise truncated(compression=codec.name, uri=uri, offset=offset + len(held))
     if decoder is not None:
         yield from _feed(decoder, b"", codec, uri, offset)
-        if not decoder.eof:
-            raise truncated(compression=codec.name, uri=uri, offset=offset)
+    if held or (decoder is not None and not decoder.eof):
+        raise _damaged(uri, f"truncated: its {codec.name} data ends early at byte {offset + len(held)}")
 
 
 def _feed(decoder: Decompressor, data: bytes | memoryview, codec: _Codec, uri: str, offset: int) -> Iterator[bytes]:
@@ -178,13 +144,19 @@ def _feed(decoder: Decompressor, data: bytes | memoryview, codec: _Codec, uri: s
         except codec.errors as exc:
             # The bindings report these errors by their text only.
             if codec.name in ("xz", "zstd") and "memory" in str(exc).lower():
-                raise needs_memory(compression=codec.name, uri=uri) from exc
+                raise SourceError(
+                    f'"{uri}" needs more than 128 MiB of memory to decompress',
+                    detail=f"Its {codec.name} window is larger.",
+                    hint="Compress it again as zstd does without --long and xz with -9 at most, or pipe it in"
+                    " decompressed.",
+                ) from exc
             if codec.name == "zstd" and "dictionary" in str(exc).lower():
                 raise SourceError(
                     f'"{uri}" needs the zstd dictionary it was compressed with',
                     hint='Decompress it with that dictionary and pipe it in with "-" as the source.',
                 ) from exc
-            raise corrupt(compression=codec.name, uri=uri, offset=offset, reason=exc) from exc
+            how = f"corrupt: bad {codec.name} data at or before byte {offset}"
+            raise _damaged(uri, how, detail=f"The decompressor said: {exc}.") from exc
         if piece:
             yield piece
         if decoder.eof or (decoder.needs_input and len(piece) < OUTPUT_PIECE_BYTES):

@@ -8,14 +8,11 @@ compression.py decompresses; probe/ finds out the dialect of text.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from penstock.errors import SourceError
-
-if TYPE_CHECKING:
-    from penstock.model.source.columnar import ColumnarFormat
-    from penstock.model.source.dialect import DialectOptions
-    from penstock.model.source.source import Compression
+from penstock.model.source.columnar import ColumnarFormat
+from penstock.model.source.dialect import DialectOptions
+from penstock.model.source.source import Compression
 
 # Enough bytes for every signature: the one of tar is at offset 257 and 8 bytes long.
 SIGNATURE_BYTES = 512

@@ -5,13 +5,10 @@ from __future__ import annotations
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from penstock.errors import SourceError
 from penstock.files.local import LocalObject, stat_object
-
-if TYPE_CHECKING:
-    from penstock.model.source.source import SourceObject
+from penstock.model.source.source import SourceObject
 
 
 class Spool:

@@ -13,7 +13,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Protocol, Self
 
 from penstock.errors import SourceError, naming_file
-from penstock.files.beginning import skip_beginning
+from penstock.files.beginning import skip_beginning, take
 from penstock.files.compression import decompress
 from penstock.files.encodings import detect_bom, is_ascii_safe, resolve_encoding, transcode
 from penstock.files.listing import is_remote, list_names, list_objects
@@ -63,28 +63,6 @@ class StoredObject(Protocol):
 
     def close(self) -> None:
         """Close the file or the connections."""
-
-
-class OpenStream(Protocol):
-    """An object that is being read: how many stored bytes were read, and where the time went (see ObjectStream)."""
-
-    @property
-    def bytes_read(self) -> int:
-        """Return how many stored bytes were read."""
-
-    @property
-    def reading_s(self) -> float:
-        """Return the seconds in which stored bytes were waited for."""
-
-    @property
-    def text_s(self) -> float:
-        """Return the seconds in which text was made of them, `reading_s` included."""
-
-    def __enter__(self) -> Self:
-        """Return the stream."""
-
-    def __exit__(self, *_: object) -> None:
-        """Close the stream."""
 
 
 class ObjectStream:
@@ -147,11 +125,12 @@ class ObjectStream:
     def _begin(self, stated_encoding: str | None) -> Iterator[bytes]:
         """Find out compression and encoding by the first bytes, and return the pieces of the text."""
         uri = self.source.uri
-        head, pieces = _peek(self._count())
+        pieces = self._count()
+        head = take(pieces, SIGNATURE_BYTES)
         check_is_text(head, uri=uri)
         self.compression = sniff(head)
         text = decompress(chain((head,), pieces), compression=self.compression, uri=uri)
-        head, text = _peek(text)
+        head = take(text, SIGNATURE_BYTES)
         if self.compression != "none":
             check_is_text(head, uri=uri, is_stored=False)
             check_is_not_compressed(head, uri=uri, outer=self.compression)
@@ -307,7 +286,8 @@ class SourceReader:
         with naming_file(source.uri):
             stored = self._open_stored(source, is_sample=False)
             try:
-                head, pieces = _peek(stored.pieces())
+                pieces = stored.pieces()
+                head = take(pieces, SIGNATURE_BYTES)
                 yield from decompress(
                     chain((head,), pieces), compression=sniff(head) if decompresses else "none", uri=source.uri
                 )
@@ -451,13 +431,3 @@ class _PipeReader:
     def pieces(self) -> Iterator[bytes]:
         """Return the pieces."""
         return self._pieces
-
-
-def _peek(pieces: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
-    """Return the first bytes, enough for signatures and byte-order marks, and the iterator of the remaining pieces."""
-    taken: list[bytes] = []
-    length_bytes = 0
-    while length_bytes < SIGNATURE_BYTES and (piece := next(pieces, None)) is not None:
-        taken.append(piece)
-        length_bytes += len(piece)
-    return taken[0] if len(taken) == 1 else b"".join(taken), pieces

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError, ServerError
 from penstock.loading.pace import Pace, next_pace
-from penstock.loading.reading.feed import Abandoned
+from penstock.loading.reading.feed import Abandoned, BlockFeed
 from penstock.loading.stream.blocks import BlockUnit
 from penstock.loading.stream.watch import ConflictWatch
 from penstock.model.load.accounts import BackendIo, Stopwatch
@@ -27,8 +27,11 @@ from penstock.server.inspect.backend_io import read_backend_io
 if TYPE_CHECKING:
     from penstock.loading.claim.prepared import PreparedLoad
     from penstock.loading.context import LoadTools
+    from penstock.loading.imports.feed import ObjectFeed
+    from penstock.loading.imports.objects import ObjectUnit
+    from penstock.loading.imports.session import ObjectSession
     from penstock.loading.reading.format_check import FormatCheck
-    from penstock.loading.unit import Feed, RowSession, Unit
+    from penstock.loading.stream.session import LoadSession
     from penstock.model.load.details import FileOutcome
     from penstock.model.load.outcome import StepProgress
     from penstock.server.connect.connection import Connection
@@ -46,7 +49,11 @@ _PACE_INTERVAL_S = 3.0
 
 
 class LoadAttempt:
-    """Loads what is left of a prepared load; `first` is the session that holds the load's lock."""
+    """Loads what is left of a prepared load; `first` is the session that holds the load's lock.
+
+    It works through a unit: blocks that sessions send, or objects that the server imports from S3. Both units have a
+    feed and sessions with the same methods.
+    """
 
     def __init__(
         self,
@@ -66,7 +73,7 @@ class LoadAttempt:
         self._format_check = format_check
         self._first = first
         self._began_s = began_s
-        self._sessions: list[RowSession] = []
+        self._sessions: list[LoadSession | ObjectSession] = []
         self._futures: set[Future[None]] = set()
         self._pool = ThreadPoolExecutor(max_workers=sessions.maximum, thread_name_prefix="penstock-session")
         # Several hosts claim objects one by one, from the unit.
@@ -91,7 +98,7 @@ class LoadAttempt:
     def run(self) -> None:
         """Load until nothing is left, or until `stop` was called. Raises PenstockError; then call `abandon`."""
         # Progress is shown from the beginning, before the first row is sent.
-        self._report_progress()
+        self.report()
         # The first session has worked before, also for earlier loads.
         before = self._read_io()
         watch = Stopwatch(self._tools.clock)
@@ -103,7 +110,7 @@ class LoadAttempt:
             self.io = after.add(before, sign=-1)
         self._pool.shutdown(wait=True)
         self._feed.close()
-        self._report_progress()
+        self.report()
 
     def _read_io(self) -> BackendIo | None:
         pids = {running.session.backend_pid for running in self._sessions}
@@ -150,7 +157,7 @@ class LoadAttempt:
             running.session.abandon()
         self._first.close()
 
-    def _choose_unit(self) -> Unit:
+    def _choose_unit(self) -> BlockUnit | ObjectUnit:
         plan, sessions = self._plan, self._session_plan.initial
         if plan.route.is_import:
             from penstock.loading.imports.objects import ObjectUnit  # noqa: PLC0415 (for who imports from S3)
@@ -209,7 +216,7 @@ class LoadAttempt:
         """Wait for a moment, check failures, progress, locks and throughput, and return the sessions not done yet."""
         _, pending = wait(pending, timeout=_PROGRESS_INTERVAL_S, return_when=FIRST_COMPLETED)
         self._raise_failure()
-        self._report_progress()
+        self.report()
         self._watch.look(list(self._sessions), bytes_sent=self._bytes_copied())
         self._unit.look(list(self._sessions))
         elapsed_s = self._tools.clock() - self._paced_s
@@ -253,11 +260,8 @@ class LoadAttempt:
     def _bytes_copied(self) -> int:
         return sum(running.totals.bytes_copied for running in self._sessions)
 
-    def report(self, activity: str, steps: tuple[StepProgress, ...] = ()) -> None:
-        """Report as progress an activity other than sending rows, such as a rebuild."""
-        self._report_progress(activity, steps)
-
-    def _report_progress(self, activity: str = "", steps: tuple[StepProgress, ...] = ()) -> None:
+    def report(self, activity: str = "", steps: tuple[StepProgress, ...] = ()) -> None:
+        """Report the progress; `activity` is one other than sending rows, such as a rebuild."""
         if self._tools.on_progress is not None:
             elapsed_s = self._tools.clock() - self._began_s
             progress = self._feed.progress(
@@ -292,12 +296,12 @@ class LoadAttempt:
     # ---------------------------------------------------------------- results
 
     @property
-    def feed(self) -> Feed:
+    def feed(self) -> BlockFeed | ObjectFeed:
         """Return the feed, which counts the bytes read and the rows sent."""
         return self._feed
 
     @property
-    def sessions(self) -> list[RowSession]:
+    def sessions(self) -> list[LoadSession | ObjectSession]:
         """Return the sessions that took part."""
         return self._sessions
 

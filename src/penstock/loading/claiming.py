@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from penstock.errors import PenstockError
 from penstock.loading.claim.prepared import NothingToDo, PreparedLoad
+from penstock.loading.context import LoadTools
 from penstock.loading.prepare import prepare_load
 from penstock.loading.retry import Patience, fewer_sessions
 from penstock.loading.stream.formats import RefusedInBinaryError
 from penstock.model.load.ledger import Claim, FinishedLoad
+from penstock.model.load.plan import LoadPlan
+from penstock.server.connect.connection import Connection
 from penstock.server.ledger.ending import confirm
-
-if TYPE_CHECKING:
-    from penstock.loading.context import LoadTools
-    from penstock.model.load.plan import LoadPlan
-    from penstock.server.connect.connection import Connection
 
 _NOTHING = FinishedLoad(rows=0, suppressed=0, is_local_only=False)
 

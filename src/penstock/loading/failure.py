@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from typing import TYPE_CHECKING
 
 from penstock.errors import OtherTableError, PenstockError
 from penstock.files.local import STDIN_LOCATION
-
-if TYPE_CHECKING:
-    from penstock.model.load.plan import LoadPlan
+from penstock.model.load.plan import LoadPlan
 
 
 def add_what_stays(

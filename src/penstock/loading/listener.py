@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
-
-if TYPE_CHECKING:
-    from penstock.model.load.outcome import LoadProgress
+from penstock.model.load.outcome import LoadProgress
 
 
 class Listener:

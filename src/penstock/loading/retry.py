@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from penstock.errors import PenstockError
-
-if TYPE_CHECKING:
-    from penstock.model.load.plan import SessionPlan
+from penstock.model.load.plan import SessionPlan
 
 _Result = TypeVar("_Result")
 

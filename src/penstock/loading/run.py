@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from penstock.errors import Interrupted, PenstockError, TakenOverError
 from penstock.loading.attempt import LoadAttempt
 from penstock.loading.claim.membership import Membership, read_share
 from penstock.loading.claim.prepared import NothingToDo
 from penstock.loading.claiming import Claimed, Retrying, claim_again, claim_load
+from penstock.loading.context import LoadTools
 from penstock.loading.giving_up import give_up, undo
 from penstock.loading.reading.format_check import FormatCheck
 from penstock.loading.steps.order import make_steps
@@ -26,14 +26,11 @@ from penstock.loading.steps.step import RunningLoad, Step, When
 from penstock.loading.tally import Tally
 from penstock.model.load.accounts import Stopwatch
 from penstock.model.load.ledger import FinishedLoad
+from penstock.model.load.outcome import LoadOutcome, LoadShare
+from penstock.model.load.plan import LoadPlan
+from penstock.server.connect.connection import Connection
 from penstock.server.ledger.committed import has_all
 from penstock.server.ledger.ending import confirm, finish
-
-if TYPE_CHECKING:
-    from penstock.loading.context import LoadTools
-    from penstock.model.load.outcome import LoadOutcome, LoadShare
-    from penstock.model.load.plan import LoadPlan
-    from penstock.server.connect.connection import Connection
 
 _NOTHING = FinishedLoad(rows=0, suppressed=0, is_local_only=False)
 

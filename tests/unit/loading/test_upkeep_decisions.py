@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from penstock.loading.plan.upkeep import decide_checkpoint, decide_vacuum
-from penstock.model.load.upkeep import CheckpointDecision, FilledTable, Relation, VacuumPlan
+from penstock.model.load.upkeep import CheckpointDecision, Relation, VacuumPlan
 from penstock.units import GIB, MB
 
 # A mebibyte in pages.
@@ -32,7 +32,7 @@ LEAVES = [replace(TABLE, oid=oid, name=f"p{oid}") for oid in (2, 3, 4)]
 def decide(*relations: Relation, stored_bytes: float = 100 * MB, major: int = 18, **more: object) -> VacuumPlan:
     """Decide for a load that filled table 1."""
     words: dict[str, object] = {"before": {}} | more
-    return decide_vacuum(relations, [FilledTable(oid=1, rows=5)], stored_bytes=stored_bytes, major=major, **words)  # type: ignore[arg-type]
+    return decide_vacuum(relations, [1], stored_bytes=stored_bytes, major=major, **words)  # type: ignore[arg-type]
 
 
 def commands(plan: VacuumPlan) -> list[str]:

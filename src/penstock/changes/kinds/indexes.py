@@ -137,7 +137,7 @@ class _Rebuild:
         index, _ = read_index_record(change)
         if is_absent:
             self._with_locks(partial(build_index, self._connection, self._schema, change), change)
-        if not is_absent or index.is_clustered or index.is_replica_identity:
+        if not is_absent or index.is_marked:
             self._with_locks(partial(complete_index, self._connection, self._schema, change), change)
         self._note(change, self._context.clock() - began_s)
 
@@ -281,12 +281,12 @@ class _Rebuild:
 def _locks_table(change: Change) -> bool:
     """Whether a constraint must be created together with its index, which locks the table during the build."""
     _, constraint = read_index_record(change)
-    return constraint is not None and (constraint.kind == "x" or constraint.is_temporal)
+    return constraint is not None and constraint.makes_index
 
 
 def _is_done_at_once(change: Change) -> bool:
     index, constraint = read_index_record(change)
-    return constraint is None and not index.is_clustered and not index.is_replica_identity
+    return constraint is None and not index.is_marked
 
 
 def _tables_of(reference: Change) -> set[int]:

@@ -76,10 +76,7 @@ class Parameters:
         return self.group.name == self.attached.name
 
     def identify(self) -> ServerIdentity:
-        group = self.group
-        return ServerIdentity(
-            system_identifier=0, timeline=0, address=group.identifier, port=None, resource_id=group.resource_id
-        )
+        return ServerIdentity.of_resource(self.group.resource_id, address=self.group.identifier)
 
     def read_facts(self) -> SettingsFacts:
         return replace(

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
+from penstock.changes.context import Kind
 from penstock.changes.settings.decide import missing_grants
 from penstock.changes.settings.profiles import LEASABLE
 from penstock.changes.settings.values import is_sound, parse_value, show, to_text
@@ -66,7 +67,7 @@ class Applier(Protocol):
         """Return a message about a lease that was taken on another server."""
 
 
-class Settings:
+class Settings(Kind):
     """Settings of one server; see Kind."""
 
     def __init__(self, applier: Applier) -> None:
@@ -111,9 +112,6 @@ class Settings:
         texts = {change.name: change.record["prior"] for change in changes if notes[change.name] is None}
         done.settings += self._set(context.connection, texts, changes, notes)
         return changes
-
-    def restore_rest(self, context: Context, oids: set[int], done: Restored) -> None:
-        """Do nothing more."""
 
     def describe(self, context: Context, change: Change) -> tuple[RepairAction, str]:  # noqa: ARG002 (see Kind)
         return "restore", "the session that changed it has ended"

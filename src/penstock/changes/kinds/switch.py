@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
+from penstock.changes.kinds.kind import TableKind
+
 if TYPE_CHECKING:
     from penstock.changes.context import Context, Restored
     from penstock.model.load.shape import Change, RepairAction
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Switch:
+class Switch(TableKind):
     """The kind of change of a TableSwitch; see TableKind."""
 
     switch: TableSwitch
@@ -48,9 +50,6 @@ class Switch:
             context.with_locks(act, relations=[change.relation_oid], what=what)
             done.note(change, context.clock() - began_s)
         return ()
-
-    def restore_rest(self, context: Context, oids: set[int], done: Restored) -> None:
-        """Do nothing: `restore` has restored everything."""
 
     def describe(self, context: Context, change: Change) -> tuple[RepairAction, str]:
         if self.switch.look(context.connection, change) == "absent":

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from penstock.changes.context import Kind
 from penstock.errors import TargetError
 from penstock.model.load.shape import SERVER, Change, RepairAction, server_change
 from penstock.model.temp.placement import SETTING, TABLESPACE, Occupant, Placement, PlaceReport, Scope, spell_setting
@@ -37,7 +38,7 @@ _WANTED = (TABLESPACE,)
 _RELOAD = "SELECT pg_catalog.pg_reload_conf()"
 
 
-class TempPlace:
+class TempPlace(Kind):
     """The temp place of a server; see Kind. Its record does not say which statements have been run.
 
     `plan` reads from the server whether the tablespace exists and what temp_tablespaces is set to; GRANT is always run
@@ -88,9 +89,6 @@ class TempPlace:
         for change in changes:
             done.temp_place = _undo(context, read_placement(context.connection, change))
         return changes
-
-    def restore_rest(self, context: Context, oids: set[int], done: Restored) -> None:
-        """Do nothing more."""
 
     def describe(self, context: Context, change: Change) -> tuple[RepairAction, str]:  # noqa: ARG002 (see Kind)
         return "restore", "placing or removing it was interrupted"

@@ -9,9 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from penstock.changes.context import Context, Restored
+from penstock.changes.context import Context, Kind, Restored
 from penstock.changes.journal import record, restore
 from penstock.changes.s3_import.documents import name_holder, name_policy, name_role
 from penstock.changes.s3_import.steps import (
@@ -47,10 +47,8 @@ from penstock.model.s3_import import (
     compose_command,
 )
 from penstock.model.server.identity import ServerIdentity
+from penstock.server.connect.connection import ConnectionFactory
 from penstock.server.inspect.aws_extension import find_database, look_at_extension, run_extension_statement
-
-if TYPE_CHECKING:
-    from penstock.server.connect.connection import ConnectionFactory
 
 # RDS adds and removes a role within a minute or two.
 _ROLE_TIMEOUT_S = 600.0
@@ -257,10 +255,7 @@ class S3ImportSetup:
 
     @property
     def _identity(self) -> ServerIdentity:
-        owner = self._owner
-        return ServerIdentity(
-            system_identifier=0, timeline=0, address=owner.identifier, port=None, resource_id=owner.resource_id
-        )
+        return ServerIdentity.of_resource(self._owner.resource_id, address=self._owner.identifier)
 
     def _look(self, changes: Sequence[Change]) -> Found:
         roles = [each.name for each in changes if each.kind == ROLE] or [name_role(self._owner)]
@@ -336,7 +331,7 @@ def _add(error: PenstockError, fact: str) -> None:
     error.detail = f"{error.detail}\n{fact}" if error.detail else fact
 
 
-class S3Import:
+class S3Import(Kind):
     """See Kind. `look` returns what exists of changes, and `run` takes steps."""
 
     def __init__(self, look: Callable[[Sequence[Change]], Found], run: Callable[[Sequence[Step]], None]) -> None:
@@ -349,9 +344,6 @@ class S3Import:
     def restore(self, context: Context, changes: Sequence[Change], done: Restored) -> Sequence[Change]:  # noqa: ARG002
         self._run(plan_undo(self._look(changes), changes))
         return changes
-
-    def restore_rest(self, context: Context, oids: set[int], done: Restored) -> None:
-        """Do nothing more."""
 
     def describe(self, context: Context, change: Change) -> tuple[RepairAction, str]:  # noqa: ARG002 (see Kind)
         return "restore", "penstock rds prepare-s3-import made it"

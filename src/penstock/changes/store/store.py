@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from penstock.model.load.shape import Change, Hold
-    from penstock.server.connect.connection import Connection
+from penstock.model.load.shape import Change, Hold
+from penstock.server.connect.connection import Connection
 
 
 class Store(Protocol):

@@ -9,18 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from penstock.model.load.shape import SERVER, Change, Hold
 from penstock.server.changes.holds import delete_holds, read_holds, write_hold
 from penstock.server.changes.records import delete_changes, read_changes, write_changes
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction
 from penstock.server.ledger import Ledger
 from penstock.server.ledger.schema import has_ledger
 from penstock.server.ledger.trust import naming_ledger
-
-if TYPE_CHECKING:
-    from penstock.server.connect.connection import Connection
 
 # Every cluster has this database unless somebody dropped it.
 SERVER_DATABASE = "postgres"

@@ -11,15 +11,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 from penstock.model.load.shape import SERVER, Change, Hold, lock_of, server_change
 from penstock.model.server.identity import ServerIdentity
 from penstock.server.changes.holds import read_time
+from penstock.server.connect.connection import Connection
 from penstock.server.ledger.locks import find_lock_holder
-
-if TYPE_CHECKING:
-    from penstock.server.connect.connection import Connection
 
 _HOLD = "penstock:lease:"
 _NAMES = "penstock:names:"
@@ -148,9 +146,7 @@ def _read_hold(holder_id: str, words: Mapping[str, str], names: Sequence[str]) -
         client=words.get("by", ""),
         reason=words.get("for", ""),
         made_at=_read_time(words.get("began")),
-        server=ServerIdentity(
-            system_identifier=0, timeline=0, address=None, port=None, resource_id=words.get("on") or "an instance"
-        ),
+        server=ServerIdentity.of_resource(words.get("on") or "an instance"),
     )
 
 

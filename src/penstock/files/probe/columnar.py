@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from penstock.errors import DataError, SourceError, UsageError
 from penstock.files.probe.options import refuse_text_options
 from penstock.files.probe.probing import ProbeResult
+from penstock.model.load.job import TargetJob
+from penstock.model.server.table import ColumnMap
 from penstock.model.source.columnar import FORMAT_NAMES, ColumnarSample
 from penstock.model.source.dialect import Dialect
-
-if TYPE_CHECKING:
-    from penstock.model.load.job import TargetJob
-    from penstock.model.server.table import ColumnMap
 
 # The rows as files/columnar writes them.
 SENT_DIALECT: Final = Dialect(

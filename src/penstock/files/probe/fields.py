@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from penstock import _native
 from penstock.errors import DataError, FileLocation
 from penstock.files.encodings import decode
 from penstock.files.probe.form import make_form
-
-if TYPE_CHECKING:
-    from penstock.model.source.dialect import Dialect
+from penstock.model.source.dialect import Dialect
 
 # The end-of-data mark of COPY, in csv only before PostgreSQL 18; records after it are not checked here.
 _END_OF_COPY: Final = b"\\."

@@ -6,13 +6,11 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from penstock._native import Form, Records
 from penstock.files.probe.options import DEFAULT_DELIMITER, DEFAULT_QUOTE
-
-if TYPE_CHECKING:
-    from penstock.model.source.dialect import Dialect, DialectOptions, Format
+from penstock.model.source.dialect import Dialect, DialectOptions, Format
 
 # If two delimiters divide the records equally well, the first in this list is chosen. The comma is last, because it is
 # often part of a value (a decimal comma as in 95,26); the others rarely are.

@@ -6,13 +6,11 @@ Source: src/backend/commands/copy.c
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from penstock.errors import UsageError
+from penstock.model.source.columnar import ColumnarFormat
 from penstock.model.source.dialect import Dialect, DialectOptions, Format
-
-if TYPE_CHECKING:
-    from penstock.model.source.columnar import ColumnarFormat
 
 DEFAULT_ENCODING: Final = "UTF8"
 DEFAULT_QUOTE: Final = '"'

@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 import socket
 from functools import partial
-from typing import TYPE_CHECKING
 
 from penstock.errors import TargetError
+from penstock.loading.context import LoadTools
+from penstock.model.load.ledger import Claim, LoaderProcess
+from penstock.server.connect.connection import Connection
 from penstock.server.ledger.locks import find_lock_holder, find_workers, try_lock
-
-if TYPE_CHECKING:
-    from penstock.loading.context import LoadTools
-    from penstock.model.load.ledger import Claim, LoaderProcess
-    from penstock.server.connect.connection import Connection
 
 # How often to check if another process has ended.
 _WAIT_S = 0.2

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from penstock.errors import TargetError
 from penstock.files.listing import is_remote, lasting_name
 from penstock.loading.claim.decide import ClaimFacts, find_known, refuse_unknown
+from penstock.loading.claim.prepared import TargetLanding
+from penstock.loading.context import LoadTools
 from penstock.loading.plan.identity import describe_changes, describe_meaning, digest, job_to_json
 from penstock.loading.plan.plan import table_after_creation
 from penstock.loading.plan.work import ObjectWork, all_objects, ledger_object
 from penstock.loading.reading.objects import compare_committed
+from penstock.model.load.ledger import KnownObject, LedgerObject, LedgerUnit
+from penstock.model.load.plan import LoadPlan
+from penstock.model.server.table import TableFacts, TableName
+from penstock.server.connect.connection import Connection
 from penstock.server.connect.search_path import find_creation_schema
 from penstock.server.ledger.committed import read_ranges
 from penstock.server.ledger.listing import no_such_load
@@ -21,14 +26,6 @@ from penstock.server.ledger.rights import read_rights
 from penstock.server.table.catalog import find_table
 from penstock.server.table.identity import LoadedTable
 from penstock.server.table.tables import CreatedTable, is_empty
-
-if TYPE_CHECKING:
-    from penstock.loading.claim.prepared import TargetLanding
-    from penstock.loading.context import LoadTools
-    from penstock.model.load.ledger import KnownObject, LedgerObject, LedgerUnit
-    from penstock.model.load.plan import LoadPlan
-    from penstock.model.server.table import TableFacts, TableName
-    from penstock.server.connect.connection import Connection
 
 
 class FactsReader:

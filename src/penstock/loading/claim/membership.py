@@ -8,13 +8,17 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from penstock.errors import PenstockError, SourceError
 from penstock.loading.claim.claims import client_name, host_name
+from penstock.loading.context import LoadTools
 from penstock.loading.pace import limit_sessions, share_sessions
+from penstock.loading.plan.work import ObjectWork
 from penstock.model.load.ledger import Claim, Coverage, MembersLook
 from penstock.model.load.outcome import LoadShare
+from penstock.model.load.plan import SessionPlan
+from penstock.server.connect.connection import Connection
 from penstock.server.ledger.committed import read_coverage
 from penstock.server.ledger.ledger import taken_over
 from penstock.server.ledger.locks import find_workers, try_lock, try_lock_here
@@ -27,12 +31,6 @@ from penstock.server.ledger.members import (
     open_claims,
     take_objects,
 )
-
-if TYPE_CHECKING:
-    from penstock.loading.context import LoadTools
-    from penstock.loading.plan.work import ObjectWork
-    from penstock.model.load.plan import SessionPlan
-    from penstock.server.connect.connection import Connection
 
 _log = logging.getLogger(__name__)
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from penstock.errors import UsageError
-
-if TYPE_CHECKING:
-    from penstock.model.load.plan import LoadPlan
+from penstock.model.load.plan import LoadPlan
 
 
 def refuse_joint(plan: LoadPlan) -> None:

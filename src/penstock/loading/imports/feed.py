@@ -6,15 +6,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from penstock.loading.plan.work import ObjectWork
 from penstock.loading.reading.feed import Abandoned
 from penstock.model.load.accounts import ReaderSeconds
 from penstock.model.load.details import FileOutcome
 from penstock.model.load.outcome import FileProgress, LoadProgress
-
-if TYPE_CHECKING:
-    from penstock.loading.plan.work import ObjectWork
 
 
 @dataclass(slots=True, eq=False)
@@ -38,7 +35,10 @@ class ImportedObject:
 
 
 class ObjectFeed:
-    """Hands objects to sessions; all methods are safe from any thread. It has the methods of unit.Feed."""
+    """Hands objects to sessions; all methods are safe from any thread.
+
+    It has the methods of BlockFeed that an attempt calls.
+    """
 
     def __init__(
         self, work: Sequence[ObjectWork], *, sessions: int, is_in_job_order: bool, clock: Callable[[], float]

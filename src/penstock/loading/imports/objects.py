@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from penstock.errors import ServerError
+from penstock.loading.claim.prepared import PreparedLoad
+from penstock.loading.context import LoadTools
 from penstock.loading.imports.feed import ImportedObject, ObjectFeed
 from penstock.loading.imports.session import ObjectSession
+from penstock.loading.plan.work import ObjectWork
+from penstock.model.load.plan import LoadPlan
+from penstock.server.connect.connection import Connection
 from penstock.server.imports.look import ImportRow, read_imports, read_table_bytes
 from penstock.server.imports.session import ImportSession
-
-if TYPE_CHECKING:
-    from penstock.loading.claim.prepared import PreparedLoad
-    from penstock.loading.context import LoadTools
-    from penstock.loading.plan.work import ObjectWork
-    from penstock.loading.unit import RowSession
-    from penstock.model.load.plan import LoadPlan
-    from penstock.server.connect.connection import Connection
 
 _log = logging.getLogger(__name__)
 
@@ -27,7 +23,7 @@ _LOOK_S = 1.0
 
 
 class ObjectUnit:
-    """Has the server import objects; it has the methods of unit.Unit."""
+    """Has the server import objects; it has the methods of BlockUnit that an attempt calls."""
 
     def __init__(
         self, plan: LoadPlan, prepared: PreparedLoad, tools: LoadTools, work: Sequence[ObjectWork], *, sessions: int
@@ -58,7 +54,7 @@ class ObjectUnit:
             region=self._plan.route.region,
         )
 
-    def look(self, sessions: Sequence[RowSession]) -> None:
+    def look(self, sessions: Sequence[object]) -> None:
         """Once a second, read how far imports are; report an import without progress, and later cancel it.
 
         It is cancelled only if the server shows that it has read nothing. Otherwise it may be at work all the same: it

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 from penstock.errors import DataError, FileLocation, PenstockError
 from penstock.loading.reading.objects import make_sums, open_blocks
 from penstock.loading.rejects.pieces import Origin, Piece
-from penstock.loading.rejects.reasons import describe_refused
+from penstock.loading.rejects.reasons import shorten_reason
 from penstock.loading.rejects.record_format import form_to_json
 from penstock.loading.rejects.sorter import make_reject
 from penstock.model.load.ledger import CommittedRange, Coverage
+from penstock.model.load.reject import Reason
 from penstock.server.ledger.committed import read_ranges
 from penstock.server.ledger.rejects import RejectStore
 from penstock.server.merge.merge_errors import name_by_number
@@ -87,8 +88,13 @@ class RecordFinder:
                 piece = Piece(origin=origin, block=block)
                 missing = self._find_missing(piece)
                 staged = block.records - len(missing)
-                while wanted is not None and wanted.block_start == at and wanted.record <= passed + staged:
-                    yield make_reject(piece, _skip(wanted.record - passed - 1, missing), describe_refused(wanted))
+                while (
+                    wanted is not None
+                    and wanted.position.block_start == at
+                    and wanted.position.record <= passed + staged
+                ):
+                    record = _skip(wanted.position.record - passed - 1, missing)
+                    yield make_reject(piece, record, shorten_reason(wanted.reason))
                     wanted = next(records, None)
                 passed += staged
         if wanted is not None or not self._sums.are_equal:
@@ -126,7 +132,7 @@ def name_record(
 ) -> FileLocation | str:
     """Return the line that a staged record begins on, or the record's number if the object cannot be read again."""
     number = record.object_number
-    wanted = RefusedRecord(number, record.block_start, record.record, 0, "", "", None, None)
+    wanted = RefusedRecord(record, Reason(message=""))
     try:
         if is_repeatable and number in prepared.objects:
             finder = make_finder(prepared, tools, connection, number, [record.block_start])

@@ -22,8 +22,8 @@ from penstock.server.connect.errors import NOT_DATA, translate_errors
 from penstock.server.copy.sorting import find_hindrance
 from penstock.server.ledger.rejects import RejectStore
 from penstock.server.merge.merge_errors import refuse_duplicates
-from penstock.server.merge.merge_key import table_identifier
 from penstock.server.merge.merge_sorting import MergeSorter, check_constraints_at_once, settle
+from penstock.server.sql.queries import table_identifier
 
 if TYPE_CHECKING:
     from penstock.loading.claim.prepared import PreparedLoad
@@ -89,7 +89,7 @@ class RejectingMerges:
         if not self._plan.is_repeatable:
             return "Say --spool: a record is rejected byte for byte, and a pipe cannot be read again for that."
         with translate_errors(f"looking up table {facts.name}"):
-            return find_hindrance(self._connection, table_identifier(facts).as_string(self._connection))
+            return find_hindrance(self._connection, table_identifier(facts.name).as_string(self._connection))
 
     def _sort(self, parts: MergeParts, name_record: NameRecord) -> MergeSorter:
         """Begin a merge. Raises DataError if --keep error is given and two records have the same key."""
@@ -123,7 +123,7 @@ class RejectingMerges:
     def _too_many(self, sorter: MergeSorter) -> PenstockError:
         most = self._plan.job.rules.max_rejects
         assert most is not None
-        number, records = next(groupby(sorter.refused.read(), attrgetter("object_number")))
+        number, records = next(groupby(sorter.refused.read(), attrgetter("position.object_number")))
         finder = self._make_finder(number, sorter.refused.read_blocks()[number])
         shown = list(islice(finder.find(records), _SHOWN))
         return too_many_rejects(most, shown, uris={number: self._prepared.objects[number].source.uri})
@@ -133,7 +133,7 @@ class RejectingMerges:
     def _reject(self, sorter: MergeSorter) -> None:
         """Insert refused records into the ledger's rejects, and subtract them from the rows of their ranges."""
         blocks = sorter.refused.read_blocks()
-        for number, records in groupby(sorter.refused.read(), attrgetter("object_number")):
+        for number, records in groupby(sorter.refused.read(), attrgetter("position.object_number")):
             finder = self._make_finder(number, blocks[number])
             count = self._write(finder.find(records))
             correction = Correction(object_number=number, rows=-count, suppressed=0, form=finder.form)

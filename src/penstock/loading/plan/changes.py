@@ -5,13 +5,15 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from penstock import _native
 from penstock.errors import DataError, FileLocation, TargetError, UsageError
+from penstock.model.load.job import TargetJob
+from penstock.model.load.plan import LoadPlan
 from penstock.model.server.names import quote_table
 from penstock.model.server.table import Column, TableFacts, TableName
 from penstock.model.source.columnar import identify_type
+from penstock.model.source.dialect import Dialect
 from penstock.model.source.types import (
     NULL_WORDS,
     TAKEN,
@@ -22,11 +24,6 @@ from penstock.model.source.types import (
     ColumnChange,
     ColumnFindings,
 )
-
-if TYPE_CHECKING:
-    from penstock.model.load.job import TargetJob
-    from penstock.model.load.plan import LoadPlan
-    from penstock.model.source.dialect import Dialect
 
 # Ordinary and partitioned tables.
 _ALTERABLE = ("r", "p")

@@ -155,11 +155,9 @@ def map_columns(
             field_count=len(columns),
             ends_empty=edge == "empty",
         )
-    created = name_columns(names)
-    _check_skip(job, (*names, *folder_values), created=created, uri=uri)
-    kept = [index for index, name in enumerate(names) if not is_skipped(name, created[index], job)]
-    found = _find_columns(names, created, kept=kept, table=table)
-    unknown = [names[index] for index in kept if found[index] is None]
+    _check_skip(job, (*names, *folder_values), created=name_columns(names), uri=uri)
+    found = _find_columns(names, job, table)
+    unknown = [names[index] for index, column in found.items() if column is None]
     _refuse_unknown(unknown, table=table, uri=uri, is_trailed=not names[-1].strip())
     columns = tuple(column.name for column in found.values() if column is not None)
     stated = _find_stated(folder_values, fed=columns, job=job, table=table)
@@ -167,7 +165,7 @@ def map_columns(
     constants = stated | constants
     return ColumnMap(
         columns=columns + tuple(constants),
-        keep=tuple(kept) if len(kept) < len(names) else None,
+        keep=tuple(found) if len(found) < len(names) else None,
         constants=tuple(constants.values()),
         field_count=len(names),
         ends_empty=edge == "empty",
@@ -187,9 +185,7 @@ def map_names(header: Sequence[str], *, job: TargetJob, table: TableFacts, uri: 
         return ColumnMap(columns=(whole, *constants), constants=values, names=(), takes_json=(0,))
     names = header if job.columns is None else job.columns
     refuse_many_names(len(names), uri=uri)
-    created = name_columns(names)
-    kept = [index for index, name in enumerate(names) if not is_skipped(name, created[index], job)]
-    found = _find_columns(names, created, kept=kept, table=table)
+    found = _find_columns(names, job, table)
     named = {names[index]: column.name for index, column in found.items() if column is not None}
     others = [
         column.name
@@ -205,7 +201,7 @@ def map_names(header: Sequence[str], *, job: TargetJob, table: TableFacts, uri: 
         )
     _refuse_unfit(columns, job=job, table=table, uri=uri)
     named |= {name: name for name in others if name not in named}
-    skipped = dict.fromkeys((*(name for index, name in enumerate(names) if index not in kept), *job.skip))
+    skipped = dict.fromkeys((*(name for index, name in enumerate(names) if index not in found), *job.skip))
     return ColumnMap(
         columns=(*columns, *constants),
         constants=values,
@@ -253,10 +249,7 @@ def refuse_unknown_names(header: Sequence[str], *, job: TargetJob, table: TableF
         return
     names = header if job.columns is None else job.columns
     refuse_many_names(len(names), uri=uri)
-    created = name_columns(names)
-    kept = [index for index, name in enumerate(names) if not is_skipped(name, created[index], job)]
-    found = _find_columns(names, created, kept=kept, table=table)
-    unknown = [names[index] for index in kept if found[index] is None]
+    unknown = [names[index] for index, column in _find_columns(names, job, table).items() if column is None]
     if unknown:
         listed = ", ".join(f'"{name}"' for name in unknown)
         raise TargetError(
@@ -284,9 +277,7 @@ def unknown_columns(
     if names is None:
         return {}
     created = name_columns(names)
-    kept = [index for index, name in enumerate(names) if not is_skipped(name, created[index], job)]
-    found = _find_columns(names, created, kept=kept, table=table)
-    unknown = [index for index in kept if found[index] is None]
+    unknown = [index for index, column in _find_columns(names, job, table).items() if column is None]
     if columnar is None:
         return {created[index]: "text" for index in unknown}
     refuse_types(columnar, unknown, uri=uri)
@@ -308,15 +299,18 @@ def _constant(value: str, *, uri: str) -> str | None:
     return value.replace(FILENAME_PLACEHOLDER, uri.rstrip("/").rsplit("/", 1)[-1])
 
 
-def _find_columns(
-    names: Sequence[str], created: Sequence[str], *, kept: Sequence[int], table: TableFacts
-) -> dict[int, Column | None]:
-    """Return the column of each field: the one that its name matches, or else the one with the name created for it."""
+def _find_columns(names: Sequence[str], job: TargetJob, table: TableFacts) -> dict[int, Column | None]:
+    """Return the column of each field that is not skipped, by the field's index; None if the table has none.
+
+    It is the column that the field's name matches, or else the one with the name created for it.
+    """
     found: dict[int, Column | None] = {}
-    for index in kept:
-        column = _find_column(names[index], table)
+    for index, (name, created) in enumerate(zip(names, name_columns(names), strict=True)):
+        if is_skipped(name, created, job):
+            continue
+        column = _find_column(name, table)
         if column is None or column in found.values():
-            column = table.column(created[index]) or column
+            column = table.column(created) or column
         found[index] = column
     return found
 

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from penstock.host import measure_disk, measure_files
 from penstock.loading.plan.space import estimate_needs, forecast_disks
+from penstock.loading.plan.work import ObjectWork
+from penstock.model.load.plan import LoadPlan, ObjectSample
 from penstock.model.load.space import DiskForecast, TableStorage
+from penstock.server.connect.connection import Connection
 from penstock.server.table.catalog import read_table_storage
-
-if TYPE_CHECKING:
-    from penstock.loading.plan.work import ObjectWork
-    from penstock.model.load.plan import LoadPlan, ObjectSample
-    from penstock.server.connect.connection import Connection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

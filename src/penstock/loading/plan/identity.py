@@ -11,14 +11,12 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from penstock.model.jsontext import to_json
 from penstock.model.load.job import LoadJob, LoadRules, TargetJob
+from penstock.model.load.plan import LoadPlan, TargetPlan
 from penstock.model.source.dialect import DialectOptions
-
-if TYPE_CHECKING:
-    from penstock.model.load.plan import LoadPlan, TargetPlan
 
 
 def describe_meaning(

@@ -9,15 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from penstock.model.load.job import TargetJob
 from penstock.model.load.shape import Indexes, IndexPlan, Part
 from penstock.model.load.tuning import DEFAULT_TUNING, LoadTuning
 from penstock.server.changes.parts import ForeignKey, IndexPart, PartId, TableParts, group_families
 from penstock.units import format_bytes
-
-if TYPE_CHECKING:
-    from penstock.model.load.job import TargetJob
 
 # Locks for an index and its constraint, or for a foreign key and its triggers (2.05 were counted). Use at most half of
 # the lock table, because all sessions share it.

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from penstock.errors import SourceError, TargetError, UsageError
+from penstock.model.load.job import TargetJob
 from penstock.model.load.mode import LANDINGS, Landing
+from penstock.model.load.plan import TargetPlan
+from penstock.model.server.table import TableFacts
 from penstock.model.source.dialect import Notice
-
-if TYPE_CHECKING:
-    from penstock.model.load.job import TargetJob
-    from penstock.model.load.plan import TargetPlan
-    from penstock.model.server.table import TableFacts
-    from penstock.model.source.source import SourceObject
+from penstock.model.source.source import SourceObject
 
 
 def check_mode(job: TargetJob, facts: TableFacts | None) -> None:

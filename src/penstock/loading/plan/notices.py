@@ -6,18 +6,15 @@ Also estimates for how many records triggers will fire, and checks that the role
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from penstock.errors import TargetError
 from penstock.loading.plan.space import text_bytes
 from penstock.loading.plan.work import all_objects
+from penstock.model.load.job import LoadRules
+from penstock.model.load.plan import ObjectSample, TargetPlan
+from penstock.model.server.server import ServerFacts
+from penstock.model.server.table import TableFacts
 from penstock.model.source.dialect import Notice
-
-if TYPE_CHECKING:
-    from penstock.model.load.job import LoadRules
-    from penstock.model.load.plan import ObjectSample, TargetPlan
-    from penstock.model.server.server import ServerFacts
-    from penstock.model.server.table import TableFacts
 
 _NAMES_SHOWN = 3
 

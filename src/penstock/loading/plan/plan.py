@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
-from typing import TYPE_CHECKING
 
 from penstock.errors import DataError, PenstockError, TargetError, UsageError
 from penstock.files.probe import ProbeResult, probe_dialect, refuse_unclear_escapes, validate_options
@@ -34,17 +33,15 @@ from penstock.loading.plan.columns import (
 from penstock.loading.plan.modes import check_mode, check_types, choose_landing, describe_notices, refuse_shared_tables
 from penstock.loading.plan.notices import check_switches, estimate_records, server_notices, table_notices
 from penstock.model.finding import refuse
+from penstock.model.load.job import LoadJob, LoadRules, TargetJob
 from penstock.model.load.plan import Edge, LoadPlan, ObjectSample, TargetPlan, name_fields, stored_size
 from penstock.model.load.tuning import DEFAULT_TUNING, LoadTuning
 from penstock.model.server.checks import check_table
+from penstock.model.server.server import ServerFacts
 from penstock.model.server.table import Column, ColumnMap, TableFacts, TableName
 from penstock.model.source.dialect import DialectOptions, Notice
+from penstock.model.source.source import SourceObject
 from penstock.model.source.types import TYPE_OIDS
-
-if TYPE_CHECKING:
-    from penstock.model.load.job import LoadJob, LoadRules, TargetJob
-    from penstock.model.server.server import ServerFacts
-    from penstock.model.source.source import SourceObject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

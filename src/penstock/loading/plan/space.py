@@ -5,17 +5,14 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from penstock.errors import TargetError
+from penstock.loading.plan.work import ObjectWork
 from penstock.model.load.part import PlanPart
+from penstock.model.load.plan import ObjectSample, TargetPlan
 from penstock.model.load.space import DiskForecast, SpaceNeed, TableStorage
 from penstock.model.source.dialect import Notice
 from penstock.units import format_bytes
-
-if TYPE_CHECKING:
-    from penstock.loading.plan.work import ObjectWork
-    from penstock.model.load.plan import ObjectSample, TargetPlan
 
 # Bytes on disk for each byte of text: in the table, in each index, and in a staging table with the sorts of its merge.
 # Narrow rows take up to 1.6 times as much; the warning at half of the free space is early enough for these

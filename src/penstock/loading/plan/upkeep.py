@@ -5,17 +5,14 @@ The reasons and the costs are in docs/decisions/0015-after-the-load.md.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 from penstock.loading.plan.notices import list_names
+from penstock.model.load.plan import LoadPlan
 from penstock.model.load.tuning import DEFAULT_TUNING, LoadTuning
-from penstock.model.load.upkeep import CheckpointDecision, FilledTable, Relation, VacuumPlan, VacuumStep
+from penstock.model.load.upkeep import CheckpointDecision, Relation, VacuumPlan, VacuumStep
 from penstock.units import format_bytes
-
-if TYPE_CHECKING:
-    from penstock.model.load.plan import LoadPlan
 
 # The server is not asked for its own block size: only orders of magnitude matter here.
 PAGE_BYTES = 8192
@@ -27,7 +24,7 @@ _MUCH_LARGER = 10
 
 def decide_vacuum(
     relations: Sequence[Relation],
-    filled: Iterable[FilledTable],
+    filled: Collection[int],
     *,
     before: Mapping[int, Relation],
     stored_bytes: float,
@@ -37,15 +34,15 @@ def decide_vacuum(
 ) -> VacuumPlan:
     """Return what to vacuum and to analyze after a load.
 
-    `relations` are the filled tables and their partitions. `before` has the partitions by oid as they were when the
-    load began, as far as that is known; partitions that took no rows are skipped. `stored_bytes` is what the load has
-    copied: a table that is more than ten times larger is only analyzed. Tables in `analyzed` (oids) were just analyzed.
+    `relations` are the tables `filled` (oids) and their partitions. `before` has the partitions by oid as they were
+    when the load began, as far as that is known; partitions that took no rows are skipped. `stored_bytes` is what the
+    load has copied: a table that is more than ten times larger is only analyzed. Tables in `analyzed` (oids) were just
+    analyzed.
     """
-    wanted = {table.oid for table in filled}
     steps: list[VacuumStep] = []
     forbidden: list[Relation] = []
     for root_oid, group in groupby(relations, key=lambda relation: relation.root_oid):
-        if root_oid not in wanted:
+        if root_oid not in filled:
             continue
         tree = list(group)
         size_bytes = sum(relation.pages for relation in tree) * PAGE_BYTES

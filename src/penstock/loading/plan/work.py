@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from penstock.files.listing import ctime_ns, lasting_version, recorded_name
 from penstock.model.load.ledger import Coverage, LedgerObject, LedgerUnit
-
-if TYPE_CHECKING:
-    from penstock.model.load.plan import TargetPlan
-    from penstock.model.server.table import TableName
-    from penstock.model.source.source import SourceObject
+from penstock.model.load.plan import TargetPlan
+from penstock.model.server.table import TableName
+from penstock.model.source.source import SourceObject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

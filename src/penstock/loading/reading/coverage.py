@@ -5,10 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from penstock.model.load.ledger import Range
+from penstock.model.load.ledger import Range
 
 
 class Edges:

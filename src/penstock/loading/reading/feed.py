@@ -12,24 +12,25 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from penstock.copyformat import Encoder
 from penstock.copyformat.binary import BinaryBlocks
 from penstock.errors import PenstockError
-from penstock.files import OpenStream
 from penstock.files.listing import is_remote
 from penstock.loading.plan.work import ObjectWork
 from penstock.model.load.accounts import ReaderSeconds, Stopwatch, add_seconds
 from penstock.model.load.details import FileOutcome
 from penstock.model.load.outcome import FileProgress, LoadProgress
+from penstock.model.load.plan import TargetPlan
 from penstock.model.load.reject import RecordForm
 from penstock.model.source.block import Block, CopySpec
+from penstock.model.source.source import SourceObject
 from penstock.units import MIB
 
 if TYPE_CHECKING:
-    from penstock.model.load.plan import TargetPlan
-    from penstock.model.source.source import SourceObject
+    from penstock.files import ObjectStream
+    from penstock.loading.reading.rows import RowStream
 
 _log = logging.getLogger(__name__)
 
@@ -82,7 +83,7 @@ class OpenObject:
 
     work: ObjectWork
     reading: Reading | None = None
-    stream: OpenStream | None = None
+    stream: ObjectStream | RowStream | None = None
     queue: deque[Block] = field(default_factory=deque)
     is_read: bool = False
     bytes_read: int = 0
@@ -145,7 +146,7 @@ class OpenObject:
 
 
 # Opens an object, and returns its stream, its blocks, the encoder that fits its header, and how its records are read.
-OpenBlocks = Callable[[ObjectWork], tuple[OpenStream, Iterable[Block], Encoder, RecordForm]]
+OpenBlocks: TypeAlias = "Callable[[ObjectWork], tuple[ObjectStream | RowStream, Iterable[Block], Encoder, RecordForm]]"
 
 
 # Returns what encodes an object's blocks in the binary format, None if they are sent as text.

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from penstock import _native
 from penstock.copyformat import Encoder, make_form_encoder
 from penstock.errors import DataError, FileLocation
 from penstock.files.blocks import ENDS_WITH_DELIMITER, record_error
+from penstock.model.load.reject import RecordForm
+from penstock.model.source.block import Block
 from penstock.units import MIB, format_count
-
-if TYPE_CHECKING:
-    from penstock.model.load.reject import RecordForm
-    from penstock.model.source.block import Block
 
 # If this many records have a wrong number of fields, the dialect or the columns are wrong, not the records.
 _RECORDS: Final = 1000

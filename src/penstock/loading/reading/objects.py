@@ -19,17 +19,18 @@ from penstock.loading.reading.sums import RangeSums, RowSums
 from penstock.model.load.reject import RecordForm
 
 if TYPE_CHECKING:
-    from penstock.files import ObjectStream, OpenStream
+    from penstock.files import ObjectStream
     from penstock.loading.context import LoadTools
     from penstock.loading.plan.work import ObjectWork
     from penstock.loading.reading.format_check import FormatCheck
+    from penstock.loading.reading.rows import RowStream
     from penstock.model.load.ledger import CommittedRange
     from penstock.model.source.block import Block
 
 
 def open_blocks(
     work: ObjectWork, tools: LoadTools, *, sums: RangeSums | None = None, format_check: FormatCheck | None = None
-) -> tuple[OpenStream, Iterable[Block], Encoder, RecordForm]:
+) -> tuple[ObjectStream | RowStream, Iterable[Block], Encoder, RecordForm]:
     """Return an object's open stream, the blocks that are not committed, their encoder, and how their records are read.
 
     `sums` checks the bytes as they are read, `format_check` the blocks. The caller closes the stream. Raises

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from isal import isal_zlib
 
-if TYPE_CHECKING:
-    from penstock.model.load.ledger import CommittedRange, Range
-    from penstock.model.source.block import Block
+from penstock.model.load.ledger import CommittedRange, Range
+from penstock.model.source.block import Block
 
 
 class RangeSums:

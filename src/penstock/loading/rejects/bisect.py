@@ -8,12 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from penstock import _native
-
-if TYPE_CHECKING:
-    from penstock.model.source.block import CopySpec, LineEnd
+from penstock.model.source.block import CopySpec, LineEnd
 
 MakeCutter = Callable[[], _native.RecordCutter]
 

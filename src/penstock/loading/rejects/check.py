@@ -11,9 +11,9 @@ from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from penstock.errors import FileLocation, PenstockError, SourceError
+from penstock.loading.context import LoadTools
 from penstock.loading.plan.dialects import refuse_other_dialects
 from penstock.loading.plan.plan import table_after_creation
 from penstock.loading.plan.work import all_objects
@@ -25,16 +25,13 @@ from penstock.loading.rejects.pieces import Piece
 from penstock.loading.rejects.record_format import make_origin
 from penstock.loading.rejects.sorter import RejectSorter, part_unwritable
 from penstock.model.load.outcome import CheckOutcome, Problem
+from penstock.model.load.plan import LoadPlan
+from penstock.model.load.reject import Reject
 from penstock.model.server.table import TableName
+from penstock.model.source.block import Block, LineEnd
 from penstock.server.connect.errors import find_hint
 from penstock.server.copy.copy import CopyFailed, CopySession
 from penstock.server.table.scratch import ScratchTables
-
-if TYPE_CHECKING:
-    from penstock.loading.context import LoadTools
-    from penstock.model.load.plan import LoadPlan
-    from penstock.model.load.reject import Reject
-    from penstock.model.source.block import Block, LineEnd
 
 _PROGRESS_INTERVAL_S = 0.1
 

@@ -6,21 +6,18 @@ They are removed from the rejects in the transaction that ends that load, so non
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from penstock.errors import TargetError
 from penstock.files.probe import split_header
 from penstock.loading.plan.columns import FILENAME_PLACEHOLDER
 from penstock.loading.rejects.record_format import form_from_json
+from penstock.model.load.job import LoadJob, TargetJob
 from penstock.model.load.plan import name_fields
+from penstock.model.load.reject import RecordForm
+from penstock.model.source.dialect import Dialect, DialectOptions
+from penstock.server.connect.connection import Connection
 from penstock.server.ledger.rejects import RejectStore
 from penstock.server.ledger.targets import read_landed
-
-if TYPE_CHECKING:
-    from penstock.model.load.job import LoadJob, TargetJob
-    from penstock.model.load.reject import RecordForm
-    from penstock.model.source.dialect import Dialect, DialectOptions
-    from penstock.server.connect.connection import Connection
 
 
 def find_merged_target(load_id: str, job: LoadJob, connection: Connection, *, schema: str) -> TargetJob | None:

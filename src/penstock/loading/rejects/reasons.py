@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.errors import DataError
@@ -11,8 +12,6 @@ from penstock.server.connect.errors import DATA_CLASSES, choose_class
 
 if TYPE_CHECKING:
     from penstock.server.copy.copy import CopyFailed
-    from penstock.server.copy.sorting import RefusedRow
-    from penstock.server.merge.merge_refused import RefusedRecord
 
 # Errors of functions in PL/pgSQL, mostly raised on purpose (P0), rows that violate a view's check option (44), and
 # values that are too large for an index or a page (54000).
@@ -44,11 +43,7 @@ def is_records_fault(failure: CopyFailed) -> bool:
 def describe_failure(failure: CopyFailed) -> Reason:
     """Return the reason for a record that COPY could not read."""
     report = failure.report
-    return Reason(
-        message=shorten_message(report.message),
-        sqlstate=report.sqlstate,
-        detail=None if report.detail is None else shorten_message(report.detail),
-    )
+    return shorten_reason(Reason(message=report.message, sqlstate=report.sqlstate, detail=report.detail))
 
 
 def describe_unwritable(error: ValueError) -> Reason:
@@ -58,11 +53,7 @@ def describe_unwritable(error: ValueError) -> Reason:
     return Reason(message=error.args[0], sqlstate=BAD_FORMAT)
 
 
-def describe_refused(row: RefusedRow | RefusedRecord) -> Reason:
-    """Return the reason for a record that the table refused when the records were stored one by one."""
-    return Reason(
-        message=shorten_message(row.message),
-        sqlstate=row.sqlstate,
-        detail=None if row.detail is None else shorten_message(row.detail),
-        column=row.column,
-    )
+def shorten_reason(reason: Reason) -> Reason:
+    """Return a reason with long quoted values shortened."""
+    detail = None if reason.detail is None else shorten_message(reason.detail)
+    return replace(reason, message=shorten_message(reason.message), detail=detail)

@@ -6,23 +6,20 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from penstock.errors import SourceError, TargetError
 from penstock.files.blocks import BlockReader, make_cutter
 from penstock.files.encodings import byte_order_mark, encode_again, transcode
 from penstock.files.newfile import NewFile, could_not_write
 from penstock.files.torn import TornReader
+from penstock.loading.context import LoadTools
 from penstock.loading.rejects.pieces import Piece
 from penstock.loading.rejects.record_format import form_from_json, make_origin
 from penstock.loading.rejects.retry import find_line_end
+from penstock.model.load.reject import RecordForm
+from penstock.server.connect.connection import Connection
 from penstock.server.ledger.listing import list_objects
 from penstock.server.ledger.rejects import RejectStore
-
-if TYPE_CHECKING:
-    from penstock.loading.context import LoadTools
-    from penstock.model.load.reject import RecordForm
-    from penstock.server.connect.connection import Connection
 
 _LINE_ENDS = {"lf": b"\n", "crlf": b"\r\n", "cr": b"\r", None: b""}
 

@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from penstock import _native
 from penstock.errors import PenstockError, TargetError
+from penstock.loading.context import LoadTools
 from penstock.loading.rejects.explain import explain_failure
 from penstock.loading.rejects.limit import too_many_rejects
 from penstock.loading.rejects.pieces import Origin, Piece
@@ -23,16 +23,13 @@ from penstock.model.load.ledger import Claim
 from penstock.model.load.reject import FOREIGN_KEY_VIOLATION, Correction, Reject, RetryOutcome
 from penstock.model.source.block import Block, LineEnd
 from penstock.server.changes.missing import refuse_missing
+from penstock.server.connect.connection import Connection
 from penstock.server.copy.copy import CopyFailed, CopySession, Superseded
 from penstock.server.ledger.ending import commit_durably
 from penstock.server.ledger.ledger import taken_over
 from penstock.server.ledger.locks import try_lock
 from penstock.server.ledger.rejects import RejectStore
 from penstock.server.ledger.targets import read_landed
-
-if TYPE_CHECKING:
-    from penstock.loading.context import LoadTools
-    from penstock.server.connect.connection import Connection
 
 
 def retry_references(

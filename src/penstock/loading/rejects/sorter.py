@@ -17,7 +17,6 @@ from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 from penstock import _native
 from penstock.copyformat import make_form_encoder
@@ -26,18 +25,17 @@ from penstock.loading.rejects.pieces import Origin, Piece, count_records, find_s
 from penstock.loading.rejects.reasons import (
     RECORD_CODES,
     describe_failure,
-    describe_refused,
     describe_unwritable,
     is_records_fault,
+    shorten_reason,
 )
 from penstock.model.load.reject import Reason, Reject
 from penstock.model.load.tuning import DEFAULT_TUNING
-from penstock.server.connect.errors import CopyContext, ServerReport
+from penstock.model.source.block import CopySpec
+from penstock.server.connect.copy_context import CopyContext
+from penstock.server.connect.errors import ServerReport
 from penstock.server.copy.copy import CopyFailed, CopySession
 from penstock.server.copy.sorting import Hindered, Sorted, Sorter
-
-if TYPE_CHECKING:
-    from penstock.model.source.block import CopySpec
 
 
 @dataclass(slots=True)
@@ -173,7 +171,7 @@ class RejectSorter:
         for row in found.refused:
             number = bisect_left(ends, row.position)
             record = row.position - (ends[number - 1] if number else 0) - 1
-            self._result.rejects.append(make_reject(pieces[number], record, describe_refused(row)))
+            self._result.rejects.append(make_reject(pieces[number], record, shorten_reason(row.reason)))
         self._result.rows += found.stored
         self._note_suppressed(pieces[0].origin, count_records(pieces) - len(found.refused) - found.stored)
 

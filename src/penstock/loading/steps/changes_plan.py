@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from penstock.model.load.job import LoadRules
 from penstock.model.load.part import PlanPart, Rows
+from penstock.model.load.plan import LoadPlan, TargetPlan
 from penstock.model.load.shape import IndexPlan, Part, name_with_attached
 from penstock.units import format_count
-
-if TYPE_CHECKING:
-    from penstock.model.load.job import LoadRules
-    from penstock.model.load.plan import LoadPlan, TargetPlan
 
 # If more partitions than this have an equal index of their own, the indexes share one row.
 _FEW = 3

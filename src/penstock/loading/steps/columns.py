@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from penstock.loading.steps.step import PlanFacts, RunningLoad, Step
+from penstock.model.load.outcome import LoadOutcome
 from penstock.model.load.part import Rows
-
-if TYPE_CHECKING:
-    from penstock.model.load.outcome import LoadOutcome
-    from penstock.model.load.plan import LoadPlan
-    from penstock.model.source.types import ColumnChange
+from penstock.model.load.plan import LoadPlan
+from penstock.model.source.types import ColumnChange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
 from penstock.loading.steps.step import RunningLoad, Step
+from penstock.model.load.outcome import LoadOutcome
+from penstock.server.connect.connection import Connection
 from penstock.server.ledger.committed import read_coverage
 from penstock.server.ledger.rejects import RejectStore
-
-if TYPE_CHECKING:
-    from penstock.model.load.outcome import LoadOutcome
-    from penstock.server.connect.connection import Connection
 
 
 class Counts(Step):

@@ -6,8 +6,7 @@ failure, in reverse order.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from penstock.loading.context import LoadTools
 from penstock.loading.steps.changes import Changes
 from penstock.loading.steps.columns import Columns
 from penstock.loading.steps.counts import Counts
@@ -18,11 +17,8 @@ from penstock.loading.steps.space import SpaceCheck
 from penstock.loading.steps.step import PlanFacts, Step
 from penstock.loading.steps.truncation import Truncation
 from penstock.loading.steps.upkeep import Upkeep
-
-if TYPE_CHECKING:
-    from penstock.loading.context import LoadTools
-    from penstock.model.load.plan import LoadPlan
-    from penstock.server.connect.connection import Connection
+from penstock.model.load.plan import LoadPlan
+from penstock.server.connect.connection import Connection
 
 
 def make_steps(plan: LoadPlan, tools: LoadTools) -> tuple[Step, ...]:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from penstock.errors import PenstockError
+from penstock.loading.claim.prepared import NothingToDo
+from penstock.loading.context import LoadTools
 from penstock.loading.steps.step import RunningLoad, Step
+from penstock.model.load.outcome import LoadOutcome
+from penstock.model.load.plan import LoadPlan, TargetPlan
+from penstock.server.connect.connection import Connection
 from penstock.server.table.sequences import advance_sequences
-
-if TYPE_CHECKING:
-    from penstock.loading.claim.prepared import NothingToDo
-    from penstock.loading.context import LoadTools
-    from penstock.model.load.outcome import LoadOutcome
-    from penstock.model.load.plan import LoadPlan, TargetPlan
-    from penstock.server.connect.connection import Connection
 
 
 class Sequences(Step):

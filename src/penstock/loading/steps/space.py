@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from penstock.loading.context import LoadTools
 from penstock.loading.plan.space import DiskSpace, describe_shortage, note_disk
 from penstock.loading.plan.work import ObjectWork, all_objects
 from penstock.loading.steps.step import PlanFacts, RunningLoad, Step
-
-if TYPE_CHECKING:
-    from penstock.loading.context import LoadTools
-    from penstock.model.load.plan import LoadPlan
-    from penstock.model.load.space import DiskForecast
-    from penstock.server.connect.connection import Connection
+from penstock.model.load.plan import LoadPlan
+from penstock.model.load.space import DiskForecast
+from penstock.server.connect.connection import Connection
 
 
 class SpaceCheck(Step):

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from penstock.loading.steps.step import RunningLoad, Step
-
-if TYPE_CHECKING:
-    from penstock.server.connect.connection import Connection
+from penstock.server.connect.connection import Connection
 
 
 class Truncation(Step):

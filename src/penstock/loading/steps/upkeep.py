@@ -7,22 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
+from penstock.loading.context import LoadTools
 from penstock.loading.plan.upkeep import PAGE_BYTES, decide_checkpoint, decide_vacuum, describe_vacuum
 from penstock.loading.steps.step import PlanFacts, RunningLoad, Step
 from penstock.model.load.outcome import LoadOutcome, LoadProgress
 from penstock.model.load.part import PlanPart, Rows
+from penstock.model.load.plan import LoadPlan
+from penstock.model.load.upkeep import CheckpointDecision, Relation, VacuumPlan, VacuumStep
+from penstock.server.connect.connection import Connection
+from penstock.server.ledger.targets import find_filled
 from penstock.server.table.locking import describe_blocker, find_blockers
-from penstock.server.table.vacuum import find_filled, limited_lock_wait, read_relations, run_checkpoint, run_vacuum
+from penstock.server.table.vacuum import limited_lock_wait, read_relations, run_checkpoint, run_vacuum
 from penstock.units import format_count, format_duration
-
-if TYPE_CHECKING:
-    from penstock.loading.context import LoadTools
-    from penstock.model.load.plan import LoadPlan
-    from penstock.model.load.upkeep import CheckpointDecision, Relation, VacuumPlan, VacuumStep
-    from penstock.server.connect.connection import Connection
 
 _LOCK_NOT_AVAILABLE = "55P03"
 _QUERY_CANCELED = "57014"
@@ -217,7 +215,7 @@ class _Upkeep:
 
     def _decide(self, connection: Connection) -> VacuumPlan:
         filled = find_filled(connection, self._tools.ledger.schema, self._load.load_id)
-        relations = read_relations(connection, [table.oid for table in filled]) if filled else []
+        relations = read_relations(connection, filled) if filled else []
         replaced = {target.table for target in self._plan.targets if target.is_replaced}
         return decide_vacuum(
             relations,

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from isal import isal_zlib
 
 from penstock.model.load.ledger import CommittedRange, Range
-
-if TYPE_CHECKING:
-    from penstock.model.source.block import Block
+from penstock.model.source.block import Block
 
 
 @dataclass(slots=True)

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from penstock.loading.plan.work import ObjectWork
     from penstock.loading.reading.format_check import FormatCheck
     from penstock.loading.rejects.keeper import RejectKeeper
-    from penstock.loading.unit import RowSession
     from penstock.model.load.plan import LoadPlan
     from penstock.server.connect.connection import Connection
 
@@ -86,7 +85,7 @@ class BlockUnit:
             clock=self._tools.clock,
         )
 
-    def look(self, sessions: Sequence[RowSession]) -> None:  # noqa: ARG002 (blocks show their own progress)
+    def look(self, sessions: Sequence[object]) -> None:  # noqa: ARG002 (blocks show their own progress)
         """If several hosts load, claim objects before they are needed, and leave others their share of sessions."""
         if (member := self._member) is None:
             return

@@ -6,13 +6,10 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
 
 from penstock.errors import FileLocation
 from penstock.loading.rejects.bisect import MakeCutter, find_by_index, find_by_server_line, knowing, make_payload_cutter
-
-if TYPE_CHECKING:
-    from penstock.model.source.block import Block, CopySpec
+from penstock.model.source.block import Block, CopySpec
 
 # Data that the server has not read yet is in socket buffers, a few MiB at most. So the record of an error is among the
 # last bytes sent, and these are enough to find it.

@@ -11,7 +11,8 @@ from penstock.server.table.conflicts import BlockedRow, find_blocked
 
 if TYPE_CHECKING:
     from penstock.loading.context import LoadTools
-    from penstock.loading.unit import RowSession
+    from penstock.loading.imports.session import ObjectSession
+    from penstock.loading.stream.session import LoadSession
     from penstock.server.connect.connection import Connection
 
 _log = logging.getLogger(__name__)
@@ -35,7 +36,7 @@ class ConflictWatch:
         self._reported: tuple[str, ...] = ()
         self._looked_s = 0.0
 
-    def look(self, sessions: Sequence[RowSession], *, bytes_sent: int) -> None:
+    def look(self, sessions: Sequence[LoadSession | ObjectSession], *, bytes_sent: int) -> None:
         """Check once a second while no byte is sent."""
         now_s = self._tools.clock()
         if bytes_sent != self._bytes_sent:

@@ -8,12 +8,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from penstock.errors import UsageError
 from penstock.files.probe import find_header
 from penstock.files.probe.json_lines import find_names, unite_names
 from penstock.files.probe.json_lines import fold as fold_json
+from penstock.loading.context import LoadTools
 from penstock.loading.plan.changes import added_changes, find_wider, refuse_widening, widenable, with_columns, with_type
 from penstock.loading.plan.columns import map_names, unknown_columns
 from penstock.loading.plan.dialects import refuse_other_dialects
@@ -23,14 +23,11 @@ from penstock.loading.types.decide import choose_type, null_notices, unclear_not
 from penstock.loading.types.scan import Findings, scan_objects
 from penstock.loading.warned import WarningLog
 from penstock.model.load.plan import LoadPlan, ObjectSample, TargetPlan, total_size
+from penstock.model.server.table import ColumnMap
+from penstock.model.source.dialect import Notice
+from penstock.model.source.source import SourceObject
 from penstock.model.source.types import TAKEN, UNCLEAR_DATE, ColumnFindings, TypedColumn
 from penstock.units import format_bytes, format_count
-
-if TYPE_CHECKING:
-    from penstock.loading.context import LoadTools
-    from penstock.model.server.table import ColumnMap
-    from penstock.model.source.dialect import Notice
-    from penstock.model.source.source import SourceObject
 
 _Targets = list["TargetPlan"]
 

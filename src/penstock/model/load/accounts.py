@@ -7,10 +7,9 @@ from collections.abc import (
     Mapping,
 )
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-if TYPE_CHECKING:
-    from penstock.model.load.details import LoadDetails
+from penstock.model.load.details import LoadDetails
 
 _Seconds = TypeVar("_Seconds", "SessionSeconds", "ReaderSeconds")
 

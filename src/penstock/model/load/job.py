@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from penstock.errors import UsageError
 from penstock.model.load.mode import LANDINGS, TRANSFORM, Landing, Mode
@@ -28,11 +28,9 @@ from penstock.model.options import (
     texts,
     words,
 )
+from penstock.model.server.table import TableName
 from penstock.model.source.dialect import DialectOptions
 from penstock.units import GIB, MB
-
-if TYPE_CHECKING:
-    from penstock.model.server.table import TableName
 
 # If several records have the same key, which of them an upsert stores, in file order.
 Keep = Literal["first", "last", "error"]

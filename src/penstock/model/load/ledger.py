@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-if TYPE_CHECKING:
-    from penstock.model.server.table import TableName
+from penstock.model.server.table import TableName
 
 # A half-open range [start, end) of an object's decompressed bytes, or of the rows of a columnar file.
 Range = tuple[int, int]

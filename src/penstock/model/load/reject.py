@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from penstock.model.server.table import ColumnMap, TableName
-    from penstock.model.source.dialect import Dialect
+from penstock.model.server.table import ColumnMap, TableName
+from penstock.model.source.dialect import Dialect
 
 # SQLSTATE (foreign key violation) of a record whose referenced row does not exist yet. The record is tried again after
 # all referenced tables are loaded.

@@ -32,14 +32,6 @@ class Relation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FilledTable:
-    """A table into which a load has inserted rows, and how many, including rows of earlier runs of the load."""
-
-    oid: int
-    rows: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class VacuumStep:
     """One command: VACUUM, ANALYZE or both; `is_only` skips the partitions (PostgreSQL 18 and later)."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +19,11 @@ class ServerIdentity:
     address: str | None
     port: int | None
     resource_id: str | None = None
+
+    @classmethod
+    def of_resource(cls, resource_id: str | None, *, address: str | None = None) -> Self:
+        """Return the identity of a server that Amazon RDS names."""
+        return cls(system_identifier=0, timeline=0, address=address, port=None, resource_id=resource_id)
 
     def is_same(self, other: ServerIdentity) -> bool:
         """Return whether both are the same server. The address is not compared, because it may differ by route."""

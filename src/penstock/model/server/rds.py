@@ -164,11 +164,8 @@ class ClusterMember:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RdsCluster:
-    """An Aurora cluster or a Multi-AZ DB cluster.
-
-    `capacity_range` are the minimum and maximum Aurora capacity units of serverless instances, each of 2 GiB memory.
-    """
+class _Described:
+    """What AWS says of an instance and of a cluster alike."""
 
     identifier: str
     resource_id: str | None
@@ -177,10 +174,6 @@ class RdsCluster:
     engine: str
     engine_version: str | None
     endpoint: str | None
-    reader_endpoint: str | None
-    members: tuple[ClusterMember, ...]
-    storage_type: str | None
-    capacity_range: tuple[float, float] | None
     parameter_groups: tuple[ParameterGroup, ...]
     maintenance_window: Window | None
     backup_window: Window | None
@@ -192,12 +185,30 @@ class RdsCluster:
 
     @property
     def is_aurora(self) -> bool:
-        """Return whether the cluster is an Aurora cluster; otherwise it is a Multi-AZ DB cluster."""
+        """Return whether it is Aurora; a cluster that is not is a Multi-AZ DB cluster."""
         return self.engine.startswith("aurora")
+
+    @property
+    def windows(self) -> tuple[Window, ...]:
+        """Return the windows of maintenance and of backups, as far as they are known."""
+        return tuple(window for window in (self.maintenance_window, self.backup_window) if window is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RdsInstance:
+class RdsCluster(_Described):
+    """An Aurora cluster or a Multi-AZ DB cluster.
+
+    `capacity_range` are the minimum and maximum Aurora capacity units of serverless instances, each of 2 GiB memory.
+    """
+
+    reader_endpoint: str | None
+    members: tuple[ClusterMember, ...]
+    storage_type: str | None
+    capacity_range: tuple[float, float] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RdsInstance(_Described):
     """One DB instance. `replica_of` is the source if it is a read replica.
 
     `storage` is None for Aurora, whose volume belongs to no instance and grows automatically. `local_sibling` is the
@@ -205,27 +216,12 @@ class RdsInstance:
     standard or advanced, None if AWS does not report it. `nearness` is None in a brief description.
     """
 
-    identifier: str
-    resource_id: str | None
-    arn: str | None
-    status: str | None
-    engine: str
-    engine_version: str | None
-    endpoint: str | None
     port: int | None
     instance_class: InstanceClass
     storage: Storage | None
     local_storage: LocalStorageMetrics | None
     is_multi_az: bool
     replica_of: str | None
-    parameter_groups: tuple[ParameterGroup, ...]
-    maintenance_window: Window | None
-    backup_window: Window | None
-    backup_retention_days: int | None
-    pending_changes: tuple[PendingChange, ...]
-    pending_maintenance: tuple[PendingMaintenance, ...] | None
-    roles: tuple[AssociatedRole, ...]
-    is_iam_auth_on: bool
     local_sibling: InstanceClass | None
     optimized_reads: OptimizedReads
     insights_mode: str | None = None
@@ -257,12 +253,8 @@ class RdsDescription:
         instances, so its backup window is left out.
         """
         if self.cluster is not None and not self.cluster.is_aurora:
-            return _windows_of(self.cluster)
+            return self.cluster.windows
         owners = [owner for owner in (self.cluster, self.instance) if owner is not None]
-        is_aurora = any(owner.engine.startswith("aurora") for owner in owners)
-        found = [window for owner in owners for window in _windows_of(owner)]
+        is_aurora = any(owner.is_aurora for owner in owners)
+        found = [window for owner in owners for window in owner.windows]
         return tuple(window for window in found if not (is_aurora and window.kind == "backup"))
-
-
-def _windows_of(owner: RdsCluster | RdsInstance) -> tuple[Window, ...]:
-    return tuple(window for window in (owner.maintenance_window, owner.backup_window) if window is not None)

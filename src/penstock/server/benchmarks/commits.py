@@ -6,18 +6,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from psycopg import sql
 
+from penstock.model.server.server import ServerFacts
 from penstock.server.benchmarks.schema import SCHEMA, own_schema
 from penstock.server.connect.connection import Connection, ConnectionFactory, is_usable
 from penstock.server.connect.errors import translate_errors
 from penstock.server.facts.facts import read_server_facts
 from penstock.server.sql.queries import fetch_one, fetch_rows
-
-if TYPE_CHECKING:
-    from penstock.model.server.server import ServerFacts
 
 # The article's procedure, with its names and arguments.
 MY_INSERT = """

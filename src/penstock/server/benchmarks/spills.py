@@ -8,18 +8,16 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from psycopg import sql
 
+from penstock.model.server.server import ServerFacts
 from penstock.server.benchmarks.schema import SCHEMA, own_schema
 from penstock.server.connect.connection import Connection, ConnectionFactory
 from penstock.server.connect.errors import translate_errors
 from penstock.server.facts.facts import read_server_facts
 from penstock.server.sql.queries import fetch_one
-
-if TYPE_CHECKING:
-    from penstock.model.server.server import ServerFacts
 
 _START_TIMEOUT_S = 60
 

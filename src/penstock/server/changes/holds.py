@@ -14,7 +14,6 @@ from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any
 
-from psycopg import sql
 from psycopg.rows import kwargs_row
 from psycopg.types.json import Jsonb
 
@@ -23,7 +22,7 @@ from penstock.model.server.identity import ServerIdentity
 from penstock.server.connect.connection import Connection, is_usable
 from penstock.server.connect.errors import translate_errors
 from penstock.server.ledger.locks import find_lock_holder, try_shape_lock, unlock_shape
-from penstock.server.ledger.origin import compose_origin
+from penstock.server.ledger.origin import compose_query
 from penstock.server.sql.queries import fetch_one
 
 _LOOK_INTERVAL_S = 0.2
@@ -63,7 +62,7 @@ def write_hold(connection: Connection, schema: str, hold: Hold) -> None:
 
     If `hold.lock` is None, the lock of the holder's load is written. Raises ServerError, TargetError.
     """
-    query = sql.SQL(
+    query = compose_query(
         """
         INSERT INTO {holds} (holder, origin, target_oid, lock_key, names, until, client, reason, server)
         SELECT %(holder)s, {origin}, %(target)s::bigint::oid,
@@ -72,11 +71,8 @@ def write_hold(connection: Connection, schema: str, hold: Hold) -> None:
                %(server)s::jsonb
         ON CONFLICT (holder, origin, target_oid) DO UPDATE
            SET names = excluded.names, until = excluded.until, server = excluded.server
-        """
-    ).format(
-        holds=sql.Identifier(schema, "holds"),
-        loads=sql.Identifier(schema, "loads"),
-        origin=compose_origin(schema),
+        """,
+        schema,
     )
     with translate_errors("recording a hold"):
         connection.execute(
@@ -97,8 +93,8 @@ def write_hold(connection: Connection, schema: str, hold: Hold) -> None:
 
 def delete_holds(connection: Connection, schema: str, holders: Sequence[str], target_oid: int) -> None:
     """Remove holds on a table, or on the server; the caller has shape_lock. Raises ServerError, TargetError."""
-    query = sql.SQL("DELETE FROM ONLY {} WHERE holder = ANY (%s::uuid[]) AND target_oid = %s::bigint::oid").format(
-        sql.Identifier(schema, "holds")
+    query = compose_query(
+        "DELETE FROM ONLY {holds} WHERE holder = ANY (%s::uuid[]) AND target_oid = %s::bigint::oid", schema
     )
     with translate_errors("removing a hold"):
         connection.execute(query, [list(holders), target_oid])
@@ -112,7 +108,7 @@ def read_holds(
     Except for a hold that `stands`, only the hold's lock decides whether its holder is alive. Raises ServerError,
     TargetError.
     """
-    query = sql.SQL(
+    query = compose_query(
         """
         SELECT holder::text AS holder_id, target_oid::bigint, lock_key AS lock, names,
                coalesce(until > pg_catalog.clock_timestamp(), false) AS stands,
@@ -123,8 +119,9 @@ def read_holds(
            AND (%(target)s::bigint IS NULL OR target_oid = %(target)s::bigint::oid)
            AND (%(holder)s::uuid IS NULL OR holder = %(holder)s::uuid)
          ORDER BY made_at, holder
-        """
-    ).format(holds=sql.Identifier(schema, "holds"), origin=compose_origin(schema))
+        """,
+        schema,
+    )
     with translate_errors("looking for running loads"), connection.cursor(row_factory=kwargs_row(_make_hold)) as cursor:
         holds = cursor.execute(query, {"target": target_oid, "holder": holder}).fetchall()
     return [replace(hold, pid=find_lock_holder(connection, hold.lock or "")) for hold in holds]

@@ -26,7 +26,7 @@ from penstock.server.changes.rebuild import (
 )
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, translate_errors
-from penstock.server.ddl.compose import compose_parent_index
+from penstock.server.ddl.compose import compose_create_index, compose_parent_index
 from penstock.server.ddl.session import local_settings
 from penstock.server.sql.queries import fetch_rows
 
@@ -112,8 +112,7 @@ def _adopt(
     table = sql.Identifier(partition.schema, partition.name)
     # Without a name, the server chooses the name, as it does for a new partition.
     if constraint is None:
-        unique = sql.SQL("UNIQUE " if index.is_unique else "")
-        make = sql.SQL("CREATE {}INDEX ON {} {}").format(unique, table, sql.SQL(index.body or ""))
+        make = compose_create_index(index, table, sql.SQL(""))
     else:
         make = sql.SQL("ALTER TABLE {} ADD {}").format(table, sql.SQL(constraint.definition))
     execute_one(connection, make)

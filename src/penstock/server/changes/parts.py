@@ -8,20 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from psycopg import sql
 
 from penstock.errors import TargetError
+from penstock.model.load.shape import Change
 from penstock.server.changes.clauses import is_one_clause, read_referring_columns
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
 from penstock.server.ddl.definition import ConstraintRow, IndexRow
 from penstock.server.ddl.session import Unread, look_again
 from penstock.server.sql.queries import send_query
-
-if TYPE_CHECKING:
-    from penstock.model.load.shape import Change
 
 _Row = TypeVar("_Row", IndexRow, ConstraintRow)
 _Part = TypeVar("_Part", "IndexPart", "ForeignKey")

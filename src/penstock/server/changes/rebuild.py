@@ -65,11 +65,11 @@ def build_index(connection: Connection, schema: str, change: Change) -> None:
     with restoring(connection, change) as parts:
         check_columns(parts, change)
         statements = compose_index(index, constraint, table_of(parts), index.name)
-        is_whole = constraint is None or constraint.kind == "x" or constraint.is_temporal
+        is_whole = constraint is None or constraint.makes_index
         with local_settings(connection, default_tablespace=index.tablespace):
             for statement in statements if is_whole else statements[:1]:
                 execute_one(connection, statement)
-        if is_whole and not index.is_clustered and not index.is_replica_identity:
+        if is_whole and not index.is_marked:
             add_marks(connection, parts, index, constraint)
             end_change(connection, schema, change)
 

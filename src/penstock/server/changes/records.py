@@ -14,17 +14,11 @@ from penstock.model.load.shape import Change
 from penstock.model.server.table import TableName
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, translate_errors
-from penstock.server.ledger.origin import compose_origin
+from penstock.server.ledger.committed import BE_DURABLE
+from penstock.server.ledger.origin import compose_query
 
 # The key in a record for the reason why the change could not be restored. Only the record's owner can write a reason.
 _FAILURE = "failure"
-
-# A crash must not lose the record and keep the change: without this, the commit of another session could flush only the
-# change.
-_BE_DURABLE = (
-    "SELECT pg_catalog.set_config('synchronous_commit', 'on', true)"
-    " WHERE pg_catalog.current_setting('synchronous_commit') = 'off'"
-)
 
 
 def write_changes(connection: Connection, schema: str, changes: Sequence[Change]) -> None:
@@ -33,7 +27,7 @@ def write_changes(connection: Connection, schema: str, changes: Sequence[Change]
     Only the older record has the state before all changes. The caller has shape_lock, and commits before it changes
     anything. Only the current role, and members of it, can restore these changes. Raises ServerError, TargetError.
     """
-    query = sql.SQL(
+    query = compose_query(
         """
         INSERT INTO {changes}
                (origin, target_oid, number, target_schema, target_table, kind, relation_oid, name, record, load)
@@ -42,10 +36,13 @@ def write_changes(connection: Connection, schema: str, changes: Sequence[Change]
           FROM ONLY {changes} AS c
          WHERE c.target_oid = %(target)s
         ON CONFLICT (origin, target_oid, kind, relation_oid, name) DO NOTHING
-        """
-    ).format(changes=_changes(schema), origin=compose_origin(schema))
+        """,
+        schema,
+    )
     with in_transaction(connection, "recording changes at a table"), connection.pipeline():
-        connection.execute(_BE_DURABLE)
+        # A crash must not lose the record and keep the change: without this, the commit of another session could flush
+        # only the change.
+        connection.execute(BE_DURABLE)
         for change in changes:
             connection.execute(
                 query,
@@ -64,7 +61,7 @@ def write_changes(connection: Connection, schema: str, changes: Sequence[Change]
 
 def read_changes(connection: Connection, schema: str, *, target_oid: int | None = None) -> list[Change]:
     """Return the records of changes at one table, or of all, in the order of the changes. Raises ServerError."""
-    query = sql.SQL(
+    query = compose_query(
         """
         SELECT c.target_oid::bigint, c.number, c.target_schema, c.target_table, c.kind, c.relation_oid::bigint, c.name,
                CASE WHEN pg_catalog.jsonb_typeof(c.record) = 'object' THEN c.record - {failure} ELSE '{{}}' END
@@ -73,8 +70,10 @@ def read_changes(connection: Connection, schema: str, *, target_oid: int | None 
           FROM ONLY {changes} AS c
          WHERE %(target)s::bigint IS NULL OR c.target_oid = %(target)s::bigint::oid
          ORDER BY c.target_oid, c.number
-        """
-    ).format(changes=_changes(schema), origin=compose_origin(schema), failure=sql.Literal(_FAILURE))
+        """,
+        schema,
+        failure=sql.Literal(_FAILURE),
+    )
     with translate_errors("reading changes at tables"):
         cursor = connection.cursor(row_factory=kwargs_row(_make_change))
         return cursor.execute(query, {"target": target_oid}).fetchall()
@@ -98,7 +97,7 @@ def write_failure(connection: Connection, schema: str, change: Change, why: str)
 
     The record is deleted and inserted again, since no role may update records. Raises ServerError, TargetError.
     """
-    query = sql.SQL(
+    query = compose_query(
         """
         WITH gone AS (
             DELETE FROM ONLY {changes} WHERE target_oid = %(target)s AND number = %(number)s RETURNING *
@@ -109,8 +108,10 @@ def write_failure(connection: Connection, schema: str, change: Change, why: str)
         SELECT g.origin, g.target_oid, g.number, g.target_schema, g.target_table, g.kind, g.relation_oid, g.name,
                g.record || pg_catalog.jsonb_build_object({failure}, %(why)s::text), g.load, g.made_at
           FROM gone AS g
-        """
-    ).format(changes=_changes(schema), failure=sql.Literal(_FAILURE))
+        """,
+        schema,
+        failure=sql.Literal(_FAILURE),
+    )
     with translate_errors("recording why a change cannot be restored"):
         connection.execute(query, {"target": change.target_oid, "number": change.number, "why": why})
 
@@ -137,14 +138,11 @@ def delete_changes(connection: Connection, schema: str, changes: Sequence[Change
     Only the owner of a record can remove it, but any role can remove the record of a setting. Raises ServerError,
     TargetError.
     """
-    query = sql.SQL(
-        "DELETE FROM ONLY {} WHERE (target_oid, number) IN (SELECT * FROM unnest(%s::oid[], %s::integer[]))"
-    ).format(_changes(schema))
+    query = compose_query(
+        "DELETE FROM ONLY {changes} WHERE (target_oid, number) IN (SELECT * FROM unnest(%s::oid[], %s::integer[]))",
+        schema,
+    )
     with translate_errors("removing the record of a change"):
         return connection.execute(
             query, [[change.target_oid for change in changes], [change.number for change in changes]]
         ).rowcount
-
-
-def _changes(schema: str) -> sql.Identifier:
-    return sql.Identifier(schema, "changes")

@@ -15,18 +15,6 @@ from typing import Any
 import psycopg
 
 from penstock.errors import DataError, PenstockError, ServerError, TargetError
-from penstock.server.connect.copy_context import CopyContext, parse_copy_context
-
-__all__ = [
-    "CopyContext",
-    "ServerReport",
-    "at_once",
-    "in_transaction",
-    "parse_copy_context",
-    "read_report",
-    "to_penstock_error",
-    "translate_errors",
-]
 
 # Classes of SQLSTATEs that a record causes: data exception (22, with 22P04 bad copy file format) and integrity
 # constraint violation (23).

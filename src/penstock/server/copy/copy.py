@@ -22,6 +22,7 @@ from penstock.server.connect.connection import CAN_FLUSH_STATISTICS
 from penstock.server.connect.copy_context import CopyContext, parse_copy_context
 from penstock.server.connect.errors import ServerReport, read_report
 from penstock.server.connect.search_path import TO_OWN_PATH, TO_USERS_PATH
+from penstock.server.sql.queries import list_identifiers
 from penstock.server.table.identity import LoadedTable, check_look, compose_look, send_check
 
 if TYPE_CHECKING:
@@ -107,13 +108,8 @@ def copy_statement(spec: CopySpec, *, ignores_types: bool = False) -> sql.Compos
     if ignores_types:
         options.append(sql.SQL("ON_ERROR ignore, LOG_VERBOSITY verbose"))
     return sql.SQL("COPY {} ({}) FROM STDIN WITH ({})").format(
-        compose_table(spec), compose_columns(spec), sql.SQL(", ").join(options)
+        compose_table(spec), list_identifiers(spec.columns), sql.SQL(", ").join(options)
     )
-
-
-def compose_columns(spec: CopySpec) -> sql.Composed:
-    """Return the column list of a spec, without parentheses."""
-    return sql.SQL(", ").join(map(sql.Identifier, spec.columns))
 
 
 def copy_options(spec: CopySpec) -> list[sql.Composable]:
@@ -134,8 +130,7 @@ def copy_options(spec: CopySpec) -> list[sql.Composable]:
         options.append(sql.SQL("QUOTE {}").format(sql.Literal(spec.quote)))
         options.append(sql.SQL("ESCAPE {}").format(sql.Literal(spec.escape)))
     if spec.force_null:
-        names = sql.SQL(", ").join(map(sql.Identifier, spec.force_null))
-        options.append(sql.SQL("FORCE_NULL ({})").format(names))
+        options.append(sql.SQL("FORCE_NULL ({})").format(list_identifiers(spec.force_null)))
     return options
 
 
@@ -180,8 +175,8 @@ class CopySession:
         self._connection = connection
         self._tables = tables or {}
         self._pgconn = connection.pgconn
-        # Asked for after the session is closed, too.
-        self._backend_pid = connection.info.backend_pid
+        # The backend's process id, also after the session is closed.
+        self.backend_pid = connection.info.backend_pid
         self._fence = fence
         self._is_protected = is_protected
         self._savepoint = "none"
@@ -200,11 +195,6 @@ class CopySession:
         self._cancelled_s: float | None = None
         self.round_trip_s = 0.0
         self.commit_s = 0.0
-
-    @property
-    def backend_pid(self) -> int:
-        """Return the backend's process id, as pg_stat_activity shows it."""
-        return self._backend_pid
 
     def begin(self) -> None:
         """Open a transaction, if none is open."""
@@ -240,7 +230,7 @@ class CopySession:
                 self._take(ExecStatus.COMMAND_OK)
             self._take(ExecStatus.COMMAND_OK)
             self._has_users_path = True
-            self._expect(ExecStatus.COPY_IN)
+            self._take(ExecStatus.COPY_IN)
         self.transaction += not self._is_open
         self._is_open, self._is_copying, self._has_input = True, True, False
         if self._is_protected:
@@ -332,17 +322,21 @@ class CopySession:
                 self._wait(select.POLLIN | select.POLLOUT)
             self._flush()
             reported = self._take(ExecStatus.COMMAND_OK).command_tuples or 0
-            found = None if table is None else self._take(ExecStatus.TUPLES_OK)
-            self._expect_end()
-            if table is not None and found is not None:
-                oid, columns = (found.get_value(0, column) or b"" for column in (0, 1))
-                check_look(self._connection, table, self._spec.columns, int(oid or 0), columns.decode("ascii"))
-                _check_types(self._spec, columns.decode("ascii"))
-            elif self._spec.type_oids:
-                raise OtherTypes
+            columns = self._take_look(table, self._spec)
+            _check_types(self._spec, columns)
         if self._is_protected:
             self._savepoint = "kept"
         return reported
+
+    def _take_look(self, table: LoadedTable | None, spec: CopySpec) -> str:
+        """Read the last result, that of `compose_look` if there is a table; return its columns. Raises TargetError."""
+        found = None if table is None else self._take(ExecStatus.TUPLES_OK)
+        self._expect_end()
+        if table is None or found is None:
+            return ""
+        oid, columns = (found.get_value(0, column) or b"" for column in (0, 1))
+        check_look(self._connection, table, spec.columns, int(oid or 0), columns.decode("ascii"))
+        return columns.decode("ascii")
 
     def undo_copy(self) -> None:
         """Mark the last COPY command to be undone before the next statement. Needs `is_protected`."""
@@ -477,21 +471,6 @@ class CopySession:
     def _expect_end(self) -> None:
         while (result := self._await_result()) is not None and result.status != ExecStatus.COPY_IN:
             pass
-
-    def _expect(self, expected: ExecStatus) -> PGresult:
-        """Return the next result if its status is `expected`; otherwise raise that result's error.
-
-        Unless the status is COPY_IN, all further results are read first.
-        """
-        result = self._await_result()
-        if result is None:
-            raise psycopg.OperationalError("the server gave no answer")
-        if result.status != ExecStatus.COPY_IN:
-            while self._await_result() is not None:
-                pass
-        if result.status != expected:
-            raise psycopg.errors.error_from_result(result)
-        return result
 
     @contextlib.contextmanager
     def _failures(self) -> Iterator[None]:

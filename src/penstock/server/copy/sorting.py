@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from psycopg import sql
 
+from penstock.model.load.reject import Reason
 from penstock.server.connect.errors import NOT_DATA
 from penstock.server.connect.search_path import PATHS
 from penstock.server.copy.copy import CopySession, compose_table
@@ -34,7 +35,7 @@ from penstock.server.copy.sorting_statements import (
     STRETCH,
     TAKE_OUTCOME,
 )
-from penstock.server.sql.queries import fetch_rows
+from penstock.server.sql.queries import fetch_rows, list_identifiers
 
 if TYPE_CHECKING:
     import psycopg
@@ -83,10 +84,7 @@ class RefusedRow(NamedTuple):
     """A row that could not be stored, and why. `position` counts from 1 in the order of the COPY."""
 
     position: int
-    sqlstate: str
-    message: str
-    detail: str | None
-    column: str | None
+    reason: Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +176,7 @@ class Sorter:
         assert row is not None
         outcome = json.loads(row[0].decode(errors="replace"))
         refused = (
-            RefusedRow(position, code, message, detail or None, column or None)
+            RefusedRow(position, Reason(sqlstate=code, message=message, detail=detail or None, column=column or None))
             for position, code, message, detail, column in outcome["refused"]
         )
         self._session.check_table(spec)
@@ -224,7 +222,7 @@ class Sorter:
             stage=_temporary(_STAGE),
             rows=sql.SQL(STRETCH),
         )
-        names = _COMMA.join(map(sql.Identifier, spec.columns))
+        names = list_identifiers(spec.columns)
         return sql.SQL(STORE).format(target=compose_table(spec), names=names, select=select, **PATHS)
 
     def _compose_find_field(self, spec: CopySpec) -> sql.Composed:

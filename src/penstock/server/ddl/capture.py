@@ -7,11 +7,9 @@ would be lost with it. They are found in pg_depend before anything is loaded, an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-from psycopg import sql
 
 from penstock.errors import OtherTableError, TargetError
+from penstock.model.server.table import TableName
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
 from penstock.server.ddl.definition import (
@@ -24,10 +22,7 @@ from penstock.server.ddl.definition import (
     TableRow,
 )
 from penstock.server.ddl.session import Unread, look_again
-from penstock.server.sql.queries import fetch_many, fetch_rows
-
-if TYPE_CHECKING:
-    from penstock.model.server.table import TableName
+from penstock.server.sql.queries import fetch_many, fetch_rows, table_identifier
 
 # The parts of a definition. One query, ddl_PART.sql, describes each.
 _PARTS: dict[str, type] = {
@@ -105,7 +100,7 @@ def _gone(connection: Connection, oid: int, name: TableName | None) -> TargetErr
     """Return the error for a table whose oid no longer exists. Its name may belong to another table now."""
     if name is None:
         return TargetError("the table is gone", detail=f"There is no relation with oid {oid}.")
-    quoted = sql.Identifier(name.schema or "public", name.name).as_string(connection)
+    quoted = table_identifier(name).as_string(connection)
     row = connection.execute("SELECT pg_catalog.to_regclass(%s) IS NULL", [quoted]).fetchone()
     is_dropped = row == (True,)
     return OtherTableError(

@@ -38,16 +38,13 @@ def compose_index(index: IndexRow, constraint: ConstraintRow | None, table: Tabl
     cannot.
     """
     named = sql.Identifier(name)
-    if constraint is not None and (constraint.kind == "x" or constraint.is_temporal):
+    if constraint is not None and constraint.makes_index:
         statements = [_add_constraint(table, name, sql.SQL(constraint.definition))]
         if index.options:
             place = sql.Identifier(table[0], name)
             statements.append(sql.SQL("ALTER INDEX {} SET ({})").format(place, _compose_options(index.options)))
         return statements
-    unique = sql.SQL("UNIQUE " if index.is_unique else "")
-    create = sql.SQL("CREATE {}INDEX {} ON {} {}").format(
-        unique, named, sql.Identifier(*table), sql.SQL(index.body or "")
-    )
+    create = compose_create_index(index, sql.Identifier(*table), named)
     if constraint is None:
         return [create]
     kind = sql.SQL("PRIMARY KEY" if constraint.kind == "p" else "UNIQUE")
@@ -55,12 +52,17 @@ def compose_index(index: IndexRow, constraint: ConstraintRow | None, table: Tabl
     return [create, _add_constraint(table, name, definition)]
 
 
+def compose_create_index(index: IndexRow, table: sql.Composable, name: sql.Composable) -> sql.Composed:
+    """Return CREATE INDEX; if the name is empty, the server chooses one."""
+    unique = sql.SQL("UNIQUE " if index.is_unique else "")
+    return sql.SQL("CREATE {}INDEX {} ON {} {}").format(unique, name, table, sql.SQL(index.body or ""))
+
+
 def compose_parent_index(index: IndexRow, constraint: ConstraintRow | None, table: Table) -> sql.Composed:
     """Return the statement that creates an index of a partitioned table, and its constraint, but none on partitions."""
     name, relation = sql.Identifier(index.name), sql.Identifier(*table)
     if constraint is None:
-        unique = sql.SQL("UNIQUE " if index.is_unique else "")
-        return sql.SQL("CREATE {}INDEX {} ON ONLY {} {}").format(unique, name, relation, sql.SQL(index.body or ""))
+        return compose_create_index(index, sql.SQL("ONLY {}").format(relation), name)
     # Storage parameters can only be given here, between the columns and the DEFERRABLE clause.
     deferral = _compose_deferral(constraint)
     columns = constraint.definition.removesuffix(deferral.as_string())

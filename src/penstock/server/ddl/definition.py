@@ -40,6 +40,11 @@ class IndexRow:
     statistics_targets: list[int | None]
     comment: str | None
 
+    @property
+    def is_marked(self) -> bool:
+        """Whether ALTER TABLE must mark it, which locks the table: for CLUSTER, or as the replica identity."""
+        return self.is_clustered or self.is_replica_identity
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConstraintRow:
@@ -54,6 +59,11 @@ class ConstraintRow:
     is_enforced: bool
     is_temporal: bool
     comment: str | None
+
+    @property
+    def makes_index(self) -> bool:
+        """Whether ADD CONSTRAINT must create the index: an exclusion constraint, or a key WITHOUT OVERLAPS."""
+        return self.kind == "x" or self.is_temporal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,15 +6,14 @@ Source: docs.aws.amazon.com/AmazonRDS/latest/UserGuide/USER_PostgreSQL.S3Import.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from psycopg import sql
 
 from penstock.errors import ServerError
-from penstock.server.copy.copy import compose_columns, compose_table, copy_options
-
-if TYPE_CHECKING:
-    from penstock.model.source.block import CopySpec
+from penstock.model.source.block import CopySpec
+from penstock.server.copy.copy import compose_table, copy_options
+from penstock.server.sql.queries import list_identifiers
 
 _RESULT = re.compile(r'(\d+) rows? imported into relation "(.*)" from file (.*) of (\d+) bytes\.?', re.DOTALL)
 
@@ -34,7 +33,7 @@ def compose_import(spec: CopySpec, place: S3Place, *, has_header: bool) -> sql.C
     options = copy_options(spec) + ([sql.SQL("HEADER true")] if has_header else [])
     texts = (
         compose_table(spec).as_string(None),
-        compose_columns(spec).as_string(None),
+        list_identifiers(spec.columns).as_string(None),
         sql.SQL("({})").format(sql.SQL(", ").join(options)).as_string(None),
         *place,
     )

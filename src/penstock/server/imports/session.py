@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from psycopg import sql
 from psycopg.pq import ExecStatus
 
+from penstock.model.source.block import CopySpec
 from penstock.server.connect.search_path import TO_USERS_PATH
 from penstock.server.copy.copy import CopySession
 from penstock.server.imports.call import S3Place, compose_import
-from penstock.server.table.identity import check_look, compose_look
-
-if TYPE_CHECKING:
-    from penstock.model.source.block import CopySpec
+from penstock.server.table.identity import compose_look
 
 # How often the server looks, during an import, whether its client is still connected. Without that, the import of a
 # client that was killed would run on, and keep the load from being resumed.
@@ -50,10 +46,6 @@ class ImportSession(CopySession):
             self._take(ExecStatus.COMMAND_OK)
             self._has_users_path = True
             result = self._take(ExecStatus.TUPLES_OK)
-            found = None if table is None else self._take(ExecStatus.TUPLES_OK)
-            self._expect_end()
-            if table is not None and found is not None:
-                oid, columns = (found.get_value(0, column) or b"" for column in (0, 1))
-                check_look(self._connection, table, spec.columns, int(oid or 0), columns.decode("ascii"))
+            self._take_look(table, spec)
         text = result.get_value(0, 0) if result.ntuples == 1 else None
         return None if text is None else text.decode("utf-8", "replace")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
 
@@ -34,6 +34,7 @@ from penstock.model.server.inspection import (
 )
 from penstock.model.server.reading import Unread
 from penstock.model.server.server import LedgerRights, PoolerFacts, ServerFacts
+from penstock.model.server.table import TableName
 from penstock.server.changes.missing import refuse_missing
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, is_passing, read_report, to_penstock_error, translate_errors
@@ -47,10 +48,6 @@ from penstock.server.ledger.schema import has_ledger, look_for_ledger
 from penstock.server.sql.queries import fetch_rows, send_query
 from penstock.server.table.catalog import check_loadable, find_foreign_partitions, find_table
 from penstock.server.table.locking import LOCK_NOT_AVAILABLE, with_lock_retries
-
-if TYPE_CHECKING:
-    from penstock.model.server.table import TableName
-
 
 # The queries, and a name for what cannot be read if one fails.
 _QUERIES: dict[str, tuple[type, str]] = {

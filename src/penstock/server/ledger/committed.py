@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from psycopg import sql
+from psycopg.rows import kwargs_row
 
 from penstock.model.load.ledger import UNKNOWN_CHECKSUM, Claim, CommittedRange, Coverage, Range
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
+from penstock.server.ledger.origin import compose_query
 
 _RANGE = re.compile(r"\[(\d+),(\d+)\)")
 
@@ -47,17 +50,13 @@ _MISSING = """
 
 def missing_objects(schema: str) -> sql.Composed:
     """Return the query for objects that are not completely committed; the outer query must have the load as `l`."""
-    return sql.SQL(_MISSING).format(
-        objects=sql.Identifier(schema, "objects"),
-        ranges=sql.Identifier(schema, "ranges"),
-        is_complete=sql.SQL(IS_COMPLETE),
-    )
+    return compose_query(_MISSING, schema, is_complete=sql.SQL(IS_COMPLETE))
 
 
 def has_all(connection: Connection, schema: str, load_id: str) -> bool:
     """Return whether every record of a load is committed. Raises ServerError."""
-    query = sql.SQL("SELECT NOT EXISTS ({}) FROM ONLY {} AS l WHERE l.id = %s").format(
-        missing_objects(schema), sql.Identifier(schema, "loads")
+    query = compose_query(
+        "SELECT NOT EXISTS ({missing}) FROM ONLY {loads} AS l WHERE l.id = %s", schema, missing=missing_objects(schema)
     )
     with translate_errors("reading what is missing"):
         return connection.execute(query, [load_id]).fetchone() == (True,)
@@ -67,7 +66,7 @@ def read_coverage(
     connection: Connection, schema: str, load_id: str, *, numbers: Sequence[int] | None = None
 ) -> dict[int, Coverage]:
     """Return what is committed of each object of a load, or of those in `numbers`. Raises ServerError."""
-    query = sql.SQL(
+    query = compose_query(
         """
         SELECT r.object, pg_catalog.range_agg(part)::text, bool_or(r.has_start AND is_leading),
                bool_or(r.has_end AND is_leading), sum(r.rows) FILTER (WHERE is_leading)
@@ -80,8 +79,9 @@ def read_coverage(
          WHERE r.load = %(load)s
            AND (%(numbers)s::integer[] IS NULL OR r.object = ANY (%(numbers)s))
          GROUP BY r.object
-        """
-    ).format(ranges=sql.Identifier(schema, "ranges"))
+        """,
+        schema,
+    )
     values = {"load": load_id, "numbers": None if numbers is None else list(numbers)}
     with translate_errors("reading what is committed"):
         rows = connection.execute(query, values).fetchall()
@@ -93,8 +93,8 @@ def read_coverage(
 
 def find_others(connection: Connection, schema: str, load_id: str, numbers: Sequence[int]) -> list[tuple[int, str]]:
     """Return the numbers and URIs of a load's objects, except those in `numbers`. Raises ServerError."""
-    query = sql.SQL("SELECT number, uri FROM ONLY {} WHERE load = %s AND number <> ALL (%s) ORDER BY number").format(
-        sql.Identifier(schema, "objects")
+    query = compose_query(
+        "SELECT number, uri FROM ONLY {objects} WHERE load = %s AND number <> ALL (%s) ORDER BY number", schema
     )
     with translate_errors("looking for objects that do not exist any more"):
         return connection.execute(query, [load_id, list(numbers)]).fetchall()
@@ -102,26 +102,17 @@ def find_others(connection: Connection, schema: str, load_id: str, numbers: Sequ
 
 def read_ranges(connection: Connection, schema: str, load_id: str, number: int) -> list[CommittedRange]:
     """Return the rows of the ledger about the committed ranges of one object. Raises ServerError."""
-    query = sql.SQL(
-        "SELECT start, ranges::text, has_start, has_end, records, rows, suppressed, checksum"
-        " FROM ONLY {} WHERE load = %s AND object = %s ORDER BY start"
-    ).format(sql.Identifier(schema, "ranges"))
+    query = compose_query(
+        "SELECT object AS object_number, start, ranges::text, has_start, has_end, records, rows, suppressed, checksum"
+        " FROM ONLY {ranges} WHERE load = %s AND object = %s ORDER BY start",
+        schema,
+    )
     with translate_errors("reading what is committed of an object"):
-        rows = connection.execute(query, [load_id, number]).fetchall()
-    return [
-        CommittedRange(
-            object_number=number,
-            start=start,
-            ranges=_parse_ranges(ranges),
-            has_start=has_start,
-            has_end=has_end,
-            records=records,
-            rows=stored,
-            suppressed=suppressed,
-            checksum=checksum,
-        )
-        for start, ranges, has_start, has_end, records, stored, suppressed, checksum in rows
-    ]
+        return connection.cursor(row_factory=kwargs_row(_make_range)).execute(query, [load_id, number]).fetchall()
+
+
+def _make_range(*, ranges: str, **fields: Any) -> CommittedRange:
+    return CommittedRange(ranges=_parse_ranges(ranges), **fields)
 
 
 def move_end(connection: Connection, schema: str, claim: Claim, number: int, *, end: int | None) -> None:
@@ -129,19 +120,22 @@ def move_end(connection: Connection, schema: str, claim: Claim, number: int, *, 
 
     If `end` is None, the last record is not committed yet. Raises ServerError.
     """
-    query = sql.SQL(
-        "UPDATE ONLY {} SET has_end = coalesce(pg_catalog.upper(ranges) = %s, false) WHERE load = %s AND object = %s"
-    ).format(sql.Identifier(schema, "ranges"))
+    query = compose_query(
+        "UPDATE ONLY {ranges} SET has_end = coalesce(pg_catalog.upper(ranges) = %s, false)"
+        " WHERE load = %s AND object = %s",
+        schema,
+    )
     with translate_errors("recording where an object ends"):
         connection.execute(query, [end, claim.load_id, number])
 
 
 def count_rows(connection: Connection, schema: str, load_id: str) -> int | None:
     """Return how many rows of a load are committed, None if the ledger does not have the load. Raises ServerError."""
-    query = sql.SQL(
-        "SELECT (SELECT coalesce(pg_catalog.sum(r.rows), 0) FROM ONLY {} AS r WHERE r.load = l.id) FROM ONLY {} AS l"
-        " WHERE l.id = %s"
-    ).format(sql.Identifier(schema, "ranges"), sql.Identifier(schema, "loads"))
+    query = compose_query(
+        "SELECT (SELECT coalesce(pg_catalog.sum(r.rows), 0) FROM ONLY {ranges} AS r WHERE r.load = l.id)"
+        " FROM ONLY {loads} AS l WHERE l.id = %s",
+        schema,
+    )
     with translate_errors("counting what is committed"):
         row = connection.execute(query, [load_id]).fetchone()
     return None if row is None else int(row[0])

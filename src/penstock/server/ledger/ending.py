@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, LiteralString
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg import sql
@@ -15,6 +14,7 @@ from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import at_once, in_transaction, translate_errors
 from penstock.server.connect.search_path import TO_USERS_PATH
 from penstock.server.ledger.committed import BE_DURABLE, has_all, missing_objects
+from penstock.server.ledger.origin import compose_query
 from penstock.server.ledger.targets import write_counts
 
 if TYPE_CHECKING:
@@ -32,15 +32,18 @@ _STORED_ROWS = """
            + coalesce((SELECT sum(t.inserted + t.updated - t.staged) FROM ONLY {targets} AS t WHERE t.load = l.id), 0)
 """
 
-# The fields of FinishedLoad, in the order of _read_finished.
+# The counts of FinishedLoad, as one JSON object.
 _TOTALS = """
-    l.rows,
-    coalesce((SELECT sum(r.suppressed) FROM ONLY {ranges} AS r WHERE r.load = l.id), 0)
-    + coalesce((SELECT sum(t.suppressed) FROM ONLY {targets} AS t WHERE t.load = l.id), 0),
-    coalesce((SELECT sum(t.inserted) FROM ONLY {targets} AS t WHERE t.load = l.id), 0),
-    coalesce((SELECT sum(t.updated) FROM ONLY {targets} AS t WHERE t.load = l.id), 0),
-    coalesce((SELECT sum(t.duplicates) FROM ONLY {targets} AS t WHERE t.load = l.id), 0),
-    coalesce((SELECT sum(t.existing) FROM ONLY {targets} AS t WHERE t.load = l.id), 0)
+    pg_catalog.json_build_object(
+        'rows', l.rows,
+        'suppressed',
+        coalesce((SELECT sum(r.suppressed) FROM ONLY {ranges} AS r WHERE r.load = l.id), 0)
+        + coalesce((SELECT sum(t.suppressed) FROM ONLY {targets} AS t WHERE t.load = l.id), 0),
+        'inserted', coalesce((SELECT sum(t.inserted) FROM ONLY {targets} AS t WHERE t.load = l.id), 0),
+        'updated', coalesce((SELECT sum(t.updated) FROM ONLY {targets} AS t WHERE t.load = l.id), 0),
+        'duplicates', coalesce((SELECT sum(t.duplicates) FROM ONLY {targets} AS t WHERE t.load = l.id), 0),
+        'existing', coalesce((SELECT sum(t.existing) FROM ONLY {targets} AS t WHERE t.load = l.id), 0)
+    )
 """
 
 
@@ -57,7 +60,7 @@ def finish(
     decides, because a server that crashed may have lost commits that it had acknowledged. Raises ServerError,
     TargetError if the load was taken over, and the errors of `act`.
     """
-    query = sql.SQL(
+    query = compose_query(
         """
         UPDATE ONLY {loads} AS l
            SET state = 'complete',
@@ -68,12 +71,11 @@ def finish(
            AND l.epoch = %(epoch)s
            AND NOT EXISTS ({missing})
         RETURNING {totals}
-        """
-    ).format(
-        loads=sql.Identifier(ledger.schema, "loads"),
-        rows=_compose(ledger.schema, _STORED_ROWS),
+        """,
+        ledger.schema,
+        rows=compose_query(_STORED_ROWS, ledger.schema),
         missing=missing_objects(ledger.schema),
-        totals=_compose(ledger.schema, _TOTALS),
+        totals=compose_query(_TOTALS, ledger.schema),
     )
     values = {"load": claim.load_id, "epoch": claim.epoch}
     with translate_errors("recording that the load is complete"), _hearing_warnings(connection) as warnings:
@@ -84,7 +86,7 @@ def finish(
     if row is None:
         ledger.check_claim(connection, claim)
         return None
-    return _read_finished(row, is_local_only=_UNCONFIRMED in warnings)
+    return FinishedLoad(**row[0], is_local_only=_UNCONFIRMED in warnings)
 
 
 def _run_with(
@@ -127,21 +129,18 @@ def confirm(ledger: Ledger, connection: Connection, claim: Claim) -> FinishedLoa
 
     The statement commits durably once more, which makes the commit of `finish` durable too. Raises ServerError.
     """
-    query = sql.SQL(
-        "UPDATE ONLY {} AS l SET login = CASE WHEN l.login = SESSION_USER THEN l.login END"
-        " WHERE l.id = %(load)s AND l.state = 'complete' RETURNING {}, l.epoch"
-    ).format(sql.Identifier(ledger.schema, "loads"), _compose(ledger.schema, _TOTALS))
+    query = compose_query(
+        "UPDATE ONLY {loads} AS l SET login = CASE WHEN l.login = SESSION_USER THEN l.login END"
+        " WHERE l.id = %(load)s AND l.state = 'complete' RETURNING {totals}, l.epoch",
+        ledger.schema,
+        totals=compose_query(_TOTALS, ledger.schema),
+    )
     with translate_errors("checking whether the load is complete"), _hearing_warnings(connection) as warnings:
         row = _run_durably(connection, query, {"load": claim.load_id})
     if row is None:
         return None
-    *totals, epoch = row
-    finished = _read_finished(totals, is_local_only=_UNCONFIRMED in warnings)
-    return replace(finished, is_others=epoch != claim.epoch)
-
-
-def _compose(schema: str, text: LiteralString) -> sql.Composed:
-    return sql.SQL(text).format(**{name: sql.Identifier(schema, name) for name in ("ranges", "targets")})
+    totals, epoch = row
+    return FinishedLoad(**totals, is_local_only=_UNCONFIRMED in warnings, is_others=epoch != claim.epoch)
 
 
 def _run_durably(connection: Connection, query: sql.Composed, values: Mapping[str, Any]) -> tuple[Any, ...] | None:
@@ -150,19 +149,6 @@ def _run_durably(connection: Connection, query: sql.Composed, values: Mapping[st
         connection.execute(BE_DURABLE)
         cursor = connection.execute(query, values)
     return cursor.fetchone()
-
-
-def _read_finished(row: Sequence[Any], *, is_local_only: bool) -> FinishedLoad:
-    rows, suppressed, inserted, updated, duplicates, existing = map(int, row)
-    return FinishedLoad(
-        rows=rows,
-        suppressed=suppressed,
-        is_local_only=is_local_only,
-        inserted=inserted,
-        updated=updated,
-        duplicates=duplicates,
-        existing=existing,
-    )
 
 
 @contextmanager

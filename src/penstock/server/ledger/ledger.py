@@ -9,7 +9,7 @@ and make its later transactions fail.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, LiteralString
 
 from psycopg import sql
 
@@ -21,7 +21,7 @@ from penstock.server.ledger.committed import BE_DURABLE
 from penstock.server.ledger.locks import lock_objects, mark, send_lock
 from penstock.server.ledger.lookup import LedgerFindings, look_up, object_arrays
 from penstock.server.ledger.members import compose_end, compose_fence, compose_register
-from penstock.server.ledger.origin import compose_oid, compose_origin
+from penstock.server.ledger.origin import compose_query
 from penstock.server.ledger.schema import create_ledger, has_ledger, look_for_ledger
 
 # A statement that waits for another transaction is retried after this time, so that the caller can report the wait.
@@ -62,7 +62,7 @@ class Ledger:
 
     def has(self, connection: Connection, load_id: str) -> bool:
         """Return whether the ledger has a load."""
-        query = sql.SQL("SELECT FROM ONLY {} WHERE id = %s").format(self._table("loads"))
+        query = self._compose("SELECT FROM ONLY {loads} WHERE id = %s")
         with translate_errors("looking for the load in the ledger"):
             return connection.execute(query, [load_id]).fetchone() is not None
 
@@ -90,7 +90,7 @@ class Ledger:
         Holds of earlier loads with the same lock are removed: these loads are over, and their holds would count again
         now that the lock is held.
         """
-        remove_holds = sql.SQL("DELETE FROM ONLY {} WHERE lock_key = %(lock)s").format(self._table("holds"))
+        remove_holds = self._compose("DELETE FROM ONLY {holds} WHERE lock_key = %(lock)s")
         values = _with_seen(objects, unshared, seen) | {
             "load": load_id,
             "identity": identity,
@@ -116,25 +116,28 @@ class Ledger:
 
     def _insert_load(self) -> sql.Composed:
         """Return the statement that adds a load, and returns a row if it did."""
-        return sql.SQL(
+        return self._compose(
             """
             INSERT INTO {loads} (id, identity, lock_key, client, tables, meaning, job)
             SELECT %(load)s::uuid, %(identity)s, %(lock)s, %(client)s, %(names)s::text[], %(meaning)s::jsonb,
                    %(job)s::jsonb
              WHERE NOT EXISTS ({taken})
             RETURNING true
-            """
-        ).format(loads=self._table("loads"), taken=self._find_taken())
+            """,
+            taken=self._find_taken(),
+        )
 
     def _insert_parts(self) -> tuple[sql.Composed, sql.Composed]:
         """Return the statements that add the objects and the first member of a load, if it was added.
 
         They follow the load's own, because the row security of these tables must see its row.
         """
-        begun = sql.SQL("(SELECT l.id FROM ONLY {} AS l WHERE l.id = %(load)s::uuid) AS b").format(self._table("loads"))
-        join = sql.SQL(
-            "INSERT INTO {} (load, number, lock_key, client) SELECT b.id, 1, %(member_lock)s, %(client)s FROM {}"
-        ).format(self._table("members"), begun)
+        begun = self._compose("(SELECT l.id FROM ONLY {loads} AS l WHERE l.id = %(load)s::uuid) AS b")
+        join = self._compose(
+            "INSERT INTO {members} (load, number, lock_key, client)"
+            " SELECT b.id, 1, %(member_lock)s, %(client)s FROM {begun}",
+            begun=begun,
+        )
         return self._insert_objects(sql.SQL("b.id"), begun), join
 
     def take_over(
@@ -157,12 +160,12 @@ class Ledger:
 
         The holds of the earlier loader are removed: the new loader holds only the tables that it restores itself.
         """
-        remove_holds = sql.SQL("DELETE FROM ONLY {} WHERE holder = %s").format(self._table("holds"))
-        query = sql.SQL(
-            "UPDATE ONLY {} SET epoch = epoch + 1, client = %s, job = coalesce(%s::jsonb, job),"
+        remove_holds = self._compose("DELETE FROM ONLY {holds} WHERE holder = %s")
+        query = self._compose(
+            "UPDATE ONLY {loads} SET epoch = epoch + 1, client = %s, job = coalesce(%s::jsonb, job),"
             " login = CASE WHEN %s OR login = SESSION_USER THEN SESSION_USER END,"
             " changed_at = pg_catalog.now() WHERE id = %s AND state = 'running' RETURNING epoch"
-        ).format(self._table("loads"))
+        )
         values = {"load": load_id, "lock": process.lock, "client": process.client}
         member: tuple[Any, ...] | None = None
         try:
@@ -177,8 +180,7 @@ class Ledger:
                     connection.execute(compose_end(self.schema, only_dead=is_joint), values)
                     if not is_joint:
                         # One member needs no claims.
-                        drop = sql.SQL("DELETE FROM ONLY {} WHERE load = %(load)s").format(self._table("claims"))
-                        connection.execute(drop, values)
+                        connection.execute(self._compose("DELETE FROM ONLY {claims} WHERE load = %(load)s"), values)
                     member = connection.execute(compose_register(self.schema), values).fetchone()
         except ServerError as error:
             if error.sqlstate == "55P03":
@@ -190,20 +192,19 @@ class Ledger:
 
     def adopt(self, connection: Connection, claim: Claim, *, identity: str, meaning: str) -> None:
         """Update a claimed load that was recorded in another database: its identity, meaning and table oids."""
-        origin = compose_origin(self.schema)
-        update = (
-            "UPDATE ONLY {table} AS o SET target_oid = coalesce({oid}, 0), {more}origin = {origin} WHERE o.load = %s"
+        load = "UPDATE ONLY {loads} SET identity = %s, meaning = %s::jsonb WHERE id = %s"
+        objects = (
+            "UPDATE ONLY {objects} AS o SET target_oid = coalesce({object_oid}, 0), origin = {origin} WHERE load = %s"
         )
-        landing = sql.SQL("landing_oid = {}, ").format(compose_oid("o", origin, prefix="landing"))
-        query = sql.SQL("UPDATE ONLY {} SET identity = %s, meaning = %s::jsonb WHERE id = %s").format(
-            self._table("loads")
+        targets = (
+            "UPDATE ONLY {targets} AS t SET target_oid = coalesce({target_oid}, 0), landing_oid = {landing_oid},"
+            " origin = {origin} WHERE load = %s"
         )
         with in_transaction(connection, "recording the oids of the load's tables"):
             self.hold_claim(connection, claim)
-            connection.execute(query, [identity, meaning, claim.load_id])
-            for table, more in (("objects", sql.SQL("")), ("targets", landing)):
-                values = {"table": self._table(table), "oid": compose_oid("o", origin), "more": more, "origin": origin}
-                connection.execute(sql.SQL(update).format(**values), [claim.load_id])
+            connection.execute(self._compose(load), [identity, meaning, claim.load_id])
+            connection.execute(self._compose(objects), [claim.load_id])
+            connection.execute(self._compose(targets), [claim.load_id])
 
     def add_objects(
         self,
@@ -215,7 +216,7 @@ class Ledger:
         seen: Collection[str] = (),
     ) -> bool:
         """Add objects to a load that has begun; return False, and add none, if `begin` would return None."""
-        free = sql.SQL("(SELECT WHERE NOT EXISTS ({})) AS f").format(self._find_taken())
+        free = self._compose("(SELECT WHERE NOT EXISTS ({taken})) AS f", taken=self._find_taken())
         query = self._insert_objects(sql.SQL("%(load)s::uuid"), free)
         values = _with_seen(objects, unshared, {*seen, claim.load_id}) | {"load": claim.load_id}
         with translate_errors("recording objects"):
@@ -226,27 +227,29 @@ class Ledger:
 
     def drop_objects(self, connection: Connection, claim: Claim, numbers: Sequence[int]) -> None:
         """Remove objects from a claimed load. No record of these objects may be committed."""
-        query = sql.SQL("DELETE FROM ONLY {} WHERE load = %s AND number = ANY (%s)").format(self._table("objects"))
+        query = self._compose("DELETE FROM ONLY {objects} WHERE load = %s AND number = ANY (%s)")
         with in_transaction(connection, "removing objects from the load"):
             self.hold_claim(connection, claim)
             connection.execute(query, [claim.load_id, list(numbers)])
 
     def change_version(self, connection: Connection, claim: Claim, number: int, item: LedgerObject) -> None:
         """Record the version of an object that the load continues with."""
-        query = sql.SQL(
-            "UPDATE ONLY {} SET version = %s, size_bytes = %s, ctime_ns = %s WHERE load = %s AND number = %s"
+        query = self._compose(
+            "UPDATE ONLY {objects} SET version = %s, size_bytes = %s, ctime_ns = %s WHERE load = %s AND number = %s"
         )
-        values = [item.version, item.size_bytes, item.ctime_ns, claim.load_id, number]
         with translate_errors("recording an object's version"):
-            connection.execute(query.format(self._table("objects")), values)
+            connection.execute(query, [item.version, item.size_bytes, item.ctime_ns, claim.load_id, number])
 
     def fence(self, claim: Claim) -> sql.Composed:
         """Return the query that every loading transaction begins with: no row means that the load was taken over."""
         return self._fence_steps(claim) if claim.member is None else compose_fence(self.schema, claim)
 
     def _fence_steps(self, claim: Claim) -> sql.Composed:
-        return sql.SQL("SELECT {} FROM ONLY {} WHERE id = {} AND epoch = {} FOR SHARE").format(
-            mark(claim.load_id), self._table("loads"), sql.Literal(claim.load_id), sql.Literal(claim.epoch)
+        return self._compose(
+            "SELECT {mark} FROM ONLY {loads} WHERE id = {load} AND epoch = {epoch} FOR SHARE",
+            mark=mark(claim.load_id),
+            load=sql.Literal(claim.load_id),
+            epoch=sql.Literal(claim.epoch),
         )
 
     def hold_claim(self, connection: Connection, claim: Claim) -> None:
@@ -257,7 +260,7 @@ class Ledger:
 
     def check_claim(self, connection: Connection, claim: Claim) -> None:
         """Raise TargetError if a load was taken over or removed."""
-        query = sql.SQL("SELECT epoch FROM ONLY {} WHERE id = %s").format(self._table("loads"))
+        query = self._compose("SELECT epoch FROM ONLY {loads} WHERE id = %s")
         with translate_errors("reading the load"):
             row = connection.execute(query, [claim.load_id]).fetchone()
         if row != (claim.epoch,):
@@ -265,11 +268,11 @@ class Ledger:
 
     def forget_unused(self, connection: Connection, claim: Claim, *, even_if_used: bool = False) -> bool:
         """Remove a load if nothing of it is committed, or if `even_if_used`; return whether it was removed."""
-        hold = sql.SQL("SELECT FROM ONLY {} WHERE id = %s FOR UPDATE").format(self._table("loads"))
-        query = sql.SQL(
+        hold = self._compose("SELECT FROM ONLY {loads} WHERE id = %s FOR UPDATE")
+        query = self._compose(
             "DELETE FROM ONLY {loads} AS l WHERE l.id = %s AND l.epoch = %s AND l.state = 'running'"
             " AND (%s OR NOT EXISTS (SELECT FROM ONLY {ranges} AS r WHERE r.load = l.id)) RETURNING true"
-        ).format(loads=self._table("loads"), ranges=self._table("ranges"))
+        )
         with in_transaction(connection, "removing the load from the ledger"):
             # A lost session may still be committing. Wait for it here; the next statement then sees its ranges.
             connection.execute(hold, [claim.load_id])
@@ -277,7 +280,7 @@ class Ledger:
 
     def _find_taken(self) -> sql.Composed:
         """Return the query that finds `unshared` objects that a load other than those in `seen` has."""
-        return sql.SQL(
+        return self._compose(
             """
             SELECT
               FROM ROWS FROM (
@@ -285,15 +288,15 @@ class Ledger:
                    ) AS w (is_unshared, oid, uri)
               JOIN ONLY {objects} AS o
                 ON o.uri = w.uri
-               AND {oid} IS NOT DISTINCT FROM w.oid
+               AND {object_oid} IS NOT DISTINCT FROM w.oid
              WHERE w.is_unshared
                AND o.load <> ALL (%(seen)s::uuid[])
             """
-        ).format(objects=self._table("objects"), oid=compose_oid("o", compose_origin(self.schema)))
+        )
 
     def _insert_objects(self, load: sql.Composable, source: sql.Composable) -> sql.Composed:
         """Return the statement that adds objects to `load`, for each row of `source`."""
-        return sql.SQL(
+        return self._compose(
             """
             INSERT INTO {objects}
                    (load, origin, number, target_oid, target_schema, target_table, uri, version, size_bytes, ctime_ns,
@@ -306,16 +309,13 @@ class Ledger:
                        unnest(%(sizes)s::bigint[]), unnest(%(ctimes)s::bigint[]),
                        unnest(%(units)s::text[])
                    ) AS w
-            """
-        ).format(
-            objects=self._table("objects"),
+            """,
             load=load,
-            origin=compose_origin(self.schema),
             source=source,
         )
 
-    def _table(self, name: str) -> sql.Identifier:
-        return sql.Identifier(self.schema, name)
+    def _compose(self, text: LiteralString, **parts: sql.Composable) -> sql.Composed:
+        return compose_query(text, self.schema, **parts)
 
 
 def _with_seen(objects: Sequence[LedgerObject], unshared: Collection[int], seen: Collection[str]) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from penstock.model.load.ledger import LoadRecord, ObjectRecord, StayingRows, Ta
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.ledger.committed import IS_COMPLETE
-from penstock.server.ledger.locks import find_lock_holder, find_workers, try_lock_here
-from penstock.server.ledger.origin import compose_oid, compose_origin
+from penstock.server.ledger.locks import compose_is_locked, find_lock_holder, find_workers, try_lock_here
+from penstock.server.ledger.origin import compose_query
 from penstock.server.ledger.rights import read_rights
 from penstock.server.ledger.schema import has_ledger
 from penstock.server.ledger.targets import drop_landing, read_landings
@@ -65,22 +65,10 @@ _OBJECTS = """
            ) AS s
 """
 
-# Whether a process works on load l.
-_IS_ACTIVE = """
-    l.state = 'running' AND EXISTS (
-        SELECT
-          FROM pg_catalog.pg_locks AS k
-         WHERE k.locktype = 'advisory'
-           AND k.objsubid = 1
-           AND k.classid = ('x' || pg_catalog.substr(l.lock_key, 1, 8))::bit(32)::int8::oid
-           AND k.objid = ('x' || pg_catalog.substr(l.lock_key, 9, 8))::bit(32)::int8::oid
-    )
-"""
-
 _LOADS = """
     SELECT l.id::text AS load_id,
            l.state,
-           {is_active} AS is_active,
+           l.state = 'running' AND {is_locked} AS is_active,
            l.owner::text,
            l.client,
            l.tables,
@@ -143,7 +131,7 @@ _LOADS = """
 _STAYING = """
     SELECT pg_catalog.concat_ws('.', nullif(s.schema, ''), s."table") AS "table", pg_catalog.sum(s.rows)::int8 AS rows
       FROM (
-               SELECT {object} AS oid, o.target_schema AS schema, o.target_table AS "table", r.rows
+               SELECT {object_oid} AS oid, o.target_schema AS schema, o.target_table AS "table", r.rows
                  FROM ONLY {objects} AS o
                  JOIN ONLY {ranges} AS r ON r.load = o.load AND r.object = o.number
                  JOIN ONLY {loads} AS l ON l.id = o.load
@@ -156,7 +144,7 @@ _STAYING = """
                              AND (t.kind = 'staging' OR (t.kind = 'replacement' AND l.state = 'running'))
                       )
                UNION ALL
-               SELECT {target}, t.target_schema, t.target_table, t.inserted + t.updated
+               SELECT {target_oid}, t.target_schema, t.target_table, t.inserted + t.updated
                  FROM ONLY {targets} AS t
                 WHERE t.load = %(load)s
                   AND t.kind = 'staging'
@@ -166,7 +154,7 @@ _STAYING = """
                SELECT
                  FROM ONLY {targets} AS t
                  JOIN ONLY {loads} AS l ON l.id = %(load)s
-                WHERE {target} = s.oid
+                WHERE {target_oid} = s.oid
                   AND t.load <> l.id
                   AND t.truncated_at > l.changed_at
                   AND l.state = 'complete'
@@ -185,7 +173,7 @@ _TOTALS = """
            coalesce(pg_catalog.sum(s.rows), 0)::int8 AS rows,
            coalesce(pg_catalog.sum(s.rejected), 0)::int8 AS rejected,
            pg_catalog.count(*) FILTER (WHERE l.state = 'running') AS unfinished,
-           pg_catalog.count(*) FILTER (WHERE {is_active}) AS active,
+           pg_catalog.count(*) FILTER (WHERE l.state = 'running' AND {is_locked}) AS active,
            extract(epoch FROM pg_catalog.min(l.began_at) FILTER (WHERE l.state = 'running'))::float8
                AS oldest_unfinished_s
       FROM ONLY {loads} AS l
@@ -244,10 +232,12 @@ def sum_up_tables(connection: Connection, schema: str) -> list[TableTotals]:
 
 def list_objects(connection: Connection, schema: str, load_id: str) -> list[ObjectRecord]:
     """Return the objects of a load in the order of the job. Raises ServerError."""
-    query = sql.SQL(
+    query = compose_query(
         'SELECT number, "table", uri, version, size_bytes, is_complete, is_staged, rows, suppressed, rejected,'
-        " bytes_committed FROM ({}) AS o WHERE o.load = %s ORDER BY o.number"
-    ).format(_objects(schema))
+        " bytes_committed FROM ({all_objects}) AS o WHERE o.load = %s ORDER BY o.number",
+        schema,
+        all_objects=_objects(schema),
+    )
     with translate_errors("listing a load's objects"):
         return fetch_as(connection, ObjectRecord, query, [load_id])
 
@@ -258,7 +248,6 @@ def forget_load(connection: Connection, schema: str, load_id: str, *, keeps_rows
     Raises TargetError if the load is running, if rows stay and `keeps_rows` is false, or if it is another role's load.
     Raises ServerError.
     """
-    loads = sql.Identifier(schema, "loads")
     with in_transaction(connection, "removing a load from the ledger"):
         connection.execute("SET LOCAL lock_timeout = '5s'")
         rights = read_rights(connection, schema, load_id)
@@ -267,7 +256,7 @@ def forget_load(connection: Connection, schema: str, load_id: str, *, keeps_rows
         refuse_at_work(connection, schema, load_id)
         # Once the load's row is locked, no more of its rows can be committed. Row security lets only the load's role
         # lock it.
-        held = sql.SQL("SELECT FROM ONLY {} WHERE id = %s FOR UPDATE").format(loads)
+        held = compose_query("SELECT FROM ONLY {loads} WHERE id = %s FOR UPDATE", schema)
         if connection.execute(held, [load_id]).fetchone() is None:
             rights.refuse_other_role("forget")
             raise no_such_load(load_id)
@@ -276,7 +265,7 @@ def forget_load(connection: Connection, schema: str, load_id: str, *, keeps_rows
             raise _has_rows(load_id, staying)
         for landing in read_landings(connection, schema, load_id).values():
             drop_landing(connection, schema, landing, load_id=load_id, role=rights.owner)
-        connection.execute(sql.SQL("DELETE FROM ONLY {} WHERE id = %s").format(loads), [load_id])
+        connection.execute(compose_query("DELETE FROM ONLY {loads} WHERE id = %s", schema), [load_id])
     return staying
 
 
@@ -291,7 +280,7 @@ def _has_rows(load_id: str, staying: Sequence[StayingRows]) -> TargetError:
 
 def refuse_at_work(connection: Connection, schema: str, load_id: str) -> None:
     """Raise TargetError if a process is running a load; else keep others from running it until the transaction ends."""
-    query = sql.SQL("SELECT lock_key FROM ONLY {} WHERE id = %s").format(sql.Identifier(schema, "loads"))
+    query = compose_query("SELECT lock_key FROM ONLY {loads} WHERE id = %s", schema)
     row = connection.execute(query, [load_id]).fetchone()
     is_locked = row is not None and not try_lock_here(connection, row[0])
     holder = find_lock_holder(connection, row[0]) if row is not None and is_locked else None
@@ -307,14 +296,8 @@ def refuse_at_work(connection: Connection, schema: str, load_id: str) -> None:
 
 def find_staying(connection: Connection, schema: str, load_id: str) -> list[StayingRows]:
     """Return how many rows of a load may still be in each table, according to the ledger. Raises ServerError."""
-    origin = compose_origin(schema)
-    query = sql.SQL(_STAYING).format(
-        object=compose_oid("o", origin),
-        target=compose_oid("t", origin),
-        **{name: sql.Identifier(schema, name) for name in ("loads", "objects", "ranges", "targets")},
-    )
     with translate_errors("counting the load's rows"):
-        return fetch_as(connection, StayingRows, query, {"load": load_id})
+        return fetch_as(connection, StayingRows, compose_query(_STAYING, schema), {"load": load_id})
 
 
 def no_such_load(load_id: str) -> TargetError:
@@ -323,18 +306,8 @@ def no_such_load(load_id: str) -> TargetError:
 
 
 def _compose(text: LiteralString, schema: str) -> sql.Composed:
-    return sql.SQL(text).format(
-        loads=sql.Identifier(schema, "loads"),
-        targets=sql.Identifier(schema, "targets"),
-        all_objects=_objects(schema),
-        is_active=sql.SQL(_IS_ACTIVE),
-    )
+    return compose_query(text, schema, all_objects=_objects(schema), is_locked=compose_is_locked("l"))
 
 
 def _objects(schema: str) -> sql.Composed:
-    return sql.SQL(_OBJECTS).format(
-        is_complete=sql.SQL(IS_COMPLETE),
-        objects=sql.Identifier(schema, "objects"),
-        ranges=sql.Identifier(schema, "ranges"),
-        targets=sql.Identifier(schema, "targets"),
-    )
+    return compose_query(_OBJECTS, schema, is_complete=sql.SQL(IS_COMPLETE))

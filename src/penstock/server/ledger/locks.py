@@ -7,6 +7,7 @@ they show which backends have open transactions with rows of a load.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Final, LiteralString
 
 from psycopg import sql
 
@@ -21,6 +22,20 @@ _MEMBER = 0x70656E6D
 _SHAPE = 0x70656E74
 # The first key of the locks for adding objects to loads: "peno".
 _OBJECTS = 0x70656E6F
+
+
+_IS_LOCKED: Final = """
+    EXISTS (
+        SELECT
+          FROM pg_catalog.pg_locks AS k
+         WHERE k.locktype = 'advisory'
+           AND k.granted
+           AND k.objsubid = 1
+           AND k.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = current_database())
+           AND k.classid = ('x' || pg_catalog.substr({row}.lock_key, 1, 8))::bit(32)::int8::oid
+           AND k.objid = ('x' || pg_catalog.substr({row}.lock_key, 9, 8))::bit(32)::int8::oid
+    )
+"""
 
 
 def try_lock(connection: Connection, identity: str) -> bool:
@@ -66,6 +81,11 @@ def find_lock_holder(connection: Connection, identity: str) -> int | None:
     with translate_errors("looking for the load's lock"):
         row = connection.execute(query, [key >> 32, key & 0xFFFFFFFF]).fetchone()
     return None if row is None else int(row[0])
+
+
+def compose_is_locked(row: LiteralString) -> sql.Composed:
+    """Return the condition that a backend of this database has the lock that a row names; `row` is its alias."""
+    return sql.SQL(_IS_LOCKED).format(row=sql.SQL(row))
 
 
 def find_workers(connection: Connection, load_id: str, *, member: int | None = None) -> list[int]:

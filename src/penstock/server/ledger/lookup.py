@@ -6,23 +6,24 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from psycopg import sql
+from psycopg.rows import class_row
 
 from penstock.model.load.ledger import KnownObject, LedgerObject, LoadState
 from penstock.model.server.table import TableName
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_pipeline, translate_errors
-from penstock.server.ledger.origin import compose_oid, compose_origin
+from penstock.server.ledger.origin import compose_query
 from penstock.server.ledger.trust import naming_ledger
+from penstock.server.sql.queries import fetch_as
 
 # The identity contains oids, so a load that was recorded in another database is found by the key of its lock.
 _RUNNING = """
     SELECT l.id::text,
-           (SELECT coalesce(max(o.number) + 1, 0) FROM ONLY {schema}.objects AS o WHERE o.load = l.id),
+           (SELECT coalesce(max(o.number) + 1, 0) FROM ONLY {objects} AS o WHERE o.load = l.id),
            s.is_copied
-      FROM ONLY {schema}.loads AS l
+      FROM ONLY {loads} AS l
       CROSS JOIN LATERAL (
-               SELECT EXISTS (SELECT FROM ONLY {schema}.objects AS o WHERE o.load = l.id AND o.origin <> {origin})
+               SELECT EXISTS (SELECT FROM ONLY {objects} AS o WHERE o.load = l.id AND o.origin <> {origin})
            ) AS s (is_copied)
      WHERE l.state = 'running'
        AND (l.identity = %(identity)s OR (l.lock_key = %(lock)s AND s.is_copied))
@@ -34,29 +35,29 @@ _RUNNING = """
 # the planner from hashing the whole table by the oid's expression, here and below.
 _KNOWN = """
       WITH emptied AS MATERIALIZED (
-               SELECT {target} AS oid,
+               SELECT {target_oid} AS oid,
                       max(CASE WHEN t.kind = 'replacement' THEN l.event ELSE t.truncation_event END) AS event
-                 FROM ONLY {schema}.targets AS t
-                 JOIN ONLY {schema}.loads AS l ON l.id = t.load
+                 FROM ONLY {targets} AS t
+                 JOIN ONLY {loads} AS l ON l.id = t.load
                 WHERE t.truncated_at IS NOT NULL
                    OR (t.kind = 'replacement' AND l.state = 'complete')
                 GROUP BY 1
            )
-    SELECT o.load::text, l.identity, l.state, o.number, w.oid, o.uri, o.version, (
-               SELECT coalesce(sum(r.rows), 0)
-                 FROM ONLY {schema}.ranges AS r
+    SELECT o.load::text AS load_id, l.identity, l.state, o.number, w.oid AS target_oid, o.uri, o.version, (
+               SELECT coalesce(sum(r.rows), 0)::int8
+                 FROM ONLY {ranges} AS r
                 WHERE r.load = o.load
                   AND r.object = o.number
                   AND NOT (
                           -- Staged, and no row was stored: a transform may filter out all records.
                           SELECT coalesce(bool_and(t.inserted + t.updated + t.existing = 0), false)
-                            FROM ONLY {schema}.targets AS t
+                            FROM ONLY {targets} AS t
                            WHERE t.load = o.load
                              AND t.target_oid = o.target_oid
                              AND t.kind = 'staging'
                              AND l.state = 'complete'
                       )
-           ), EXISTS (
+           ) AS rows, l.state = 'complete' AND EXISTS (
                SELECT
                  FROM emptied AS e
                 WHERE e.oid = ANY (
@@ -67,12 +68,12 @@ _KNOWN = """
                           )
                       )
                   AND e.event > l.event
-           ), o.size_bytes, o.ctime_ns
+           ) AS is_superseded, o.size_bytes, o.ctime_ns
       FROM ROWS FROM (unnest(%(oids)s::oid[]), unnest(%(uris)s::text[])) AS w (oid, uri)
-      JOIN ONLY {schema}.objects AS o
+      JOIN ONLY {objects} AS o
         ON o.uri = w.uri
-       AND {object} IS NOT DISTINCT FROM w.oid
-      JOIN ONLY {schema}.loads AS l
+       AND {object_oid} IS NOT DISTINCT FROM w.oid
+      JOIN ONLY {loads} AS l
         ON l.id = o.load
      ORDER BY l.changed_at
 """
@@ -85,12 +86,12 @@ _RENAMED = """
                pg_catalog.unnest(%(uris)s::text[]), pg_catalog.unnest(%(versions)s::text[]),
                pg_catalog.unnest(%(sizes)s::bigint[])
            ) AS w (number, oid, uri, version, size_bytes)
-      JOIN ONLY {schema}.objects AS o
+      JOIN ONLY {objects} AS o
         ON o.version = w.version
        AND o.size_bytes = w.size_bytes
-       AND {object} IS NOT DISTINCT FROM w.oid
+       AND {object_oid} IS NOT DISTINCT FROM w.oid
        AND o.uri <> w.uri
-      JOIN ONLY {schema}.loads AS l
+      JOIN ONLY {loads} AS l
         ON l.id = o.load
      WHERE l.state = 'complete'
        AND w.size_bytes > 0
@@ -99,12 +100,12 @@ _RENAMED = """
 
 _CHANGED = """
     SELECT DISTINCT c.target_oid, c.load::text
-      FROM ONLY {schema}.changes AS c
-     WHERE {change} = ANY (%(oids)s)
+      FROM ONLY {changes} AS c
+     WHERE {change_oid} = ANY (%(oids)s)
         OR (c.origin = {origin} AND c.relation_oid = ANY (%(oids)s) AND c.kind <> 'reference')
         OR EXISTS (
                SELECT
-                 FROM pg_catalog.pg_partition_ancestors({change}) AS a
+                 FROM pg_catalog.pg_partition_ancestors({change_oid}) AS a
                 WHERE a.relid = ANY (%(oids)s)
            )
 """
@@ -113,7 +114,7 @@ _CHANGED = """
 # temporary work (until = 'infinity') is left out, because it stays until it is removed.
 _HOLDS = """
     SELECT h.holder::text
-      FROM ONLY {schema}.holds AS h
+      FROM ONLY {holds} AS h
      WHERE h.target_oid = 0
        AND h.until IS DISTINCT FROM 'infinity'
 """
@@ -154,49 +155,22 @@ def look_up(
     connection: Connection, schema: str, identity: str, objects: Sequence[LedgerObject], *, lock: str
 ) -> LedgerFindings:
     """Return what the ledger has recorded that concerns a load. Raises ServerError, TargetError."""
-    origin = compose_origin(schema)
-    parts = {
-        "schema": sql.Identifier(schema),
-        "origin": origin,
-        "change": compose_oid("c", origin),
-        "object": compose_oid("o", origin),
-        "target": compose_oid("t", origin),
-    }
-
-    def compose(query: str) -> sql.Composed:
-        return sql.SQL(query).format(**parts)
-
     with naming_ledger(schema), translate_errors("looking up what has been loaded"), in_pipeline(connection):
-        running = connection.execute(compose(_RUNNING), {"identity": identity, "lock": lock})
-        known = connection.execute(compose(_KNOWN), object_arrays(objects))
-        renamed = connection.execute(compose(_RENAMED), object_arrays(objects))
-        changes = connection.execute(compose(_CHANGED), {"oids": [item.target_oid for item in objects]})
-        holds = connection.execute(compose(_HOLDS))
+        running = connection.execute(compose_query(_RUNNING, schema), {"identity": identity, "lock": lock})
+        known = connection.cursor(row_factory=class_row(KnownObject))
+        known.execute(compose_query(_KNOWN, schema), object_arrays(objects))
+        renamed = connection.execute(compose_query(_RENAMED, schema), object_arrays(objects))
+        changes = connection.execute(compose_query(_CHANGED, schema), {"oids": [item.target_oid for item in objects]})
+        holds = connection.execute(compose_query(_HOLDS, schema))
     row = running.fetchone()
     changed_by: dict[int, set[str]] = {}
     for oid, load_id in changes.fetchall():
         changed_by.setdefault(oid, set()).add(load_id)
-    known_objects = [
-        KnownObject(
-            load_id=load_id,
-            identity=identity,
-            state=state,
-            number=number,
-            target_oid=oid,
-            uri=uri,
-            version=version,
-            rows=int(count),
-            is_superseded=state == "complete" and is_superseded,
-            size_bytes=size,
-            ctime_ns=ctime_ns,
-        )
-        for load_id, identity, state, number, oid, uri, version, count, is_superseded, size, ctime_ns in known
-    ]
     return LedgerFindings(
         running=None if row is None else str(row[0]),
         next_number=0 if row is None else int(row[1]),
         is_copied=row is not None and row[2],
-        known=known_objects,
+        known=known.fetchall(),
         changed_by=changed_by,
         server_holds=[holder for (holder,) in holds],
         renamed={number: (uri, load_id) for number, uri, load_id in renamed},
@@ -205,29 +179,31 @@ def look_up(
 
 def read_meaning(connection: Connection, schema: str, load_id: str) -> KnownMeaning | None:
     """Return the state and the meaning of a load, or None if it does not exist. Raises ServerError."""
-    query = sql.SQL("SELECT state, meaning::text FROM ONLY {} WHERE id = %s").format(sql.Identifier(schema, "loads"))
+    query = compose_query("SELECT state, meaning::text AS meaning FROM ONLY {loads} WHERE id = %s", schema)
     with translate_errors("looking up the load"):
-        row = connection.execute(query, [load_id]).fetchone()
-    return None if row is None else KnownMeaning(state=row[0], meaning=row[1])
+        return next(iter(fetch_as(connection, KnownMeaning, query, [load_id])), None)
 
 
 def find_loaded(connection: Connection, schema: str, tables: Sequence[TableName]) -> set[TableName]:
     """Return those of `tables` that a complete load has loaded. Raises ServerError."""
-    query = sql.SQL("""
+    query = compose_query(
+        """
         SELECT w.schema_name, w.table_name
           FROM ROWS FROM (
                    pg_catalog.unnest(%(schemas)s::name[]), pg_catalog.unnest(%(tables)s::name[])
                ) AS w (schema_name, table_name)
          WHERE EXISTS (
                    SELECT
-                     FROM ONLY {schema}.objects AS o
-                     JOIN ONLY {schema}.loads AS l
+                     FROM ONLY {objects} AS o
+                     JOIN ONLY {loads} AS l
                        ON l.id = o.load
                     WHERE o.target_schema = w.schema_name
                       AND o.target_table = w.table_name
                       AND l.state = 'complete'
                )
-    """).format(schema=sql.Identifier(schema))
+        """,
+        schema,
+    )
     names = {"schemas": [table.schema for table in tables], "tables": [table.name for table in tables]}
     with naming_ledger(schema), translate_errors("looking up the tables that were loaded"):
         return {TableName(schema=schema, name=name) for schema, name in connection.execute(query, names)}

@@ -11,27 +11,13 @@ from collections.abc import Sequence
 from typing import LiteralString
 
 from psycopg import sql
-from psycopg.rows import class_row
 
 from penstock.model.load.ledger import Claim, MemberRecord, MembersLook
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, translate_errors
-from penstock.server.ledger.locks import mark, mark_member
+from penstock.server.ledger.locks import compose_is_locked, mark, mark_member
+from penstock.server.ledger.origin import compose_query
 from penstock.server.sql.queries import fetch_as, fetch_one
-
-# Whether a session of this database holds the lock of member m.
-_IS_LOCKED: LiteralString = """
-    EXISTS (
-        SELECT
-          FROM pg_catalog.pg_locks AS k
-         WHERE k.locktype = 'advisory'
-           AND k.granted
-           AND k.objsubid = 1
-           AND k.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = current_database())
-           AND k.classid = ('x' || pg_catalog.substr(m.lock_key, 1, 8))::bit(32)::int8::oid
-           AND k.objid = ('x' || pg_catalog.substr(m.lock_key, 9, 8))::bit(32)::int8::oid
-    )
-"""
 
 # Claim c is free. A member that this statement's snapshot lacks, because it has just joined, has not ended.
 _IS_FREE: LiteralString = """
@@ -176,16 +162,14 @@ def compose_fence(schema: str, claim: Claim) -> sql.Composed:
 
     The load's row is locked first, as the ledger's foreign keys lock it: a session that removes the load waits.
     """
-    return sql.SQL(
-        "SELECT {}, {} FROM ONLY {} AS l JOIN ONLY {} AS m ON m.load = l.id WHERE l.id = {} AND m.number = {}"
-        " AND m.ended_at IS NULL FOR KEY SHARE OF l FOR SHARE OF m"
-    ).format(
-        mark(claim.load_id),
-        mark_member(claim.load_id, claim.member),
-        sql.Identifier(schema, "loads"),
-        sql.Identifier(schema, "members"),
-        sql.Literal(claim.load_id),
-        sql.Literal(claim.member),
+    return compose_query(
+        "SELECT {mark}, {mark_member} FROM ONLY {loads} AS l JOIN ONLY {members} AS m ON m.load = l.id"
+        " WHERE l.id = {load} AND m.number = {member} AND m.ended_at IS NULL FOR KEY SHARE OF l FOR SHARE OF m",
+        schema,
+        mark=mark(claim.load_id),
+        mark_member=mark_member(claim.load_id, claim.member),
+        load=sql.Literal(claim.load_id),
+        member=sql.Literal(claim.member),
     )
 
 
@@ -199,8 +183,7 @@ def compose_end(schema: str, *, only_dead: bool) -> sql.Composed:
 
     It waits for their open transactions.
     """
-    condition = sql.SQL("AND NOT {}").format(sql.SQL(_IS_LOCKED)) if only_dead else sql.SQL("")
-    return sql.SQL("{} {}").format(_compose(_END, schema), condition)
+    return _compose(f"{_END} AND NOT {{is_locked}}" if only_dead else _END, schema)
 
 
 def register(connection: Connection, schema: str, load_id: str, *, lock: str, client: str) -> int:
@@ -208,20 +191,20 @@ def register(connection: Connection, schema: str, load_id: str, *, lock: str, cl
     values = {"load": load_id, "lock": lock, "client": client}
     with in_transaction(connection, "joining the load"):
         # Members that join at the same time would choose the same number.
-        hold = sql.SQL("SELECT FROM ONLY {} WHERE id = %(load)s FOR NO KEY UPDATE")
-        connection.execute(hold.format(sql.Identifier(schema, "loads")), values)
+        hold = compose_query("SELECT FROM ONLY {loads} WHERE id = %(load)s FOR NO KEY UPDATE", schema)
+        connection.execute(hold, values)
         return int(fetch_one(connection, compose_register(schema), values)[0])
 
 
 def find_joinable(connection: Connection, schema: str, lock: str) -> tuple[str, bool] | None:
     """Return the id of the running load that has a lock, and whether its objects can be claimed. Raises ServerError."""
-    query = sql.SQL(
-        "SELECT l.id::text, EXISTS (SELECT FROM ONLY {} AS c WHERE c.load = l.id) FROM ONLY {} AS l"
-        " WHERE l.lock_key = %s AND l.state = 'running' ORDER BY l.began_at DESC LIMIT 1"
-    ).format(sql.Identifier(schema, "claims"), sql.Identifier(schema, "loads"))
+    query = compose_query(
+        "SELECT l.id::text, EXISTS (SELECT FROM ONLY {claims} AS c WHERE c.load = l.id) FROM ONLY {loads} AS l"
+        " WHERE l.lock_key = %s AND l.state = 'running' ORDER BY l.began_at DESC LIMIT 1",
+        schema,
+    )
     with translate_errors("looking for a load to join"):
-        row = connection.execute(query, [lock]).fetchone()
-    return None if row is None else (row[0], row[1])
+        return connection.execute(query, [lock]).fetchone()
 
 
 def open_claims(connection: Connection, schema: str, load_id: str, numbers: Sequence[int], *, limit: int) -> None:
@@ -229,7 +212,7 @@ def open_claims(connection: Connection, schema: str, load_id: str, numbers: Sequ
 
     Raises ServerError.
     """
-    update = sql.SQL("UPDATE ONLY {} SET session_limit = %s WHERE id = %s").format(sql.Identifier(schema, "loads"))
+    update = compose_query("UPDATE ONLY {loads} SET session_limit = %s WHERE id = %s", schema)
     with in_transaction(connection, "opening the load to other hosts"):
         connection.execute(update, [limit, load_id])
         connection.execute(_compose(_OPEN, schema), [load_id, list(numbers)])
@@ -247,7 +230,7 @@ def end_dead(connection: Connection, schema: str, claim: Claim) -> list[str]:
 
 def end_member(connection: Connection, schema: str, claim: Claim) -> None:
     """End a member: its objects are free for others. Raises ServerError."""
-    query = sql.SQL("{} AND m.number = %(member)s").format(_compose(_END, schema))
+    query = _compose(f"{_END} AND m.number = %(member)s", schema)
     with translate_errors("leaving the load"):
         connection.execute(query, {"load": claim.load_id, "member": claim.member})
 
@@ -264,9 +247,7 @@ def take_objects(connection: Connection, schema: str, claim: Claim, *, count: in
 
 def finish_objects(connection: Connection, schema: str, claim: Claim, numbers: Sequence[int]) -> None:
     """Remove the claims of objects that a member has loaded completely. Raises ServerError."""
-    query = sql.SQL("DELETE FROM ONLY {} WHERE load = %s AND member = %s AND object = ANY (%s)").format(
-        sql.Identifier(schema, "claims")
-    )
+    query = compose_query("DELETE FROM ONLY {claims} WHERE load = %s AND member = %s AND object = ANY (%s)", schema)
     with translate_errors("recording that objects are complete"):
         connection.execute(query, [claim.load_id, claim.member, list(numbers)])
 
@@ -274,11 +255,8 @@ def finish_objects(connection: Connection, schema: str, claim: Claim, numbers: S
 def look_at_members(connection: Connection, schema: str, claim: Claim) -> MembersLook | None:
     """Return how a load stands for one of its members, None if the ledger does not have it. Raises ServerError."""
     values = {"load": claim.load_id, "member": claim.member}
-    with (
-        translate_errors("looking at the load's members"),
-        connection.cursor(row_factory=class_row(MembersLook)) as cursor,
-    ):
-        return cursor.execute(_compose(_LOOK, schema), values).fetchone()
+    with translate_errors("looking at the load's members"):
+        return next(iter(fetch_as(connection, MembersLook, _compose(_LOOK, schema), values)), None)
 
 
 def list_members(connection: Connection, schema: str, load_id: str) -> list[MemberRecord]:
@@ -288,6 +266,4 @@ def list_members(connection: Connection, schema: str, load_id: str) -> list[Memb
 
 
 def _compose(text: LiteralString, schema: str) -> sql.Composed:
-    tables = {name: sql.Identifier(schema, name) for name in ("claims", "loads", "members", "objects", "ranges")}
-    is_free = sql.SQL(_IS_FREE).format(members=tables["members"])
-    return sql.SQL(text).format(is_locked=sql.SQL(_IS_LOCKED), is_free=is_free, **tables)
+    return compose_query(text, schema, is_locked=compose_is_locked("m"), is_free=compose_query(_IS_FREE, schema))

@@ -1,4 +1,6 @@
-"""Finds the table that a row of the ledger means: by its oid if that was recorded in this database, else by its name.
+"""Composes statements on the ledger's tables, and finds the table that a row of the ledger means.
+
+It is found by its oid if that was recorded in this database, else by its name.
 
 An oid is valid in one database only. In a restored dump, a copy of a database or a logical replica, a table has another
 oid, and another table may have its old one. So each row with oids also has an origin: the cluster's system identifier,
@@ -8,9 +10,11 @@ database. If a row's origin is not the present one, its oids are not valid here.
 
 from __future__ import annotations
 
-from typing import LiteralString
+from typing import Final, LiteralString
 
 from psycopg import sql
+
+TABLES: Final = frozenset(("changes", "claims", "holds", "loads", "members", "objects", "ranges", "rejects", "targets"))
 
 # Without EXECUTE on pg_control_system, a statement that names this function fails, even if it does not call it. So
 # ts_stat, which gets a query as a text, calls it. Without EXECUTE, the other two parts of the origin decide.
@@ -36,6 +40,26 @@ _ORIGIN = """
          WHERE d.datname = pg_catalog.current_database()
     )
 """
+
+
+def compose_query(text: LiteralString, schema: str, **parts: sql.Composable) -> sql.Composed:
+    """Return a statement on a ledger: `{loads}` in the text stands for its table loads, and so on for all tables.
+
+    `{schema}` stands for the ledger's schema, and `{origin}` for the origin of the oids that are recorded now.
+    `{object_oid}`, `{target_oid}` and `{change_oid}` are the oids, in this database, of the tables that row o of
+    objects, row t of targets and row c of changes mean, and `{landing_oid}` that of the table created for row t.
+    """
+    origin = compose_origin(schema)
+    return sql.SQL(text).format(
+        schema=sql.Identifier(schema),
+        origin=origin,
+        object_oid=compose_oid("o", origin),
+        target_oid=compose_oid("t", origin),
+        change_oid=compose_oid("c", origin),
+        landing_oid=compose_oid("t", origin, prefix="landing"),
+        **{name: sql.Identifier(schema, name) for name in TABLES},
+        **parts,
+    )
 
 
 def compose_origin(schema: str) -> sql.Composed:

@@ -6,17 +6,16 @@ A role reads only records of its own loads (policy rejects_owner). Methods raise
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, LiteralString
 
 from psycopg import sql
-from psycopg.rows import class_row
 
 from penstock.model.jsontext import to_json
 from penstock.model.load.reject import Correction, Reason, Reject, RejectCause, RejectingLoad, StoredForm
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.ledger.listing import refuse_at_work
-from penstock.server.ledger.origin import compose_oid, compose_origin
+from penstock.server.ledger.origin import compose_query
 from penstock.server.ledger.schema import has_ledger
 from penstock.server.ledger.trust import naming_ledger
 from penstock.server.sql.queries import fetch_as, fetch_one
@@ -38,44 +37,44 @@ class RejectStore:
     """The rejected records of one load."""
 
     def __init__(self, schema: str, load_id: str) -> None:
-        self._schema_name, self._schema = schema, sql.Identifier(schema)
+        self._schema = schema
         self._load_id = load_id
 
     # ---------------------------------------------------------------- within a transaction that loads
 
     def insert(self, connection: psycopg.Connection[Any], rejects: Sequence[Reject]) -> None:
         """Insert records in the open transaction."""
-        query = sql.SQL(
+        query = self._compose(
             """
-            INSERT INTO {}.rejects (load, object, start, line, "column", sqlstate, message, detail, raw)
+            INSERT INTO {rejects} (load, object, start, line, "column", sqlstate, message, detail, raw)
             SELECT %(load)s, w.object, w.start, w.line, w."column", w.sqlstate, w.message, w.detail,
                    pg_catalog.decode(w.raw, 'hex')
               FROM pg_catalog.json_to_recordset(%(rejects)s::json)
                    AS w (object integer, start bigint, line bigint, "column" text, sqlstate text, message text,
                          detail text, raw text)
             """
-        ).format(self._schema)
+        )
         connection.execute(query, {"load": self._load_id, "rejects": _describe_all(rejects)})
 
     def remove(self, connection: psycopg.Connection[Any], rejects: Sequence[Reject]) -> int:
         """Delete records that the open transaction has stored in their table; return how many existed in the ledger."""
-        query = sql.SQL(
+        query = self._compose(
             """
-            DELETE FROM ONLY {}.rejects AS r
+            DELETE FROM ONLY {rejects} AS r
              USING pg_catalog.json_to_recordset(%(rejects)s::json) AS w (object integer, start bigint)
              WHERE r.load = %(load)s
                AND r.object = w.object
                AND r.start = w.start
             """
-        ).format(self._schema)
+        )
         keys = to_json([{"object": reject.object_number, "start": reject.start} for reject in rejects])
         return connection.execute(query, {"load": self._load_id, "rejects": keys}).rowcount
 
     def renew(self, connection: psycopg.Connection[Any], rejects: Sequence[Reject]) -> None:
         """Update the reasons and the bytes of records that were refused again."""
-        query = sql.SQL(
+        query = self._compose(
             """
-            UPDATE ONLY {}.rejects AS r
+            UPDATE ONLY {rejects} AS r
                SET "column" = w."column", sqlstate = w.sqlstate, message = w.message, detail = w.detail,
                    raw = pg_catalog.decode(w.raw, 'hex')
               FROM pg_catalog.json_to_recordset(%(rejects)s::json)
@@ -85,7 +84,7 @@ class RejectStore:
                AND r.object = w.object
                AND r.start = w.start
             """
-        ).format(self._schema)
+        )
         connection.execute(query, {"load": self._load_id, "rejects": _describe_all(rejects)})
 
     def correct(self, connection: psycopg.Connection[Any], corrections: Sequence[Correction]) -> None:
@@ -93,12 +92,12 @@ class RejectStore:
 
         Negative numbers count staged records as rejected.
         """
-        query = sql.SQL(
+        query = self._compose(
             """
-            INSERT INTO {schema}.ranges
+            INSERT INTO {ranges}
                 (load, object, start, ranges, has_start, has_end, records, rows, suppressed, rejected, checksum, form)
             SELECT %(load)s, w.object,
-                   least(0, (SELECT min(r.start) FROM ONLY {schema}.ranges AS r
+                   least(0, (SELECT min(r.start) FROM ONLY {ranges} AS r
                               WHERE r.load = %(load)s AND r.object = w.object)) - 1,
                    '{{}}', false, false, 0, w.rows, w.suppressed, -(w.rows + w.suppressed), 0, w.form::jsonb
               FROM ROWS FROM (
@@ -106,7 +105,7 @@ class RejectStore:
                        unnest(%(forms)s::text[])
                    ) AS w (object, rows, suppressed, form)
             """
-        ).format(schema=self._schema)
+        )
         values = {
             "load": self._load_id,
             "objects": [item.object_number for item in corrections],
@@ -117,17 +116,17 @@ class RejectStore:
         connection.execute(query, values)
         # Do not change the time at which the load ended: if the table was truncated after that time, the load's other
         # rows are still gone.
-        total = sql.SQL(
-            "UPDATE ONLY {}.loads SET rows = rows + %s, login = CASE WHEN login = SESSION_USER THEN login END"
+        total = self._compose(
+            "UPDATE ONLY {loads} SET rows = rows + %s, login = CASE WHEN login = SESSION_USER THEN login END"
             " WHERE id = %s AND state = 'complete'"
         )
-        connection.execute(total.format(self._schema), [sum(item.rows for item in corrections), self._load_id])
+        connection.execute(total, [sum(item.rows for item in corrections), self._load_id])
 
     # ---------------------------------------------------------------- what there is
 
     def count(self, connection: Connection, *, but_code: str | None = None) -> int:
         """Return how many rejected records are not stored yet, not counting those with SQLSTATE `but_code`."""
-        query = sql.SQL("SELECT count(*) FROM ONLY {}.rejects WHERE load = %s AND sqlstate IS DISTINCT FROM %s")
+        query = "SELECT count(*) FROM ONLY {rejects} WHERE load = %s AND sqlstate IS DISTINCT FROM %s"
         return self._fetch_count(connection, query, [self._load_id, but_code])
 
     def discard(self, connection: Connection) -> int:
@@ -135,35 +134,35 @@ class RejectStore:
 
         Raises TargetError if the load is running: it may be about to retry or count them.
         """
-        query = sql.SQL("DELETE FROM ONLY {}.rejects WHERE load = %s").format(self._schema)
+        query = self._compose("DELETE FROM ONLY {rejects} WHERE load = %s")
         with in_transaction(connection, "discarding rejected records"):
-            refuse_at_work(connection, self._schema_name, self._load_id)
+            refuse_at_work(connection, self._schema, self._load_id)
             return connection.execute(query, [self._load_id]).rowcount
 
     def count_rejected(self, connection: Connection) -> int:
         """Return how many records the load has rejected, including those that this role may not read."""
-        query = sql.SQL("SELECT coalesce(sum(rejected), 0) FROM ONLY {}.ranges WHERE load = %s")
+        query = "SELECT coalesce(sum(rejected), 0) FROM ONLY {ranges} WHERE load = %s"
         return self._fetch_count(connection, query, [self._load_id])
 
     def find_tables(self, connection: Connection) -> list[int]:
         """Return the oids of the load's tables."""
-        oid = compose_oid("o", compose_origin(self._schema_name))
-        query = sql.SQL("SELECT DISTINCT ({})::bigint FROM ONLY {}.objects AS o WHERE o.load = %s").format(
-            oid, self._schema
-        )
+        query = self._compose("SELECT DISTINCT ({object_oid})::bigint FROM ONLY {objects} AS o WHERE o.load = %s")
         with translate_errors("looking for the tables of the load"):
             return [oid for (oid,) in connection.execute(query, [self._load_id]) if oid is not None]
 
     def read_starts(self, connection: Connection, object_number: int) -> list[int]:
         """Return the offsets of an object's rejected records, in ascending order."""
-        query = sql.SQL("SELECT start FROM ONLY {}.rejects WHERE load = %s AND object = %s ORDER BY start")
+        query = self._compose("SELECT start FROM ONLY {rejects} WHERE load = %s AND object = %s ORDER BY start")
         with translate_errors("reading positions of rejected records"):
-            rows = connection.execute(query.format(self._schema), [self._load_id, object_number]).fetchall()
+            rows = connection.execute(query, [self._load_id, object_number]).fetchall()
         return [start for (start,) in rows]
 
-    def _fetch_count(self, connection: Connection, query: sql.SQL, values: Sequence[Any]) -> int:
+    def _compose(self, text: LiteralString, **parts: sql.Composable) -> sql.Composed:
+        return compose_query(text, self._schema, **parts)
+
+    def _fetch_count(self, connection: Connection, query: LiteralString, values: Sequence[Any]) -> int:
         with translate_errors("counting rejected records"):
-            return int(fetch_one(connection, query.format(self._schema), values)[0])
+            return int(fetch_one(connection, self._compose(query), values)[0])
 
     def read(
         self,
@@ -179,7 +178,7 @@ class RejectStore:
         Only records after (with `is_backwards`, before) the object number and offset `beyond` are returned. With
         `codes`, only records with these SQLSTATEs are returned. With `is_backwards`, the order is descending.
         """
-        query = sql.SQL(
+        query = self._compose(
             """
             SELECT object, start, line, "column", sqlstate, message, detail, raw
               FROM (
@@ -188,7 +187,7 @@ class RejectStore:
                          FROM (
                                   -- At most as many as fit; the key's index returns them in order.
                                   SELECT r.*
-                                    FROM ONLY {schema}.rejects AS r
+                                    FROM ONLY {rejects} AS r
                                    WHERE r.load = %(load)s
                                      AND (r.object, r.start) {beyond} (%(object)s, %(start)s)
                                      AND (%(codes)s::text[] IS NULL OR r.sqlstate = ANY (%(codes)s))
@@ -200,9 +199,7 @@ class RejectStore:
              WHERE r.total <= %(limit)s
                 OR r.number = 1
              ORDER BY r.number
-            """
-        ).format(
-            schema=self._schema,
+            """,
             beyond=sql.SQL("<" if is_backwards else ">"),
             order=sql.SQL("DESC" if is_backwards else "ASC"),
         )
@@ -233,7 +230,7 @@ class RejectStore:
 
     def read_causes(self, connection: Connection) -> list[RejectCause]:
         """Return the causes of rejected records, the most frequent first."""
-        query = sql.SQL(
+        query = self._compose(
             """
             SELECT c.*
               FROM (
@@ -254,38 +251,36 @@ class RejectStore:
                                              THEN pg_catalog.regexp_replace(r.message, '"[^"]*"', '"..."', 'g')
                                              ELSE r.message
                                          END AS shape
-                                    FROM ONLY {schema}.rejects AS r
+                                    FROM ONLY {rejects} AS r
                                    WHERE r.load = %s
                               ) AS s
-                         JOIN ONLY {schema}.objects AS o ON o.load = s.load AND o.number = s.object
+                         JOIN ONLY {objects} AS o ON o.load = s.load AND o.number = s.object
                         ORDER BY s.sqlstate, s."column", s.shape, s.object, s.start
                    ) AS c
              ORDER BY c.count DESC, c.uri, c.line
             """
-        ).format(schema=self._schema)
+        )
         with translate_errors("reading rejected records"):
             return fetch_as(connection, RejectCause, query, [self._load_id])
 
     def read_load(self, connection: Connection) -> RejectingLoad | None:
         """Return the load of these records, or None if it does not exist."""
-        query = sql.SQL("SELECT epoch, state, lock_key, job::text AS job FROM ONLY {}.loads WHERE id = %s").format(
-            self._schema
-        )
-        with translate_errors("reading the load"), connection.cursor(row_factory=class_row(RejectingLoad)) as cursor:
-            return cursor.execute(query, [self._load_id]).fetchone()
+        query = self._compose("SELECT epoch, state, lock_key, job::text AS job FROM ONLY {loads} WHERE id = %s")
+        with translate_errors("reading the load"):
+            return next(iter(fetch_as(connection, RejectingLoad, query, [self._load_id])), None)
 
     def read_forms(self, connection: Connection) -> dict[int, StoredForm]:
         """Return the form of the records of each object with rejected records, by the object's number."""
-        query = sql.SQL(
+        query = self._compose(
             """
             SELECT DISTINCT ON (r.object) r.object, o.uri, r.form::text
-              FROM ONLY {schema}.ranges AS r
-              JOIN ONLY {schema}.objects AS o ON o.load = r.load AND o.number = r.object
+              FROM ONLY {ranges} AS r
+              JOIN ONLY {objects} AS o ON o.load = r.load AND o.number = r.object
              WHERE r.load = %s
                AND r.form IS NOT NULL
              ORDER BY r.object, r.start
             """
-        ).format(schema=self._schema)
+        )
         with translate_errors("reading the dialect of rejected records"):
             rows = connection.execute(query, [self._load_id]).fetchall()
         return {number: StoredForm(uri=uri, form=form) for number, uri, form in rows}
@@ -295,15 +290,16 @@ def find_latest(connection: Connection, schema: str) -> str | None:
     """Return the newest load with rejected records that this role may read, or None. Raises ServerError."""
     if not has_ledger(connection, schema):
         return None
-    query = sql.SQL(
+    query = compose_query(
         """
         SELECT l.id::text
-          FROM ONLY {schema}.loads AS l
-         WHERE EXISTS (SELECT FROM ONLY {schema}.rejects AS r WHERE r.load = l.id)
+          FROM ONLY {loads} AS l
+         WHERE EXISTS (SELECT FROM ONLY {rejects} AS r WHERE r.load = l.id)
          ORDER BY l.began_at DESC, l.id DESC
          LIMIT 1
-        """
-    ).format(schema=sql.Identifier(schema))
+        """,
+        schema,
+    )
     with naming_ledger(schema), translate_errors("looking for rejected records"):
         row = connection.execute(query).fetchone()
     return None if row is None else str(row[0])

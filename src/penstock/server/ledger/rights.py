@@ -7,16 +7,14 @@ After SET ROLE, any function that runs in the session can call RESET ROLE, and t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
-
-from psycopg import sql
+from typing import Literal
 
 from penstock.errors import TargetError
+from penstock.model.load.job import LoadJob
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
-
-if TYPE_CHECKING:
-    from penstock.model.load.job import LoadJob
+from penstock.server.ledger.origin import compose_query
+from penstock.server.sql.queries import fetch_as
 
 # What the user is about to do with a load.
 Deed = Literal["resume", "retry", "forget", "discard rejects of"]
@@ -72,33 +70,23 @@ class LoadRights:
 
 def read_rights(connection: Connection, schema: str, load_id: str) -> LoadRights | None:
     """Return the rights on a load, or None if it does not exist. Raises ServerError."""
-    query = sql.SQL(
+    query = compose_query(
         """
-        SELECT l.owner::text,
-               l.owner = CURRENT_USER,
-               coalesce(l.login = SESSION_USER, false),
-               l.owner = SESSION_USER,
+        SELECT l.id::text AS load_id,
+               l.owner::text,
+               l.owner = CURRENT_USER AS is_own_role,
+               coalesce(l.login = SESSION_USER, false) AS is_own_login,
+               l.owner = SESSION_USER AS is_logins,
                coalesce(
                    (SELECT pg_catalog.pg_has_role(r.oid, 'MEMBER') FROM pg_catalog.pg_roles AS r
                      WHERE r.rolname = l.owner),
                    false
-               ),
-               (SELECT r.rolsuper FROM pg_catalog.pg_roles AS r WHERE r.rolname = SESSION_USER)
-          FROM ONLY {} AS l
+               ) AS is_member,
+               (SELECT r.rolsuper FROM pg_catalog.pg_roles AS r WHERE r.rolname = SESSION_USER) AS is_superuser
+          FROM ONLY {loads} AS l
          WHERE l.id = %s
-        """
-    ).format(sql.Identifier(schema, "loads"))
-    with translate_errors("reading the load's owner"):
-        row = connection.execute(query, [load_id]).fetchone()
-    if row is None:
-        return None
-    owner, is_own_role, is_own_login, is_logins, is_member, is_superuser = row
-    return LoadRights(
-        load_id=load_id,
-        owner=owner,
-        is_own_role=is_own_role,
-        is_own_login=is_own_login,
-        is_logins=is_logins,
-        is_member=is_member,
-        is_superuser=is_superuser,
+        """,
+        schema,
     )
+    with translate_errors("reading the load's owner"):
+        return next(iter(fetch_as(connection, LoadRights, query, [load_id])), None)

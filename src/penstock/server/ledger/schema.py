@@ -18,8 +18,9 @@ from penstock.model.server.checks import check_ledger_creation, check_publicatio
 from penstock.model.server.server import LedgerRights
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, translate_errors
-from penstock.server.ledger.trust import LedgerRelation, PublicationRow, refuse_foreign
-from penstock.server.sql.queries import fetch_rows, send_query
+from penstock.server.ledger.origin import TABLES
+from penstock.server.ledger.trust import LedgerRelation, refuse_foreign
+from penstock.server.sql.queries import fetch_names, fetch_rows, send_query
 
 _COMMENT = re.compile(r"penstock ledger, version (\d+)")
 
@@ -227,8 +228,6 @@ _STATEMENTS = (
     ),
 )
 
-TABLES = frozenset(("changes", "claims", "holds", "loads", "members", "objects", "ranges", "rejects", "targets"))
-
 
 def create_ledger(connection: Connection, schema: str, *, is_publishing_allowed: bool) -> None:
     """Create the ledger if it does not exist.
@@ -357,7 +356,7 @@ def compose_ledger(schema: str, *, has_schema: bool) -> list[sql.Composed]:
 def find_publications(connection: Connection) -> tuple[str, ...]:
     """Return the publications FOR ALL TABLES of this database; a new table stops their subscribers, which lack it."""
     with translate_errors("looking for publications of all tables"):
-        return tuple(row.name for row in fetch_rows(connection, "ledger_publications", PublicationRow))
+        return tuple(fetch_names(connection, "ledger_publications"))
 
 
 def refuse_publication(connection: Connection, schema: str) -> None:

@@ -16,7 +16,8 @@ from penstock.model.server.names import init_command
 from penstock.model.server.server import LedgerRights
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, translate_errors
-from penstock.server.ledger.schema import TABLES, compose_ledger, is_ledger, refuse_publication
+from penstock.server.ledger.origin import TABLES
+from penstock.server.ledger.schema import compose_ledger, is_ledger, refuse_publication
 from penstock.server.ledger.trust import LedgerRelation
 from penstock.server.sql.queries import fetch_one, fetch_rows
 

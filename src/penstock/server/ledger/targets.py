@@ -8,15 +8,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from typing import Any
 
 from psycopg import sql
+from psycopg.rows import kwargs_row
 
 from penstock.errors import TargetError
 from penstock.model.load.ledger import Claim, LandedCounts, LandedTarget, LandingRecord
 from penstock.model.server.table import TableName
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, translate_errors
-from penstock.server.ledger.origin import compose_oid, compose_origin
+from penstock.server.ledger.origin import compose_query
 from penstock.server.sql.queries import fetch_as
 from penstock.server.table.staging import drop_landing_table
 
@@ -30,41 +32,29 @@ _MADE_NAMES = {
 
 def read_landings(connection: Connection, schema: str, load_id: str) -> dict[int, LandingRecord]:
     """Return what a load has created for its targets, by the target's number in the job. Raises ServerError."""
-    origin = compose_origin(schema)
-    query = sql.SQL(
+    query = compose_query(
         """
-        SELECT t.number, coalesce({target}, 0), t.target_schema, t.target_table, t.truncated_at IS NOT NULL, t.kind,
-               t.landing_schema, t.landing_table, {landing}, t.definition
+        SELECT t.number, coalesce({target_oid}, 0) AS target_oid, t.target_schema, t.target_table,
+               t.truncated_at IS NOT NULL AS is_truncated, t.kind, t.landing_schema AS schema,
+               t.landing_table AS "table", {landing_oid} AS oid, t.definition
           FROM ONLY {targets} AS t
          WHERE t.load = %s
          ORDER BY t.number
-        """
-    ).format(
-        targets=_targets(schema),
-        target=compose_oid("t", origin),
-        landing=compose_oid("t", origin, prefix="landing"),
+        """,
+        schema,
     )
     with translate_errors("reading the tables that the load created"):
-        rows = connection.execute(query, [load_id]).fetchall()
-    return {
-        number: LandingRecord(
-            number=number,
-            target_oid=target_oid,
-            target=TableName(schema=namespace, name=name),
-            is_truncated=is_truncated,
-            kind=kind,
-            schema=landing_schema,
-            table=table,
-            oid=oid,
-            definition=definition,
-        )
-        for number, target_oid, namespace, name, is_truncated, kind, landing_schema, table, oid, definition in rows
-    }
+        records = connection.cursor(row_factory=kwargs_row(_make_landing)).execute(query, [load_id]).fetchall()
+    return {record.number: record for record in records}
+
+
+def _make_landing(*, target_schema: str, target_table: str, **fields: Any) -> LandingRecord:
+    return LandingRecord(target=TableName(schema=target_schema, name=target_table), **fields)
 
 
 def write_landing(connection: Connection, schema: str, claim: Claim, landing: LandingRecord) -> None:
     """Record the table that this transaction creates for a target, in place of an earlier one. Raises ServerError."""
-    query = sql.SQL(
+    query = compose_query(
         """
         INSERT INTO {targets}
                (load, number, origin, target_oid, target_schema, target_table, kind, landing_schema, landing_table,
@@ -76,8 +66,9 @@ def write_landing(connection: Connection, schema: str, claim: Claim, landing: La
             landing_table = EXCLUDED.landing_table,
             landing_oid = EXCLUDED.landing_oid,
             definition = EXCLUDED.definition
-        """
-    ).format(targets=_targets(schema), origin=compose_origin(schema))
+        """,
+        schema,
+    )
     values = [
         claim.load_id,
         landing.number,
@@ -99,7 +90,7 @@ def note_truncated(connection: Connection, schema: str, claim: Claim, landing: L
 
     The caller holds the table's lock, and find_unended has found no other load with rows there. Raises ServerError.
     """
-    query = sql.SQL(
+    query = compose_query(
         """
         WITH truncation AS (
             UPDATE ONLY {loads} SET event = DEFAULT WHERE id = %(load)s RETURNING event
@@ -111,8 +102,9 @@ def note_truncated(connection: Connection, schema: str, claim: Claim, landing: L
         ON CONFLICT (load, number) DO UPDATE
         SET truncated_at = EXCLUDED.truncated_at,
             truncation_event = EXCLUDED.truncation_event
-        """
-    ).format(targets=_targets(schema), loads=sql.Identifier(schema, "loads"), origin=compose_origin(schema))
+        """,
+        schema,
+    )
     values = {
         "load": claim.load_id,
         "number": landing.number,
@@ -129,7 +121,7 @@ def write_counts(connection: Connection, schema: str, claim: Claim, counts: Iter
 
     Raises ServerError.
     """
-    query = sql.SQL(
+    query = compose_query(
         """
         WITH landed AS (
             UPDATE ONLY {targets} AS t
@@ -153,8 +145,9 @@ def write_counts(connection: Connection, schema: str, claim: Claim, counts: Iter
          WHERE o.load = %(load)s
            AND o.target_oid = n.old_oid
            AND n.old_oid <> %(target_oid)s
-        """
-    ).format(targets=_targets(schema), objects=sql.Identifier(schema, "objects"))
+        """,
+        schema,
+    )
     with translate_errors("recording what became of the records"):
         for each in counts:
             connection.execute(query, asdict(each) | {"load": claim.load_id})
@@ -162,7 +155,7 @@ def write_counts(connection: Connection, schema: str, claim: Claim, counts: Iter
 
 def read_landed(connection: Connection, schema: str, load_id: str) -> list[LandedTarget]:
     """Return the targets of a load whose records were staged or put into a replacing table. Raises ServerError."""
-    query = sql.SQL(
+    query = compose_query(
         """
         SELECT t.number, t.target_oid, min(o.target_schema) AS schema, min(o.target_table) AS "table",
                array_agg(o.number ORDER BY o.number) AS objects
@@ -172,10 +165,47 @@ def read_landed(connection: Connection, schema: str, load_id: str) -> list[Lande
            AND t.kind IS NOT NULL
          GROUP BY t.number, t.target_oid
          ORDER BY t.number
-        """
-    ).format(targets=_targets(schema), objects=sql.Identifier(schema, "objects"))
+        """,
+        schema,
+    )
     with translate_errors("reading where records were stored"):
         return fetch_as(connection, LandedTarget, query, [load_id])
+
+
+def find_filled(connection: Connection, schema: str, load_id: str) -> list[int]:
+    """Return the oids of the tables to which a complete load has added rows. Raises ServerError."""
+    query = compose_query(
+        """
+        WITH stored AS (
+            SELECT o.target_oid AS oid,
+                   r.rows
+              FROM ONLY {objects} AS o
+              JOIN ONLY {ranges} AS r ON r.load = o.load AND r.object = o.number
+             WHERE o.load = %(load)s
+               AND NOT EXISTS (
+                       SELECT
+                         FROM ONLY {targets} AS t
+                        WHERE t.load = o.load
+                          AND t.target_oid = o.target_oid
+                          AND t.kind = 'staging'
+                   )
+             UNION ALL
+            SELECT t.target_oid,
+                   t.inserted + t.updated
+              FROM ONLY {targets} AS t
+             WHERE t.load = %(load)s
+               AND t.kind = 'staging'
+        )
+        SELECT s.oid
+          FROM stored AS s
+         GROUP BY s.oid
+        HAVING sum(s.rows) > 0
+         ORDER BY s.oid
+        """,
+        schema,
+    )
+    with translate_errors("looking up the tables that the load filled"):
+        return [oid for (oid,) in connection.execute(query, {"load": load_id})]
 
 
 def find_unended(connection: Connection, schema: str, claim: Claim, *, oid: int) -> list[str]:
@@ -183,7 +213,7 @@ def find_unended(connection: Connection, schema: str, claim: Claim, *, oid: int)
 
     Raises ServerError.
     """
-    query = sql.SQL(
+    query = compose_query(
         """
         SELECT l.id::text
           FROM ONLY {loads} AS l
@@ -194,7 +224,7 @@ def find_unended(connection: Connection, schema: str, claim: Claim, *, oid: int)
                      FROM ONLY {objects} AS o
                      JOIN ONLY {ranges} AS r ON r.load = o.load AND r.object = o.number
                     WHERE o.load = l.id
-                      AND {object} IN (
+                      AND {object_oid} IN (
                               SELECT %(oid)s::oid
                                UNION ALL
                               SELECT t.relid::oid FROM pg_catalog.pg_partition_tree(%(oid)s) AS t
@@ -210,10 +240,8 @@ def find_unended(connection: Connection, schema: str, claim: Claim, *, oid: int)
                           )
                )
          ORDER BY l.began_at
-        """
-    ).format(
-        object=compose_oid("o", compose_origin(schema)),
-        **{name: sql.Identifier(schema, name) for name in ("loads", "objects", "ranges", "targets")},
+        """,
+        schema,
     )
     values = {"load": claim.load_id, "oid": oid}
     with translate_errors("looking for loads that have not ended"):
@@ -225,10 +253,11 @@ def drop_ranges(connection: Connection, schema: str, claim: Claim, numbers: Sequ
 
     Raises ServerError.
     """
-    query = sql.SQL("DELETE FROM ONLY {} WHERE load = %s AND object = ANY (%s)")
+    ranges = compose_query("DELETE FROM ONLY {ranges} WHERE load = %s AND object = ANY (%s)", schema)
+    rejects = compose_query("DELETE FROM ONLY {rejects} WHERE load = %s AND object = ANY (%s)", schema)
     with translate_errors("starting objects again"):
-        for table in ("ranges", "rejects"):
-            connection.execute(query.format(sql.Identifier(schema, table)), [claim.load_id, list(numbers)])
+        for query in (ranges, rejects):
+            connection.execute(query, [claim.load_id, list(numbers)])
 
 
 def drop_landing(
@@ -271,8 +300,11 @@ def drop_landing(
 
 
 def _not_made(schema: str, landing: LandingRecord, table: TableName, *, load_id: str, owner: str) -> TargetError:
-    delete = sql.SQL("DELETE FROM ONLY {} WHERE load = {} AND number = {};").format(
-        _targets(schema), sql.Literal(load_id), sql.Literal(landing.number)
+    delete = compose_query(
+        "DELETE FROM ONLY {targets} WHERE load = {load} AND number = {number};",
+        schema,
+        load=sql.Literal(load_id),
+        number=sql.Literal(landing.number),
     )
     return TargetError(
         f'table "{table}" is not dropped: load {load_id} cannot have created it',
@@ -280,7 +312,3 @@ def _not_made(schema: str, landing: LandingRecord, table: TableName, *, load_id:
         f'"{owner}".',
         hint=f"Find out who wrote that row, and remove it: {delete.as_string(None)}",
     )
-
-
-def _targets(schema: str) -> sql.Identifier:
-    return sql.Identifier(schema, "targets")

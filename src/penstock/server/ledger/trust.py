@@ -25,13 +25,6 @@ class LedgerRelation:
     additions: list[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublicationRow:
-    """The row of ledger_publications.sql."""
-
-    name: str
-
-
 @contextmanager
 def naming_ledger(schema: str) -> Iterator[None]:
     """Add to each "permission denied" error of the block the hint that the ledger is not granted to the role."""

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from psycopg import sql
-
 from penstock.model.load.ledger import LeftRejects, LeftStaging, PrunedLoads
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.ledger.locks import find_workers, try_lock_here
-from penstock.server.ledger.origin import compose_oid, compose_origin
+from penstock.server.ledger.origin import compose_query
 from penstock.server.ledger.schema import has_ledger
 from penstock.server.ledger.targets import drop_landing, read_landings
-from penstock.server.sql.queries import fetch_as
+from penstock.server.sql.queries import fetch_as, fetch_one
 
 # Staging tables of loads that no process is running. Those of other roles are listed, but only their owner may drop
 # them. A load that is just reconnecting holds no lock; if its table is dropped, it reads its files again.
@@ -29,7 +27,7 @@ _LEFT_STAGING = """
            pg_catalog.pg_total_relation_size(c.oid) AS size_bytes
       FROM ONLY {targets} AS t
       JOIN ONLY {loads} AS l ON l.id = t.load
-      JOIN pg_catalog.pg_class AS c ON c.oid = {landing} AND c.relname = t.landing_table
+      JOIN pg_catalog.pg_class AS c ON c.oid = {landing_oid} AND c.relname = t.landing_table
      WHERE t.kind IN ('staging', 'replacement')
        AND (%(age_s)s::float8 IS NULL OR l.changed_at < pg_catalog.now() - pg_catalog.make_interval(secs => %(age_s)s))
        AND NOT EXISTS (
@@ -151,9 +149,8 @@ def find_left_staging(connection: Connection, schema: str, *, age_s: float | Non
     """
     if not has_ledger(connection, schema):
         return []
-    landing = compose_oid("t", compose_origin(schema), prefix="landing")
     with translate_errors("looking for staging tables"):
-        return fetch_as(connection, LeftStaging, _compose(_LEFT_STAGING, schema, landing=landing), {"age_s": age_s})
+        return fetch_as(connection, LeftStaging, compose_query(_LEFT_STAGING, schema), {"age_s": age_s})
 
 
 def drop_left_staging(connection: Connection, schema: str, *, age_s: float | None = None) -> list[LeftStaging]:
@@ -183,11 +180,11 @@ def prune_loads(connection: Connection, schema: str, *, age_s: float) -> PrunedL
     if not has_ledger(connection, schema):
         return PrunedLoads(loads=0, size_bytes=0, staging=())
     with in_transaction(connection, "pruning the ledger"):
-        rows = connection.execute(_compose(_OLD, schema), [age_s]).fetchall()
+        rows = connection.execute(compose_query(_OLD, schema), [age_s]).fetchall()
         old = [load_id for (load_id,) in rows]
-        connection.execute(_compose(_JOIN_RANGES, schema), [old])
+        connection.execute(compose_query(_JOIN_RANGES, schema), [old])
         size_bytes = sum(
-            int(connection.execute(_compose(query, schema), [old]).fetchall()[0][0])
+            int(fetch_one(connection, compose_query(query, schema), [old])[0])
             for query in (_DROP_JOINED, _DROP_MEMBERS, _DROP_JOB)
         )
     staging = drop_left_staging(connection, schema, age_s=age_s)
@@ -202,23 +199,18 @@ def find_left_rejects(
     The objects are given by the oids of their tables and by their URIs. Only loads of this role count, except load
     `but_load`. Raises ServerError.
     """
-    query = """
+    query = compose_query(
+        """
         SELECT o.load::text AS load_id, count(*) AS count
           FROM ONLY {objects} AS o
           JOIN ONLY {rejects} AS r ON r.load = o.load AND r.object = o.number
          WHERE o.uri = ANY (%s)
-           AND {object} = ANY (%s::oid[])
+           AND {object_oid} = ANY (%s::oid[])
            AND o.load IS DISTINCT FROM %s::uuid
          GROUP BY o.load
          ORDER BY o.load
-    """
-    found = compose_oid("o", compose_origin(schema))
+        """,
+        schema,
+    )
     with translate_errors("looking for rejected records"):
-        return fetch_as(
-            connection, LeftRejects, _compose(query, schema, object=found), [list(uris), list(oids), but_load]
-        )
-
-
-def _compose(query: str, schema: str, **oids: sql.Composable) -> sql.Composed:
-    names = ("loads", "members", "objects", "ranges", "rejects", "targets")
-    return sql.SQL(query).format(**oids, **{name: sql.Identifier(schema, name) for name in names})
+        return fetch_as(connection, LeftRejects, query, [list(uris), list(oids), but_load])

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from psycopg import sql
 
+from penstock.model.load.job import Keep
 from penstock.model.load.landing import POSITION_COLUMNS
 from penstock.model.load.ledger import LandedCounts
+from penstock.model.server.table import TableFacts, TableName
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
 from penstock.server.connect.search_path import users_path
@@ -27,15 +29,9 @@ from penstock.server.merge.merge_key import (
     find_key,
     key_order,
     key_terms,
-    table_identifier,
     tell_unequal,
 )
-from penstock.server.merge.merge_locate import position_list, staging_identifier
-from penstock.server.sql.queries import fetch_one
-
-if TYPE_CHECKING:
-    from penstock.model.load.job import Keep
-    from penstock.model.server.table import TableFacts, TableName
+from penstock.server.sql.queries import fetch_one, list_identifiers, table_identifier
 
 _COMMA = sql.SQL(", ")
 
@@ -107,7 +103,7 @@ class MergeParts:
         Without a key, they are in file order.
         """
         if self.key is None:
-            return sql.SQL(""), position_list()
+            return sql.SQL(""), list_identifiers(POSITION_COLUMNS)
         # Records with null in a NOT NULL column are told apart too, if each is refused by itself or if a trigger may
         # replace the null.
         with_not_null = self.is_sorted_out or bool(self.target.suppressing_triggers)
@@ -123,7 +119,7 @@ class MergeParts:
         The alias of the chosen records is s. With a key, the statement returns a plan with the server's counts.
         """
         insert = _compose_insert(self.target, self.columns)
-        select = sql.SQL(" SELECT {} FROM {} AS s").format(_join(self.columns), chosen)
+        select = sql.SQL(" SELECT {} FROM {} AS s").format(list_identifiers(self.columns), chosen)
         if self.key is None:
             return insert + select, sql.SQL("")
         return COUNTING + insert + select, self._compose_conflict()
@@ -132,7 +128,7 @@ class MergeParts:
         """Return the statement that stores all records."""
         distinct, order = self.compose_order()
         select = sql.SQL(" SELECT {} {} FROM {} ORDER BY {}").format(
-            distinct, _join(self.columns), staging_identifier(self.staging), order
+            distinct, list_identifiers(self.columns), table_identifier(self.staging), order
         )
         statement = _compose_insert(self.target, self.columns) + select
         return statement if self.key is None else statement + self._compose_conflict()
@@ -204,7 +200,7 @@ def check_merge(connection: Connection, parts: MergeParts) -> None:
 def count_staged(connection: Connection, staging: TableName) -> int:
     """Return the number of records in a staging table. Raises ServerError."""
     with translate_errors(f"counting the records of {staging}"):
-        query = sql.SQL("SELECT pg_catalog.count(*) FROM {}").format(staging_identifier(staging))
+        query = sql.SQL("SELECT pg_catalog.count(*) FROM {}").format(table_identifier(staging))
         return int(fetch_one(connection, query)[0])
 
 
@@ -263,9 +259,7 @@ def _compose_insert(target: TableFacts, columns: Sequence[str]) -> sql.Composed:
     # COPY too stores the given values in columns that are GENERATED ALWAYS AS IDENTITY.
     is_overriding = any(column.identity == "a" and column.name in columns for column in target.columns)
     return sql.SQL("INSERT INTO {} ({}){}").format(
-        table_identifier(target), _join(columns), sql.SQL(" OVERRIDING SYSTEM VALUE" if is_overriding else "")
+        table_identifier(target.name),
+        list_identifiers(columns),
+        sql.SQL(" OVERRIDING SYSTEM VALUE" if is_overriding else ""),
     )
-
-
-def _join(names: Sequence[str]) -> sql.Composed:
-    return _COMMA.join(map(sql.Identifier, names))

@@ -18,9 +18,8 @@ from penstock.server.merge.merge_locate import (
     RecordPosition,
     find_position,
     is_policy_violation,
-    position_list,
-    staging_identifier,
 )
+from penstock.server.sql.queries import list_identifiers, table_identifier
 
 if TYPE_CHECKING:
     from psycopg.errors import Diagnostic
@@ -141,10 +140,10 @@ def _compose_duplicates(staging: TableName, key: Key) -> sql.Composed:
         " WHERE s.is_duplicate ORDER BY {positions} LIMIT 1"
     ).format(
         values=values,
-        positions=position_list(),
+        positions=list_identifiers(POSITION_COLUMNS),
         previous=previous,
         is_duplicate=equals_previous(key),
-        staging=staging_identifier(staging),
+        staging=table_identifier(staging),
         order=_COMMA.join(order),
     )
 

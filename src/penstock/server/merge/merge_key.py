@@ -8,19 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from psycopg import sql
 
 from penstock.errors import TargetError, UsageError
 from penstock.model.load.landing import SEQUENCE_COLUMN
+from penstock.model.server.table import TableFacts
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
-from penstock.server.sql.queries import fetch_rows
-
-if TYPE_CHECKING:
-    from penstock.model.server.table import TableFacts
-
+from penstock.server.sql.queries import fetch_rows, list_identifiers, table_identifier
 
 _COMMA = sql.SQL(", ")
 
@@ -265,7 +261,7 @@ def _check_privileges(
     for privilege, names in (("SELECT", unreadable), ("UPDATE", unchangeable)):
         if names:
             grant = sql.SQL("GRANT {} ({}) ON {} TO ...;").format(
-                sql.SQL(privilege), _join_names(names), table_identifier(target)
+                sql.SQL(privilege), list_identifiers(names), table_identifier(target.name)
             )
             raise TargetError(
                 f'permission denied for table "{target.name}"',
@@ -279,7 +275,7 @@ def _no_index(target: TableFacts, key: Sequence[str], indexes: Sequence[UniqueIn
     near = [index for index in indexes if set(index.columns) & set(key)] or list(indexes)
     # CONCURRENTLY does not work for partitioned tables.
     build = sql.SQL("CREATE UNIQUE INDEX{} ON {} ({});").format(
-        sql.SQL("" if target.kind == "p" else " CONCURRENTLY"), table_identifier(target), _join_names(key)
+        sql.SQL("" if target.kind == "p" else " CONCURRENTLY"), table_identifier(target.name), list_identifiers(key)
     )
     is_table = target.kind in {"r", "p"}
     return TargetError(
@@ -308,12 +304,3 @@ def _find_faults(index: UniqueIndex) -> list[str]:
 
 def _is_on(index: UniqueIndex, key: Sequence[str]) -> bool:
     return len(index.columns) == len(key) and set(index.columns) == set(key)
-
-
-def table_identifier(target: TableFacts) -> sql.Identifier:
-    """Return a table's qualified name as an SQL identifier."""
-    return sql.Identifier(target.name.schema or "public", target.name.name)
-
-
-def _join_names(names: Iterable[str]) -> sql.Composed:
-    return _COMMA.join(map(sql.Identifier, names))

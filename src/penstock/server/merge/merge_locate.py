@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from psycopg import sql
 
-from penstock.model.load.landing import BLOCK_COLUMN, OBJECT_COLUMN, POSITION_COLUMNS, SEQUENCE_COLUMN
+from penstock.model.load.landing import BLOCK_COLUMN, OBJECT_COLUMN, SEQUENCE_COLUMN
 from penstock.server.connect.connection import Connection
-from penstock.server.sql.queries import fetch_one
+from penstock.server.sql.queries import fetch_one, table_identifier
 
 if TYPE_CHECKING:
     from psycopg.errors import Diagnostic
@@ -44,18 +44,7 @@ def find_position(
     The record's number is how many records of its block are staged up to and including it.
     """
     query = sql.SQL("SELECT pg_catalog.count(*) FROM {} WHERE {} = %s AND {} = %s AND {} <= %s").format(
-        staging_identifier(staging), *map(sql.Identifier, (OBJECT_COLUMN, BLOCK_COLUMN, SEQUENCE_COLUMN))
+        table_identifier(staging), *map(sql.Identifier, (OBJECT_COLUMN, BLOCK_COLUMN, SEQUENCE_COLUMN))
     )
     (record,) = fetch_one(connection, query, [object_number, block_start, sequence])
     return RecordPosition(object_number=object_number, block_start=block_start, record=record)
-
-
-def position_list() -> sql.Composed:
-    """Return the position columns, separated by commas."""
-    return sql.SQL(", ").join(map(sql.Identifier, POSITION_COLUMNS))
-
-
-def staging_identifier(staging: TableName) -> sql.Identifier:
-    """Return a staging table's qualified name as an SQL identifier."""
-    assert staging.schema is not None
-    return sql.Identifier(staging.schema, staging.name)

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 from psycopg import sql
 
 from penstock.model.load.landing import BLOCK_COLUMN, OBJECT_COLUMN, POSITION_COLUMNS, SEQUENCE_COLUMN
-from penstock.model.load.reject import FOREIGN_KEY_VIOLATION
+from penstock.model.load.reject import FOREIGN_KEY_VIOLATION, Reason
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
 from penstock.server.merge.merge_key import same_key, same_lack
-from penstock.server.merge.merge_locate import staging_identifier
+from penstock.server.merge.merge_locate import RecordPosition
 from penstock.server.merge.merge_sorting_statements import (
     ADD_SAME_KEYS,
     NOTE,
@@ -24,7 +24,7 @@ from penstock.server.merge.merge_sorting_statements import (
     SAME_POSITION,
     TAKE_REFERENCES,
 )
-from penstock.server.sql.queries import fetch_one
+from penstock.server.sql.queries import fetch_one, list_identifiers, table_identifier
 
 if TYPE_CHECKING:
     from penstock.server.merge.merge import MergeParts
@@ -42,19 +42,10 @@ _FETCHED = 1000
 
 
 class RefusedRecord(NamedTuple):
-    """A record that the merge refused: its object's number, its block's offset, its number in the block, the reason.
+    """A record that the merge refused, and why. Its position counts only the staged records of the block, from 1."""
 
-    `record` counts only the staged records of the block, from 1.
-    """
-
-    object_number: int
-    block_start: int
-    record: int
-    sequence: int
-    sqlstate: str
-    message: str
-    detail: str | None
-    column: str | None
+    position: RecordPosition
+    reason: Reason
 
 
 class RefusedRecords:
@@ -68,10 +59,10 @@ class RefusedRecords:
         self._reasons = _free_names(_REASONS, taken=parts.columns)
         self._names: dict[str, sql.Composable] = {
             "refused": self._table,
-            "staging": staging_identifier(parts.staging),
-            "columns": _join(self._columns),
+            "staging": table_identifier(parts.staging),
+            "columns": list_identifiers(self._columns),
             "staged_columns": _COMMA.join(sql.Identifier("s", name) for name in self._columns),
-            "reasons": _join(self._reasons),
+            "reasons": list_identifiers(self._reasons),
             "object": sql.Identifier(OBJECT_COLUMN),
             "block": sql.Identifier(BLOCK_COLUMN),
             "sequence": sql.Identifier(SEQUENCE_COLUMN),
@@ -144,7 +135,10 @@ class RefusedRecords:
             with self._connection.cursor(name="penstock_refused") as cursor:
                 cursor.execute(self._compose(READ_REFUSED))
                 while rows := cursor.fetchmany(_FETCHED):
-                    yield from map(RefusedRecord._make, rows)
+                    for number, start, record, sqlstate, message, detail, column in rows:
+                        position = RecordPosition(object_number=number, block_start=start, record=record)
+                        reason = Reason(sqlstate=sqlstate, message=message, detail=detail, column=column)
+                        yield RefusedRecord(position, reason)
 
     def discard(self) -> None:
         """Delete the refused records from the staging table."""
@@ -177,7 +171,3 @@ def _free_names(names: Sequence[str], *, taken: Sequence[str]) -> tuple[str, ...
             name += "_"  # noqa: PLW2901
         free.append(name)
     return tuple(free)
-
-
-def _join(names: Sequence[str]) -> sql.Composed:
-    return _COMMA.join(map(sql.Identifier, names))

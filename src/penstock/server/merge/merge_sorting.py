@@ -24,12 +24,10 @@ from penstock.server.connect.errors import translate_errors
 from penstock.server.connect.search_path import PATHS, users_path
 from penstock.server.copy.sorting import SortingParts, compose_sorting
 from penstock.server.merge.merge import MergeCounts, MergeParts, PlanCounts, count_staged
-from penstock.server.merge.merge_locate import staging_identifier
 from penstock.server.merge.merge_refused import RefusedRecords
 from penstock.server.merge.merge_sorting_statements import COUNT, DECLARATIONS, OUTCOME, STORE_ALL, STORE_COUNTED
-from penstock.server.sql.queries import fetch_one
+from penstock.server.sql.queries import fetch_one, list_identifiers, table_identifier
 
-_COMMA: Final = sql.SQL(", ")
 _TEMPORARY: Final = "pg_temp"
 
 # The overhead of a stretch is as much as some hundred rows cost. For each bad record in it, a stretch is undone and
@@ -200,7 +198,7 @@ class MergeSorter:
         """Return the query that chooses the records for the table, in the order of the merge."""
         distinct, order = self._parts.compose_order()
         return sql.SQL("SELECT {} {} FROM {} AS s ORDER BY {}").format(
-            distinct, _join(self._columns), staging_identifier(self._parts.staging), order
+            distinct, list_identifiers(self._columns), table_identifier(self._parts.staging), order
         )
 
 
@@ -219,7 +217,3 @@ def check_constraints_at_once(connection: Connection) -> None:
     """Check deferred constraints in each statement of this transaction, instead of at its commit."""
     with translate_errors("setting when constraints are checked"), users_path(connection):
         connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
-
-
-def _join(names: Sequence[str]) -> sql.Composed:
-    return _COMMA.join(map(sql.Identifier, names))

@@ -46,7 +46,7 @@ OUTCOME: Final = """
 """
 
 READ_REFUSED: Final = """
-    SELECT r.{object}, r.{block}, n.penstock_record, r.{sequence}, r.{sqlstate}, r.{message}, r.{detail}, r.{column}
+    SELECT r.{object}, r.{block}, n.penstock_record, r.{sqlstate}, r.{message}, r.{detail}, r.{column}
       FROM {refused} AS r
       JOIN (
                SELECT s.{object}, s.{block}, s.{sequence},

@@ -9,29 +9,17 @@ comes first.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import psycopg
 from psycopg import sql
 
 from penstock.errors import PenstockError, UsageError
 from penstock.model.load.job import Transform
+from penstock.model.server.table import TableName
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import to_penstock_error
 from penstock.server.connect.search_path import users_path
-
-if TYPE_CHECKING:
-    from penstock.model.server.table import TableName
-
-__all__ = [
-    "PLACEHOLDER",
-    "Transform",
-    "check_transform",
-    "find_position",
-    "place_table",
-    "run_transform",
-    "to_original",
-]
 
 PLACEHOLDER = ":staging"
 

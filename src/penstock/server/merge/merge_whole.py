@@ -19,14 +19,14 @@ from penstock.server.connect.search_path import users_path
 from penstock.server.copy.sorting import find_hindrance
 from penstock.server.merge.merge import COUNTING, MergeCounts, MergeParts, count_staged, read_plan
 from penstock.server.merge.merge_errors import explain_merge, name_by_number, refuse_duplicates
-from penstock.server.merge.merge_key import table_identifier
-from penstock.server.merge.merge_locate import RecordPosition
 from penstock.server.merge.merge_sorting import MergeSorter, settle
+from penstock.server.sql.queries import table_identifier
 
 if TYPE_CHECKING:
     from psycopg import sql
 
     from penstock.server.merge.merge_errors import NameRecord
+    from penstock.server.merge.merge_locate import RecordPosition
 
 _log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ def _run(
 
 def _find_refused(connection: Connection, parts: MergeParts, sqlstate: str) -> RecordPosition | None:
     """Return a record that the table refuses with an SQLSTATE, or None if the sorter cannot be used or finds none."""
-    table = table_identifier(parts.target).as_string(connection)
+    table = table_identifier(parts.target.name).as_string(connection)
     found: RecordPosition | None = None
     # Errors here are ignored: the original error is the one to report.
     with suppress(psycopg.Error, PenstockError), rolled_back(connection):
@@ -86,8 +86,6 @@ def _find_refused(connection: Connection, parts: MergeParts, sqlstate: str) -> R
             if not sorter.noted:
                 settle([sorter])
             for record in sorter.refused.read():
-                found = RecordPosition(
-                    object_number=record.object_number, block_start=record.block_start, record=record.record
-                )
+                found = record.position
                 break
     return found

@@ -1,7 +1,7 @@
 -- dependents.sql: what uses a column of a table or of its partitions, except its default, NOT NULL and its own sequence
--- returns table.alter.Dependent; needs no privilege; PostgreSQL 14+
+-- returns sql.queries.NameRow; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -v name=relname -f dependents.sql
-SELECT DISTINCT pg_catalog.pg_describe_object(d.classid, d.objid, d.objsubid) AS description
+SELECT DISTINCT pg_catalog.pg_describe_object(d.classid, d.objid, d.objsubid) AS name
   FROM pg_catalog.pg_attribute AS a
   JOIN pg_catalog.pg_depend AS d
     ON d.refclassid = 'pg_catalog.pg_class'::regclass

@@ -1,5 +1,5 @@
 -- foreign_partitions.sql: the partitions of a table that are foreign tables
--- returns table.catalog.ForeignPartition; needs no privilege; PostgreSQL 14+
+-- returns model.server.table.TableName; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -f foreign_partitions.sql
 SELECT n.nspname::text AS schema,
        c.relname::text AS name

@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any, LiteralString, TypeVar
 
 from psycopg.rows import class_row
+from psycopg.sql import SQL, Composed, Identifier
 
 from penstock.server.connect.connection import Connection
 
 if TYPE_CHECKING:
     from psycopg.abc import Params
-    from psycopg.sql import SQL, Composed
+
+    from penstock.model.server.table import TableName
 
 
 Row = TypeVar("Row")
@@ -51,6 +54,23 @@ def to_parameters(text: str) -> str:
     return _VARIABLE.sub(r"%(\g<name>)s", text.replace("%", "%%"))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NameRow:
+    """The row of a query with a single column."""
+
+    name: str
+
+
+def table_identifier(name: TableName) -> Identifier:
+    """Return a table's name as SQL. Without a schema, search_path applies."""
+    return Identifier(name.name) if name.schema is None else Identifier(name.schema, name.name)
+
+
+def list_identifiers(names: Iterable[str]) -> Composed:
+    """Return names as SQL, separated by commas."""
+    return SQL(", ").join(map(Identifier, names))
+
+
 def fetch_one(
     connection: Connection, query: LiteralString | bytes | SQL | Composed, parameters: Params | None = None
 ) -> tuple[Any, ...]:
@@ -76,6 +96,11 @@ def change_setting(connection: Connection, name: str, value: str) -> str:
 def fetch_rows(connection: Connection, query: str, row_type: type[Row], **parameters: object) -> list[Row]:
     """Run a named query and return its rows; each column becomes the field of the same name."""
     return send_query(connection, query, row_type, **parameters)()
+
+
+def fetch_names(connection: Connection, query: str, **parameters: object) -> list[str]:
+    """Run a named query that returns a column `name`, and return its values."""
+    return [row.name for row in fetch_rows(connection, query, NameRow, **parameters)]
 
 
 def send_query(

@@ -1,5 +1,5 @@
 -- table_names.sql: tables whose name, as SQL spells it, begins with a text; of schema public also without the schema
--- returns table.catalog.NameRow; needs no privilege; PostgreSQL 14+
+-- returns sql.queries.NameRow; needs no privilege; PostgreSQL 14+
 -- psql -v beginning=t -v without=penstock -f table_names.sql
 SELECT s.name
   FROM pg_catalog.pg_class AS c

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from psycopg import sql
 
 from penstock.errors import OtherTableError
+from penstock.model.server.table import TableName
+from penstock.model.source.types import ColumnChange
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, translate_errors
-from penstock.server.sql.queries import fetch_rows
-
-if TYPE_CHECKING:
-    from penstock.model.server.table import TableName
-    from penstock.model.source.types import ColumnChange
+from penstock.server.sql.queries import fetch_names, table_identifier
 
 _log = logging.getLogger(__name__)
 
@@ -29,17 +25,10 @@ _COLUMNS = """
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dependent:
-    """The row of dependents.sql."""
-
-    description: str
-
-
 def find_dependents(connection: Connection, oid: int, column: str) -> list[str]:
     """Return descriptions of what uses a column, such as indexes and views, in the server's words."""
     with translate_errors(f'looking up what uses column "{column}"'):
-        return [row.description for row in fetch_rows(connection, "dependents", Dependent, oid=oid, name=column)]
+        return fetch_names(connection, "dependents", oid=oid, name=column)
 
 
 def alter_table(connection: Connection, name: TableName, oid: int, changes: Sequence[ColumnChange]) -> None:
@@ -49,7 +38,7 @@ def alter_table(connection: Connection, name: TableName, oid: int, changes: Sequ
     altered, PostgreSQL rewrites the table. Needs the table's owner. Raises OtherTableError if the table is not as it
     was planned.
     """
-    table = sql.Identifier(*(part for part in (name.schema, name.name) if part is not None))
+    table = table_identifier(name)
     with in_transaction(connection, f"altering table {name}"):
         connection.execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE").format(table))
         found = connection.execute("SELECT %s::regclass::oid", [table.as_string(connection)]).fetchone()

@@ -7,23 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from psycopg import sql
 
 from penstock.errors import TargetError
 from penstock.model.load.space import TableStorage
+from penstock.model.server.server import ServerFacts
 from penstock.model.server.table import Column, TableFacts, TableName
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
 from penstock.server.connect.search_path import find_schemas
 from penstock.server.facts.facts import ask_server_facts
-from penstock.server.sql.queries import fetch_rows, send_query
+from penstock.server.sql.queries import fetch_names, fetch_rows, send_query, table_identifier
 from penstock.server.table.conflicts import ReferenceRow
-
-if TYPE_CHECKING:
-    from penstock.model.server.server import ServerFacts
-
 
 # pg_class.relkind of relations that never accept rows from COPY, in PostgreSQL's words.
 _UNLOADABLE_KINDS = {
@@ -57,14 +54,6 @@ class TableRow:
     is_owner: bool
     has_indexes: bool
     attributes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForeignPartition:
-    """The row of foreign_partitions.sql."""
-
-    schema: str
-    name: str
 
 
 def find_table(connection: Connection, name: TableName) -> TableFacts | None:
@@ -149,8 +138,7 @@ def find_foreign_partitions(connection: Connection, facts: TableFacts) -> tuple[
     if facts.kind != "p":
         return ()
     with translate_errors(f"looking up the partitions of {facts.name}"):
-        rows = fetch_rows(connection, "foreign_partitions", ForeignPartition, oid=facts.oid)
-    return tuple(TableName(schema=row.schema, name=row.name) for row in rows)
+        return tuple(fetch_rows(connection, "foreign_partitions", TableName, oid=facts.oid))
 
 
 def check_loadable(
@@ -195,24 +183,15 @@ def _check_kind(facts: TableFacts, foreign_partitions: Sequence[TableName]) -> N
 def _compose_grants(name: TableName, user: str) -> str:
     role = sql.Identifier(user)
     schema = sql.Identifier(name.schema or "public")
-    table = sql.Identifier(name.schema or "public", name.name)
+    table = table_identifier(name)
     grants = sql.SQL("GRANT USAGE ON SCHEMA {} TO {}; GRANT INSERT ON {} TO {};").format(schema, role, table, role)
     return grants.as_string(None)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NameRow:
-    """The row of table_names.sql."""
-
-    name: str
 
 
 def list_tables(connection: Connection, beginning: str, *, without: str) -> list[str]:
     """Return up to 200 tables, except those of schema `without`, whose names as SQL spells them have this beginning."""
     with translate_errors("listing tables"):
-        return [
-            row.name for row in fetch_rows(connection, "table_names", NameRow, beginning=beginning, without=without)
-        ]
+        return fetch_names(connection, "table_names", beginning=beginning, without=without)
 
 
 def read_table_storage(connection: Connection, oids: Sequence[int]) -> list[TableStorage]:

@@ -13,6 +13,7 @@ from psycopg import sql
 
 from penstock.errors import OtherTableError
 from penstock.server.connect.errors import translate_errors
+from penstock.server.sql.queries import table_identifier
 
 if TYPE_CHECKING:
     import psycopg
@@ -53,7 +54,7 @@ class LoadedTable(NamedTuple):
 
 def compose_look(table: LoadedTable, columns: Sequence[str] = ()) -> sql.Composed:
     """Return the query for the table and columns that have the names now; `check_look` compares its result."""
-    name = sql.Identifier(table.name.schema or "public", table.name.name).as_string(None)
+    name = table_identifier(table.name).as_string(None)
     return sql.SQL(_LOOK).format(table=sql.Literal(name), columns=sql.Literal(list(columns)))
 
 

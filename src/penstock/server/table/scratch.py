@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
 
 from psycopg import sql
 
 from penstock.errors import TargetError
+from penstock.model.server.table import TableFacts, TableName
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
-
-if TYPE_CHECKING:
-    from penstock.model.server.table import TableFacts, TableName
+from penstock.server.sql.queries import table_identifier
 
 _CHECKS_OF_COLUMNS = """
     SELECT c.conname
@@ -78,8 +76,7 @@ def made_up_columns(facts: TableFacts, filled: Collection[str]) -> tuple[str, ..
 
 def _create(connection: Connection, name: str, facts: TableFacts) -> None:
     if facts.oid:
-        source = sql.Identifier(facts.name.schema or "public", facts.name.name)
-        body = sql.SQL("LIKE {} INCLUDING CONSTRAINTS INCLUDING GENERATED").format(source)
+        body = sql.SQL("LIKE {} INCLUDING CONSTRAINTS INCLUDING GENERATED").format(table_identifier(facts.name))
     else:
         body = sql.SQL(", ").join(
             sql.SQL("{} pg_catalog.text").format(sql.Identifier(column.name)) for column in facts.columns

@@ -9,17 +9,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import psycopg
 from psycopg import sql
 
+from penstock.model.server.table import Column, TableFacts
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
-from penstock.server.sql.queries import fetch_rows
-
-if TYPE_CHECKING:
-    from penstock.model.server.table import Column, TableFacts
+from penstock.server.sql.queries import fetch_rows, table_identifier
 
 _log = logging.getLogger(__name__)
 
@@ -109,7 +106,7 @@ def _find_end(connection: Connection, facts: TableFacts, column: Column, *, is_a
     query = sql.SQL("SELECT pg_catalog.{}({}) FROM {}{}").format(
         sql.Identifier("max" if is_ascending else "min"),
         name,
-        sql.Identifier(facts.name.schema or "public", facts.name.name),
+        table_identifier(facts.name),
         is_finite if column.type_name.startswith("numeric") else sql.SQL(""),
     )
     row = connection.execute(query).fetchone()
@@ -121,7 +118,7 @@ def _grant_warning(connection: Connection, facts: TableFacts, column: Column, na
     assert user is not None
     grants = sql.SQL("GRANT SELECT ({}) ON {} TO {}; GRANT USAGE, UPDATE ON SEQUENCE {} TO {};").format(
         sql.Identifier(column.name),
-        sql.Identifier(facts.name.schema or "public", facts.name.name),
+        table_identifier(facts.name),
         sql.Identifier(user[0]),
         sql.SQL(name),  # quoted by the server's format('%I.%I')
         sql.Identifier(user[0]),

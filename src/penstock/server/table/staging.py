@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import psycopg
 from psycopg import sql
@@ -18,12 +17,10 @@ from psycopg import sql
 from penstock.errors import TargetError
 from penstock.model.load.landing import BLOCK_COLUMN, OBJECT_COLUMN, POSITION_COLUMNS, SEQUENCE_COLUMN
 from penstock.model.server.names import MOST_COLUMNS
+from penstock.model.server.table import TableFacts, TableName
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, translate_errors
-from penstock.server.sql.queries import fetch_one, fetch_rows
-
-if TYPE_CHECKING:
-    from penstock.model.server.table import TableFacts, TableName
+from penstock.server.sql.queries import fetch_one, fetch_rows, table_identifier
 
 _log = logging.getLogger(__name__)
 
@@ -99,28 +96,22 @@ def describe_landing_table(
     connection: Connection, *, table: TableName, target: TableFacts, columns: Sequence[str], as_text: bool
 ) -> str:
     """Return make_landing_table's CREATE TABLE statement, for psql on a subscriber. Raises ServerError."""
-    name = sql.Identifier(table.schema or "", table.name)
     with translate_errors(f"describing staging table {table}"):
-        return _compose_create(connection, name, target, columns, as_text=as_text).as_string(connection) + ";"
+        create = _compose_create(connection, table_identifier(table), target, columns, as_text=as_text)
+        return create.as_string(connection) + ";"
 
 
 def lock_landing_table(connection: Connection, table: TableName) -> None:
     """Take an ACCESS EXCLUSIVE lock on a staging table until the transaction ends. Raises TargetError, ServerError."""
     with translate_errors(f"locking staging table {table}"):
-        connection.execute(
-            sql.SQL("LOCK TABLE ONLY {} IN ACCESS EXCLUSIVE MODE").format(
-                sql.Identifier(table.schema or "", table.name)
-            )
-        )
+        connection.execute(sql.SQL("LOCK TABLE ONLY {} IN ACCESS EXCLUSIVE MODE").format(table_identifier(table)))
 
 
 def delete_landed(connection: Connection, table: TableName, object_number: int) -> None:
     """Delete an object's records from a staging table. Raises ServerError."""
     with translate_errors(f"removing records from staging table {table}"):
         connection.execute(
-            sql.SQL("DELETE FROM {} WHERE {} = %s").format(
-                sql.Identifier(table.schema or "", table.name), sql.Identifier(OBJECT_COLUMN)
-            ),
+            sql.SQL("DELETE FROM {} WHERE {} = %s").format(table_identifier(table), sql.Identifier(OBJECT_COLUMN)),
             [object_number],
         )
 

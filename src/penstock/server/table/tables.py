@@ -17,7 +17,7 @@ from penstock.model.server.table import TableName
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.connect.search_path import find_creation_schema
-from penstock.server.sql.queries import fetch_one
+from penstock.server.sql.queries import fetch_one, table_identifier
 
 _log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ def drop_created(connection: Connection, created: CreatedTable) -> bool:
     A table is kept if it has rows, is no longer the created one, has dependents or is locked by others. A schema is
     kept if it contains other objects. Raises ServerError.
     """
-    table = _identifier(created.name)
+    table = table_identifier(created.name)
     with translate_errors(f"dropping table {created.name}"):
         try:
             with in_transaction(connection):
@@ -114,7 +114,7 @@ def analyze_table(connection: Connection, name: TableName) -> None:
     Needs the table's owner, the database's owner, or MAINTAIN (17+).
     """
     with translate_errors(f"analyzing table {name}"):
-        connection.execute(sql.SQL("ANALYZE {}").format(_identifier(name)))
+        connection.execute(sql.SQL("ANALYZE {}").format(table_identifier(name)))
 
 
 def check_names(name: TableName, columns: Sequence[str]) -> None:
@@ -167,8 +167,8 @@ def _create(connection: Connection, name: TableName, columns: Sequence[str], typ
             for column, kind in zip(columns, types, strict=True)
         )
         made = TableName(schema=name.schema or _require_creation_schema(connection, name), name=name.name)
-        connection.execute(sql.SQL("CREATE TABLE {} ({})").format(_identifier(made), definitions))
-        row = fetch_one(connection, "SELECT %s::regclass::oid", [_identifier(made).as_string(connection)])
+        connection.execute(sql.SQL("CREATE TABLE {} ({})").format(table_identifier(made), definitions))
+        row = fetch_one(connection, "SELECT %s::regclass::oid", [table_identifier(made).as_string(connection)])
     return CreatedTable(oid=row[0], name=made, has_new_schema=is_schema_missing)
 
 
@@ -210,10 +210,6 @@ def _drop_schema_if_empty(connection: Connection, name: TableName) -> bool:
     except psycopg.errors.InvalidSchemaName:
         return True
     return True
-
-
-def _identifier(name: TableName) -> sql.Identifier:
-    return sql.Identifier(name.name) if name.schema is None else sql.Identifier(name.schema, name.name)
 
 
 def _already_exists(name: TableName) -> TableExistsError:

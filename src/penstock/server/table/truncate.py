@@ -8,19 +8,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from psycopg import sql
 
 from penstock.errors import TargetError
+from penstock.model.server.table import TableFacts
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
 from penstock.server.connect.search_path import users_path
-from penstock.server.sql.queries import fetch_rows
+from penstock.server.sql.queries import fetch_rows, table_identifier
 from penstock.server.table.identity import LoadedTable, send_check
-
-if TYPE_CHECKING:
-    from penstock.model.server.table import TableFacts
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +44,7 @@ def check_truncatable(connection: Connection, target: TableFacts, *, together: S
             connection, "truncate_referencing", ReferencingRow, oid=target.oid, together=[*together]
         )
     if row != (True,):
-        grant = sql.SQL("GRANT TRUNCATE ON {} TO ...;").format(_identifier(target)).as_string(None)
+        grant = sql.SQL("GRANT TRUNCATE ON {} TO ...;").format(table_identifier(target.name)).as_string(None)
         raise TargetError(
             f'permission denied for table "{target.name}"',
             detail="The role lacks TRUNCATE.",
@@ -70,7 +67,7 @@ def truncate_tables(connection: Connection, targets: Sequence[TableFacts]) -> No
     transaction ends. Raises TargetError, also if a name belongs to another table by then, and ServerError.
     """
     tables = [
-        sql.SQL("{}{}").format(sql.SQL("" if target.kind == "p" else "ONLY "), _identifier(target))
+        sql.SQL("{}{}").format(sql.SQL("" if target.kind == "p" else "ONLY "), table_identifier(target.name))
         for target in targets
     ]
     names = ", ".join(str(target.name) for target in targets)
@@ -82,7 +79,3 @@ def truncate_tables(connection: Connection, targets: Sequence[TableFacts]) -> No
         for check in checks:
             check()
     _log.info("truncated %s", names)
-
-
-def _identifier(target: TableFacts) -> sql.Identifier:
-    return sql.Identifier(target.name.schema or "public", target.name.name)

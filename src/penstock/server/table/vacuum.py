@@ -11,49 +11,12 @@ from contextlib import contextmanager
 
 from psycopg import sql
 
-from penstock.model.load.upkeep import FilledTable, Relation, VacuumStep
+from penstock.model.load.upkeep import Relation, VacuumStep
 from penstock.server.connect.connection import Connection, is_usable
 from penstock.server.connect.errors import translate_errors
 from penstock.server.sql.queries import fetch_rows
 
 _log = logging.getLogger(__name__)
-
-
-def find_filled(connection: Connection, schema: str, load_id: str) -> list[FilledTable]:
-    """Return the tables to which a complete load has added rows; `schema` is the ledger's. Raises ServerError."""
-    query = sql.SQL(
-        """
-        WITH stored AS (
-            SELECT o.target_oid AS oid,
-                   r.rows
-              FROM ONLY {objects} AS o
-              JOIN ONLY {ranges} AS r ON r.load = o.load AND r.object = o.number
-             WHERE o.load = %(load)s
-               AND NOT EXISTS (
-                       SELECT
-                         FROM ONLY {targets} AS t
-                        WHERE t.load = o.load
-                          AND t.target_oid = o.target_oid
-                          AND t.kind = 'staging'
-                   )
-             UNION ALL
-            SELECT t.target_oid,
-                   t.inserted + t.updated
-              FROM ONLY {targets} AS t
-             WHERE t.load = %(load)s
-               AND t.kind = 'staging'
-        )
-        SELECT s.oid,
-               sum(s.rows)
-          FROM stored AS s
-         GROUP BY s.oid
-        HAVING sum(s.rows) > 0
-         ORDER BY s.oid
-        """
-    ).format(**{name: sql.Identifier(schema, name) for name in ("objects", "ranges", "targets")})
-    with translate_errors("looking up the tables that the load filled"):
-        rows = connection.execute(query, {"load": load_id}).fetchall()
-    return [FilledTable(oid=oid, rows=int(count)) for oid, count in rows]
 
 
 def read_relations(connection: Connection, oids: Sequence[int]) -> list[Relation]:

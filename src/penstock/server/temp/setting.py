@@ -9,6 +9,7 @@ from psycopg import sql
 from penstock.model.temp.placement import SETTING, Scope, parse_setting
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
+from penstock.server.sql.queries import list_identifiers
 
 _EXISTS = {
     "database": "SELECT FROM pg_catalog.pg_database AS d WHERE d.datname = %s",
@@ -85,6 +86,6 @@ def setting_statement(scope: Scope, names: Sequence[str] | None) -> str:
     start = sql.SQL("ALTER SYSTEM")
     if scope.name is not None:
         start = sql.SQL(f"ALTER {scope.kind.upper()} {{}}").format(sql.Identifier(scope.name))  # type: ignore[assignment]
-    listed = sql.SQL(", ").join(map(sql.Identifier, names)) if names else sql.Literal("")
+    listed = list_identifiers(names) if names else sql.Literal("")
     end = sql.SQL("RESET temp_tablespaces") if names is None else sql.SQL("SET temp_tablespaces = {}").format(listed)
     return sql.SQL("{} {}").format(start, end).as_string(None)

@@ -10,7 +10,7 @@ from psycopg import sql
 from penstock.model.temp.placement import TABLESPACE, Occupant
 from penstock.server.connect.connection import Connection, ConnectionFactory
 from penstock.server.connect.errors import translate_errors
-from penstock.server.sql.queries import fetch_rows
+from penstock.server.sql.queries import fetch_rows, list_identifiers
 
 DROP = f"DROP TABLESPACE {TABLESPACE}"
 
@@ -107,7 +107,7 @@ def create_statement(location: str) -> str:
 
 def grant_statement(roles: Sequence[str]) -> str:
     """Return the statement that lets roles use the tablespace, or every role if `roles` is empty."""
-    to = sql.SQL(", ").join(map(sql.Identifier, roles)) if roles else sql.SQL("PUBLIC")
+    to = list_identifiers(roles) if roles else sql.SQL("PUBLIC")
     return sql.SQL("GRANT CREATE ON TABLESPACE {} TO {}").format(sql.Identifier(TABLESPACE), to).as_string(None)
 
 
