@@ -2,9 +2,9 @@
 -- returns table.conflicts.BlockedRow; needs no privilege, pg_read_all_stats to describe other sessions; PostgreSQL 14+
 -- psql -v pids='{1,2}' -f blocked.sql
 --
--- Sessions of one load that wait for each other's transactions wait for ever. Other locks (a relation's extension, a
--- page) are released after a moment. So does one that waits in a queue behind another session, which waits for a table
--- that an idle session of the load has locked. A prepared transaction blocks as pid 0.
+-- Sessions of one load that wait for each other's transactions wait for ever. So does a session that waits in a queue
+-- behind somebody else's, if that one waits for a table that an idle session of the load has locked. Other locks (a
+-- relation's extension, a page) are released after a moment. A prepared transaction blocks as pid 0.
 SELECT own.pid,
        pg_catalog.pg_blocking_pids(own.pid) && :'pids'::int[]
        AND EXISTS (
