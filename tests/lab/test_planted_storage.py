@@ -83,8 +83,8 @@ def codes(recorded: Recording, volume: VolumeLimits | None = None) -> list[str]:
 def test_random_reads_on_a_volume_of_300_iops_are_limited_by_iops(lab: Lab, installation: Installation) -> None:
     """By a steady rate, by the known limit, and by the lower limit of an instance; not if the limit is far away."""
     search = (
-        "DO $$DECLARE x text; BEGIN LOOP"
-        " SELECT pad INTO x FROM t WHERE id = 1 + (random() * 999999)::int; END LOOP; END$$"
+        "DO $$DECLARE x text; drawn int; BEGIN LOOP drawn := 1 + (random() * 999999)::int;"
+        " SELECT pad INTO x FROM t WHERE id = drawn; END LOOP; END$$"
     )
     with lab_on(lab, installation, "gp3:2GiB:300:125") as conninfo:
         create = "CREATE TABLE t AS SELECT n AS id, repeat('x', 400) AS pad FROM generate_series(1, 1000000) n"
