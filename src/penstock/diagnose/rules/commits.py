@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from penstock.model.diagnosis import Diagnosis
     from penstock.model.recording import CounterRow, RecordingHeader, Sample
 
-
 # How many standbys a commit waits for, how many of them stream, and the names of those that do not.
 Missing: TypeAlias = tuple[int, int, tuple[str, ...]]
 

@@ -12,7 +12,7 @@ from penstock.diagnose.activity import Moment, Shares, Tally, name_wait
 from penstock.diagnose.devices import DATA, WAL
 from penstock.diagnose.rules.case import BULK_BYTES, LEAST_SHARE, Case, number
 from penstock.diagnose.rules.limits import DeviceIntervals, Interval, MetricIntervals, find_ceiling, forecast_balance
-from penstock.diagnose.rules.wal import is_long_wal_wait, is_wal_wait
+from penstock.diagnose.rules.wal import WalWaits
 from penstock.diagnose.uses import read_balance
 from penstock.model.server.device import VolumeLimits, count_bytes
 from penstock.units import KIB, MB
@@ -79,7 +79,7 @@ class DataVolume:
     """
 
     def __init__(self, header: RecordingHeader) -> None:
-        self._data, self._wal, self._short = Tally(), Tally(), Tally()
+        self._data, self._wal = Tally(), WalWaits()
         self._kinds = Shares()
         self._devices = DeviceIntervals()
         self._metrics = MetricIntervals(header.started_at)
@@ -89,9 +89,8 @@ class DataVolume:
             if is_data_wait(moment.wait):
                 self._data.add(moment)
                 self._kinds.add(name_wait(moment.session), moment.weight_s)
-            elif is_wal_wait(moment):
-                (self._wal if is_long_wal_wait(moment) else self._short).add(moment)
-        waited_s = self._data.seconds + self._wal.seconds
+            self._wal.add(moment)
+        waited_s = self._data.seconds + self._wal.long.seconds
         self._devices.see(sample, waited_s)
         self._metrics.see(sample, waited_s)
 
@@ -104,9 +103,7 @@ class DataVolume:
         part = Tally()
         part.join(self._data)
         if self._devices.device_of.get(WAL, device) == device:
-            part.join(self._wal)
-            if case.is_written_per_commit(BULK_BYTES):
-                part.join(self._short)
+            self._wal.join_to(part, case, size_bytes=BULK_BYTES)
         if not part.count:
             return []
         if device is None:
@@ -181,7 +178,7 @@ class ForcedCheckpoints:
     """The rule for checkpoints that begin because max_wal_size is reached, not because checkpoint_timeout is over."""
 
     def __init__(self) -> None:
-        self._part, self._short = Tally(), Tally()
+        self._data, self._wal = Tally(), WalWaits()
         self._requested, self._timed = Increase(), Increase()
         self._images, self._wal_bytes = Increase(), Increase()
 
@@ -198,17 +195,15 @@ class ForcedCheckpoints:
             self._images.see(row.get("wal_fpi"))
             self._wal_bytes.see(row.get("wal_bytes"))
         for moment in moments:
-            if is_data_wait(moment.wait) or is_long_wal_wait(moment):
-                self._part.add(moment)
-            elif is_wal_wait(moment):
-                self._short.add(moment)
+            if is_data_wait(moment.wait):
+                self._data.add(moment)
+            self._wal.add(moment)
 
     def conclude(self, case: Case) -> list[Diagnosis]:
         """Return a diagnosis if checkpoints are requested often while sessions wait for I/O."""
         part = Tally()
-        part.join(self._part)
-        if case.is_written_per_commit(_LEAST_COMMIT_BYTES):
-            part.join(self._short)
+        part.join(self._data)
+        self._wal.join_to(part, case, size_bytes=_LEAST_COMMIT_BYTES)
         count = self._requested.total
         often = max(_FEWEST_CHECKPOINTS, case.elapsed_s / _OFTEN_S)
         if count < often or count <= self._timed.total or case.share(part) < LEAST_SHARE:

@@ -29,35 +29,40 @@ _WAL = frozenset(
 _EXPLAINED = frozenset(("lwlock:buffiledescriptor",))
 
 
-def is_wal_wait(moment: Moment) -> bool:
-    """Return whether a session waits for the writing or flushing of WAL."""
-    return moment.wait in _WAL
+class WalWaits:
+    """Waits for the writing or flushing of WAL; those of short transactions apart, which may be waits for commits."""
 
+    def __init__(self) -> None:
+        self.long = Tally()
+        self._short = Tally()
 
-def is_long_wal_wait(moment: Moment) -> bool:
-    """Return whether a session waits for the writing or flushing of WAL, in a transaction that is no short one."""
-    return is_wal_wait(moment) and (moment.session.transaction_s or 0.0) >= _LEAST_TRANSACTION_S
+    def add(self, moment: Moment) -> None:
+        """Count a moment if its session waits for WAL."""
+        if moment.wait in _WAL:
+            is_long = (moment.session.transaction_s or 0.0) >= _LEAST_TRANSACTION_S
+            (self.long if is_long else self._short).add(moment)
+
+    def join_to(self, part: Tally, case: Case, *, size_bytes: int) -> None:
+        """Add the waits of long transactions to `part`; all waits, if commits have more WAL than `size_bytes`."""
+        part.join(self.long)
+        if case.is_written_per_commit(size_bytes):
+            part.join(self._short)
 
 
 class WalWrites:
     """The rule for transactions that are long, or have much WAL, and wait until it is written, as bulk loads do."""
 
     def __init__(self) -> None:
-        self._part = Tally()
-        self._short = Tally()
+        self._waits = WalWaits()
 
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:  # noqa: ARG002 (a rule's signature)
         for moment in moments:
-            if is_wal_wait(moment):
-                (self._part if is_long_wal_wait(moment) else self._short).add(moment)
+            self._waits.add(moment)
 
     def conclude(self, case: Case) -> list[Diagnosis]:
         """Return a diagnosis if such transactions wait for WAL."""
         part = Tally()
-        part.join(self._part)
-        if case.is_written_per_commit(BULK_BYTES):
-            # These are no waits for commits, though the transactions are short.
-            part.join(self._short)
+        self._waits.join_to(part, case, size_bytes=BULK_BYTES)
         if case.share(part) < LEAST_SHARE:
             return []
         rate = case.rates.wal_bytes_per_s
