@@ -10,6 +10,8 @@ database. If a row's origin is not the present one, its oids are not valid here.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cache
 from typing import Final, LiteralString
 
 from psycopg import sql
@@ -49,17 +51,21 @@ def compose_query(text: LiteralString, schema: str, **parts: sql.Composable) -> 
     `{object_oid}`, `{target_oid}` and `{change_oid}` are the oids, in this database, of the tables that row o of
     objects, row t of targets and row c of changes mean, and `{landing_oid}` that of the table created for row t.
     """
+    return sql.SQL(text).format(**_parts(schema), **parts)
+
+
+@cache
+def _parts(schema: str) -> Mapping[str, sql.Composable]:
     origin = compose_origin(schema)
-    return sql.SQL(text).format(
-        schema=sql.Identifier(schema),
-        origin=origin,
-        object_oid=compose_oid("o", origin),
-        target_oid=compose_oid("t", origin),
-        change_oid=compose_oid("c", origin),
-        landing_oid=compose_oid("t", origin, prefix="landing"),
+    return {
+        "schema": sql.Identifier(schema),
+        "origin": origin,
+        "object_oid": compose_oid("o", origin),
+        "target_oid": compose_oid("t", origin),
+        "change_oid": compose_oid("c", origin),
+        "landing_oid": compose_oid("t", origin, prefix="landing"),
         **{name: sql.Identifier(schema, name) for name in TABLES},
-        **parts,
-    )
+    }
 
 
 def compose_origin(schema: str) -> sql.Composed:
