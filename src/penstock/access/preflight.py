@@ -120,7 +120,7 @@ def _judge_ledger(found: Inspection, *, publishes: bool) -> Iterator[Finding]:
     else:
         publishing = [each.name for each in found.publications or () if each.is_all_tables and not publishes]
         text = f"will be created in schema {schema} by the first load"
-        yield (check_ledger_creation(ledger, ledger.schema) or check_publications(publishing) or ok("ledger", text))
+        yield check_ledger_creation(ledger, ledger.schema) or check_publications(publishing) or ok("ledger", text)
 
 
 def _judge_rights(found: Inspection, *, creates: bool) -> Iterator[Finding]:

@@ -165,7 +165,7 @@ class Loader(Closing):
             if oids and is_ledger_there():
                 refuse_missing(connection, schema, oids)
             self._samples = tuple(gathered.sample for gathered in inputs)
-            # To read a definition is to wait for whoever keeps readers out.
+            # Reading a definition waits for a session that has locked the table against readers.
             read = partial(
                 with_lock_retries,
                 connection,
