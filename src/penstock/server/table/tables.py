@@ -151,8 +151,9 @@ def _create_with_schema(
 ) -> CreatedTable:
     try:
         return _create(connection, name, columns, types)
-    except (psycopg.errors.UniqueViolation, psycopg.errors.DuplicateSchema):
-        # Another session created the schema or table at the same time and has committed, so try again.
+    except (psycopg.errors.UniqueViolation, psycopg.errors.DuplicateObject, psycopg.errors.DuplicateSchema):
+        # Another session created the schema or table at the same time and has committed, so try again. If it committed
+        # between the server's looks at names of relations and of types, the error is about the table's row type.
         return _create(connection, name, columns, types)
 
 
