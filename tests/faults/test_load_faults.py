@@ -6,11 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 
 from penstock.errors import Interrupted, ServerError, TargetError
@@ -187,6 +189,32 @@ def test_interrupted_loader_ends_though_its_pipe_is_silent(
         os.close(end)
     assert not loads.has_table("made.new")
     _wait_until(lambda: loads.lingering() == 0)
+
+
+def test_interrupt_behind_a_taken_lock_does_not_stop_the_sessions(
+    database18: str, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """KeyboardInterrupt, raised inside Condition.__enter__, would leave a lock taken that every session needs."""
+    enter, left = threading.Condition.__enter__, [0]
+
+    def enter_and_interrupt(condition: threading.Condition) -> bool:
+        is_taken = enter(condition)
+        if left[0] and threading.current_thread() is threading.main_thread():
+            left[0] -= 1
+            signal.raise_signal(signal.SIGINT)
+        return is_taken
+
+    def arm(_progress: object) -> None:
+        left[0] = 2 - len(loads.notices)
+        monkeypatch.setattr(threading.Condition, "__enter__", enter_and_interrupt)
+
+    loads = _loads(database18)
+    with psycopg.connect(database18) as holder:
+        holder.execute("LOCK TABLE t IN EXCLUSIVE MODE")
+        with pytest.raises(Interrupted):
+            loads.run(target(path), on_progress=arm)
+    assert loads.notices == ["finishing the current batches; interrupt again to cancel them"]
+    assert loads.count("t") == 0
 
 
 def test_error_ends_a_load_though_its_pipe_is_silent(

@@ -20,7 +20,6 @@ from penstock.cli.main import main
 from penstock.cli.terminal.exit_codes import WOULD_NOT_LOAD
 from penstock.errors import DataError, Interrupted, TargetError
 from penstock.loading import server_settings
-from penstock.loading.server_settings import undisturbed
 from penstock.model.load.job import Housekeeping, LoadJob, LoadRules
 from support.changed_server import request_for, take
 from support.files import write_to
@@ -231,28 +230,6 @@ def test_ended_process(changed18: ChangedServer, tmp_path: Path, number: signal.
     else:
         assert process.returncode == 130
     assert changed18.snapshot() == before
-
-
-def test_interrupt_waits_for_what_is_put_back() -> None:
-    """Ctrl-C goes to the thread that waits, and is raised when all is done."""
-    done: list[int] = []
-
-    def act() -> None:
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-        # Long enough for the other to have raised it, were it to raise it at once.
-        threading.Event().wait(0.3)
-        done.append(1)
-
-    with pytest.raises(KeyboardInterrupt):
-        undisturbed(act)
-    assert done == [1]
-
-
-def test_error_of_what_is_put_back_is_raised() -> None:
-    """As without a thread."""
-    with pytest.raises(ZeroDivisionError):
-        undisturbed(lambda: 1 / 0)
-    assert undisturbed(lambda: 7) == 7
 
 
 def test_second_interrupt_says_that_settings_stay(

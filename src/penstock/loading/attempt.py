@@ -7,7 +7,6 @@ committed is in the ledger.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
@@ -25,6 +24,7 @@ from penstock.server.copy.copy import CopyFailed
 from penstock.server.inspect.backend_io import read_backend_io
 
 if TYPE_CHECKING:
+    from penstock.host.interrupts import Interrupts
     from penstock.loading.claim.prepared import PreparedLoad
     from penstock.loading.context import LoadTools
     from penstock.loading.imports.feed import ObjectFeed
@@ -52,7 +52,8 @@ class LoadAttempt:
     """Loads what is left of a prepared load; `first` is the session that holds the load's lock.
 
     It works through a unit: blocks that sessions send, or objects that the server imports from S3. Both units have a
-    feed and sessions with the same methods.
+    feed and sessions with the same methods. Interrupts are held back while it runs, and it takes them between two looks
+    at its sessions.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class LoadAttempt:
         sessions: SessionPlan,
         first: Connection,
         format_check: FormatCheck,
+        interrupts: Interrupts,
         began_s: float,
     ) -> None:
         self._plan = plan
@@ -71,6 +73,7 @@ class LoadAttempt:
         self._tools = tools
         self._session_plan = sessions
         self._format_check = format_check
+        self._interrupts = interrupts
         self._first = first
         self._began_s = began_s
         self._sessions: list[LoadSession | ObjectSession] = []
@@ -208,6 +211,7 @@ class LoadAttempt:
         while pending:
             try:
                 pending = self._wait(pending)
+                self._interrupts.deliver()
             except KeyboardInterrupt:
                 self._note_interrupt()
         self._raise_failure()
@@ -285,8 +289,8 @@ class LoadAttempt:
         commits = [self._pool.submit(running.commit) for running in sealed]
         waiting = set(commits)
         while waiting:
-            with contextlib.suppress(KeyboardInterrupt):
-                waiting = wait(waiting).not_done
+            waiting = wait(waiting, timeout=_PROGRESS_INTERVAL_S).not_done
+            self._interrupts.drop()
         for commit in commits:
             try:
                 commit.result()

@@ -14,6 +14,7 @@ from copy import copy
 from dataclasses import replace
 
 from penstock.errors import Interrupted, PenstockError, TakenOverError
+from penstock.host.interrupts import holding_interrupts
 from penstock.loading.attempt import LoadAttempt
 from penstock.loading.claim.membership import Membership, read_share
 from penstock.loading.claim.prepared import NothingToDo
@@ -176,23 +177,25 @@ class _LoadRun:
         """Run one attempt, and return it. Raises PenstockError."""
         load, member = self._load, self._load.prepared.member
         sessions = self._retrying.sessions
-        attempt = LoadAttempt(
-            self._plan,
-            load.prepared,
-            self._tools,
-            sessions=sessions if member is None else member.limit(sessions),
-            first=connection,
-            format_check=self._format_check,
-            began_s=load.tally.began_s,
-        )
-        try:
-            attempt.run()
-        except BaseException:
-            attempt.abandon()
-            raise
-        finally:
-            load.tally.note_attempt(attempt)
-        attempt.close()
+        with holding_interrupts() as interrupts:
+            attempt = LoadAttempt(
+                self._plan,
+                load.prepared,
+                self._tools,
+                sessions=sessions if member is None else member.limit(sessions),
+                first=connection,
+                format_check=self._format_check,
+                interrupts=interrupts,
+                began_s=load.tally.began_s,
+            )
+            try:
+                attempt.run()
+            except BaseException:
+                attempt.abandon()
+                raise
+            finally:
+                load.tally.note_attempt(attempt)
+            attempt.close()
         load.report = attempt.report if self._tools.on_progress is not None else None
         return attempt
 

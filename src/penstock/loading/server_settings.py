@@ -7,10 +7,9 @@ ledger.
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from penstock.changes.server_settings import LeaseRequest, refuse_obstacle
 from penstock.changes.settings.decide import choose_auto, is_too_small
@@ -18,6 +17,7 @@ from penstock.changes.settings.profiles import BULK_LOAD, find_profile
 from penstock.changes.store.table import TableStore
 from penstock.errors import PenstockError
 from penstock.host import measure_disk
+from penstock.host.interrupts import holding_interrupts
 from penstock.loading.claim.claims import client_name
 from penstock.loading.plan.settings import LoadSettings
 from penstock.loading.plan.space import estimate_wal
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from penstock.model.load.plan import LoadPlan, ObjectSample
 
 _log = logging.getLogger(__name__)
-
-_T = TypeVar("_T")
 
 
 class LoadLease:
@@ -60,7 +58,6 @@ class LoadLease:
         self._is_local = is_local
         self._backend: SettingsBackend | None = None
         self._taken: LeaseReport | None = None
-        self._is_released = False
         self._is_again = False
         self._settings: tuple[LeasedSetting, ...] = ()
 
@@ -164,15 +161,9 @@ class LoadLease:
         taken, self._taken = self._taken, None
         try:
             if taken is not None:
-                self._settings = _join(
-                    taken.results, undisturbed(lambda: self._release(taken, retry_for_s=retry_for_s))
-                )
-        except KeyboardInterrupt:
-            if not self._is_released:
-                self._tools.warnings.warn(
-                    "settings", "settings were not restored (interrupted): run penstock settings restore"
-                )
-            raise
+                # The first interrupt waits until the settings are restored; a second one gives them up.
+                with holding_interrupts(limit=1):
+                    self._settings = _join(taken.results, self._release(taken, retry_for_s=retry_for_s))
         finally:
             self._close()
 
@@ -190,8 +181,11 @@ class LoadLease:
                 "settings", f"settings were not restored ({error.message}): run penstock settings restore"
             )
             return ()
-        finally:
-            self._is_released = True
+        except KeyboardInterrupt:
+            self._tools.warnings.warn(
+                "settings", "settings were not restored (interrupted): run penstock settings restore"
+            )
+            raise
         for warning in report.warnings:
             self._tools.warnings.warn("settings", warning)
         self._forget(report.lease_ids)
@@ -256,39 +250,3 @@ def _join(taken: Sequence[SettingResult], released: Sequence[SettingResult]) -> 
             )
         )
     return tuple(joined)
-
-
-def undisturbed(act: Callable[[], _T]) -> _T:
-    """Return the result of `act`; raise a KeyboardInterrupt only after `act` has ended, but a second one at once."""
-    results: list[_T] = []
-    errors: list[BaseException] = []
-    is_over = threading.Event()
-
-    def run() -> None:
-        try:
-            results.append(act())
-        except BaseException as error:  # noqa: BLE001 (raised below, in the thread that waits)
-            errors.append(error)
-        finally:
-            is_over.set()
-
-    thread = threading.Thread(target=run, name="penstock-settings", daemon=True)
-    is_started = False
-    interrupt: KeyboardInterrupt | None = None
-    # Wait for an event: before Python 3.13, an interrupted Thread.join marks a thread as ended that still runs
-    # (Thread._wait_for_tstate_lock).
-    while not is_over.is_set():
-        try:
-            if not is_started:
-                is_started = True
-                thread.start()
-            is_over.wait()
-        except KeyboardInterrupt as error:
-            if interrupt is not None:
-                raise
-            interrupt = error
-    if errors:
-        raise errors[0]
-    if interrupt is not None:
-        raise interrupt
-    return results[0]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from penstock.errors import ServerError
+from penstock.host.interrupts import holding_interrupts
 from penstock.server.changes.builds import cancel, set_build_memory
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _CANCEL_INTERVAL_S = 1.0
 
-# How often progress is read, if it is reported.
+# How often interrupts are taken, and progress is read if it is reported.
 _LOOK_INTERVAL_S = 0.5
 
 
@@ -53,8 +53,10 @@ class Builders:
 
     def run(self) -> None:
         """Build all indexes. Raises the first error after all threads have ended."""
-        with ExitStack() as stack:
-            pool = stack.enter_context(ThreadPoolExecutor(self._plan.sessions, thread_name_prefix="penstock-rebuild"))
+        with (
+            holding_interrupts() as interrupts,
+            ThreadPoolExecutor(self._plan.sessions, thread_name_prefix="penstock-rebuild") as pool,
+        ):
             futures = {pool.submit(self._work, number) for number in range(self._plan.sessions)}
             pending = set(futures)
             try:
@@ -63,8 +65,8 @@ class Builders:
                         with self._lock:
                             done, building = self._done, dict(self._building)
                         self._look(done, building)
-                    interval_s = None if self._look is None else _LOOK_INTERVAL_S
-                    _, pending = wait(pending, timeout=interval_s, return_when=FIRST_COMPLETED)
+                    _, pending = wait(pending, timeout=_LOOK_INTERVAL_S, return_when=FIRST_COMPLETED)
+                    interrupts.deliver()
             except BaseException:
                 self._stop()
                 while pending:

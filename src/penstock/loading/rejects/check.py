@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from penstock.errors import FileLocation, PenstockError, SourceError
+from penstock.host.interrupts import Interrupts, holding_interrupts
 from penstock.loading.context import LoadTools
 from penstock.loading.plan.dialects import refuse_other_dialects
 from penstock.loading.plan.plan import table_after_creation
@@ -83,9 +84,12 @@ class _Check:
 
     def run(self) -> CheckOutcome:
         count = self._plan.sessions.initial
-        with ThreadPoolExecutor(max_workers=count, thread_name_prefix="penstock-check") as pool:
+        with (
+            holding_interrupts() as interrupts,
+            ThreadPoolExecutor(max_workers=count, thread_name_prefix="penstock-check") as pool,
+        ):
             try:
-                self._wait({pool.submit(self._run_session, number) for number in range(count)})
+                self._wait({pool.submit(self._run_session, number) for number in range(count)}, interrupts)
             except _Enough:
                 self._tools.sources.interrupt()
             except BaseException as exc:
@@ -107,7 +111,7 @@ class _Check:
             is_complete=self._is_complete,
         )
 
-    def _wait(self, pending: set[Future[None]]) -> None:
+    def _wait(self, pending: set[Future[None]], interrupts: Interrupts) -> None:
         while pending:
             done, pending = wait(pending, timeout=_PROGRESS_INTERVAL_S, return_when=FIRST_COMPLETED)
             for future in done:
@@ -115,6 +119,7 @@ class _Check:
             if self._feed.failure is not None:
                 raise self._feed.failure
             self._report_progress()
+            interrupts.deliver()
 
     def _report_progress(self) -> None:
         if self._tools.on_progress is not None:
