@@ -11,7 +11,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Self
 
 from penstock.errors import PenstockError, TargetError
 from penstock.host import find_device, memory_bytes, read_counters
+from penstock.host.interrupts import holding_interrupts
 from penstock.model.server.device import Device, rates
 from penstock.model.server.names import quote_name
 from penstock.model.temp.placement import DEFAULT_TABLESPACE, parse_setting
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
     from penstock.server.connect.connection import ConnectionFactory
 
 _START_TIMEOUT_S = 60.0
+
+# How often interrupts are taken while statements run.
+_LOOK_INTERVAL_S = 0.1
+
 _DISK_FULL = "53100"
 
 # In a trial with a larger work_mem, the sorts and hashes of all sessions together get at most a fourth of the memory.
@@ -264,18 +269,24 @@ class _Comparing:
             start.wait(_START_TIMEOUT_S)
             return session.explain(statement, tablespace=tablespace, work_mem_bytes=work_mem_bytes)
 
-        with ThreadPoolExecutor(max_workers=len(sessions)) as pool:
+        with holding_interrupts() as interrupts, ThreadPoolExecutor(max_workers=len(sessions)) as pool:
             futures = [pool.submit(explain, session) for session in sessions]
             start.wait(_START_TIMEOUT_S)
             began_s = time.perf_counter()
             try:
-                found = [future.result() for future in futures]
+                pending = set(futures)
+                while pending:
+                    done, pending = wait(pending, timeout=_LOOK_INTERVAL_S, return_when=FIRST_COMPLETED)
+                    for future in done:
+                        future.result()
+                    interrupts.deliver()
             except BaseException:
                 # The pool waits for the other sessions, so cancel their statements.
                 for session in sessions:
                     session.cancel()
                 raise
-            return time.perf_counter() - began_s, found
+            elapsed_s = time.perf_counter() - began_s
+        return elapsed_s, [future.result() for future in futures]
 
     def _try_remedy(self, statement: str) -> Trial | None:
         """Run the statement once at the first place with the work_mem that its spills need, if memory allows."""
