@@ -23,10 +23,8 @@ const WHOLE_POWERS: [u64; 20] = {
 };
 const SMALL_POWERS: [f32; 11] = [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10];
 
-/// The days before each month of a year that is no leap year, and before the next year.
-const DAYS_BEFORE: [u32; 13] = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334, 365];
-/// The days from 0001-01-01 to 2000-01-01.
-const EPOCH_DAYS: i32 = 730_119;
+/// The days from 0000-02-29 to 2000-01-01.
+const EPOCH_DAYS: i32 = 730_426;
 const DAY_MICROSECONDS: i64 = 86_400_000_000;
 
 /// A block, and bytes that are NUL behind it, so that a fixed number can be read anywhere.
@@ -79,14 +77,38 @@ impl Input<'_> {
             if at >= length {
                 break;
             }
-            let points = self.load(start + at) ^ (LOW_BITS * u64::from(b'.'));
-            let found = points.wrapping_sub(LOW_BITS) & !points & HIGH_BITS;
-            if found != 0 {
-                let before = at + found.trailing_zeros() as usize / 8;
-                return (before < length).then_some(before);
+            let before = find_point(self.load(start + at));
+            if before < 8 {
+                return (at + before < length).then_some(at + before);
             }
         }
         None
+    }
+
+    /// A number of up to eight digits, and up to eight behind a point, maybe behind a minus sign; None if it is not so.
+    #[inline(always)]
+    pub(crate) fn short_decimal(&self, start: usize, end: usize) -> Option<ShortDecimal> {
+        let is_negative = self.0[start] == b'-';
+        let first = start + usize::from(is_negative);
+        let length = end.checked_sub(first)?;
+        let word = self.load(first);
+        let before = find_point(word).min(length);
+        let scale = (length - before).saturating_sub(1);
+        // A point has digits on both sides.
+        if before == 0 || scale > 8 || before < length && (scale == 0 || self.0[first + before] != b'.') {
+            return None;
+        }
+        let behind = if scale == 0 { 0 } else { u64::MAX >> (64 - 8 * scale) };
+        let whole = (word ^ ZEROS) << (64 - 8 * before);
+        let part = (self.load(first + before + 1) ^ ZEROS) & behind;
+        if (beyond_digits(whole) | beyond_digits(part)) & HIGH_BITS != 0 {
+            return None;
+        }
+        let pair = |digits| {
+            let fours = join_to_fours(digits);
+            (fours << 16 | fours >> 32) & 0xffff_ffff
+        };
+        Some(ShortDecimal { is_negative, groups: pair(whole) << 32 | pair(part), scale })
     }
 
     /// A number as digits, or digits, a point and digits, maybe behind a minus sign; None if it is not so, or too long.
@@ -157,21 +179,21 @@ impl Input<'_> {
         if !are_digits(head) || head & 0xff00_00ff_0000_0000 != 0 || tens > 9 || ones > 9 {
             return None;
         }
-        let digit = |at: usize| u32::from(head.to_le_bytes()[at]);
-        let year = digit(0) * 1000 + digit(1) * 100 + digit(2) * 10 + digit(3);
-        let (month, day) = (digit(5) * 10 + digit(6), u32::from(tens) * 10 + u32::from(ones));
-        if year == 0 || !(1..=12).contains(&month) || day == 0 {
+        let pairs = join_to_pairs(head);
+        #[allow(clippy::cast_possible_truncation)] // one byte
+        let pair = |at: u32| (pairs >> (8 * at)) as u32 & 0xff;
+        let (century, of_century, month) = (pair(0), pair(2), pair(5));
+        let (year, day) = (century * 100 + of_century, u32::from(tens) * 10 + u32::from(ones));
+        let is_leap = if of_century == 0 { century } else { of_century } % 4 == 0;
+        // From August on, the even months are the long ones.
+        let length = if month == 2 { 28 + u32::from(is_leap) } else { 30 + ((month ^ month >> 3) & 1) };
+        if year == 0 || month.wrapping_sub(1) > 11 || day.wrapping_sub(1) >= length {
             return None;
         }
-        let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-        let before = DAYS_BEFORE[month as usize - 1];
-        let length = DAYS_BEFORE[month as usize] - before + u32::from(is_leap && month == 2);
-        if day > length {
-            return None;
-        }
-        let years = year - 1;
-        let days = years * 365 + years / 4 - years / 100 + years / 400;
-        let days = days + before + u32::from(is_leap && month > 2) + day - 1;
+        // Years that begin with March have their leap day last, and 153 days in five months.
+        let is_early = u32::from(month <= 2);
+        let (years, months) = (year - is_early, month + 12 * is_early - 3);
+        let days = years * 1_461 / 4 - years / 100 + years / 400 + (months * 153 + 2) / 5 + day;
         Some(days.cast_signed() - EPOCH_DAYS)
     }
 
@@ -224,6 +246,14 @@ impl Input<'_> {
     }
 }
 
+/// A number as numeric stores it: two groups of four digits before its point and two behind it, the last one in the lowest
+/// 16 bits. The scale is the number of digits behind the point.
+pub(crate) struct ShortDecimal {
+    pub(crate) is_negative: bool,
+    pub(crate) groups: u64,
+    pub(crate) scale: usize,
+}
+
 /// A number: what is before its point, and what the `scale` digits behind it write, each of up to 19 digits.
 #[derive(Clone, Copy)]
 pub(crate) struct Decimal {
@@ -257,10 +287,24 @@ fn divide(size: u64, divisor: u64) -> f64 {
     value * f64::from_bits(u64::from(1023 - 63 + down - up) << 52)
 }
 
+/// How many of eight bytes are before the first point, 8 if there is none.
+#[inline(always)]
+fn find_point(word: u64) -> usize {
+    let points = word ^ (LOW_BITS * u64::from(b'.'));
+    let found = points.wrapping_sub(LOW_BITS) & !points & HIGH_BITS;
+    found.trailing_zeros() as usize / 8
+}
+
 /// Whether eight bytes that were digits are 0 to 9, after '0' was taken from each by an exclusive or.
 #[inline(always)]
 fn are_digits(word: u64) -> bool {
-    (word.wrapping_add(0x7676_7676_7676_7676) | word) & HIGH_BITS == 0
+    beyond_digits(word) & HIGH_BITS == 0
+}
+
+/// The high bit of a byte, or of one behind it, is set if the byte is above 9.
+#[inline(always)]
+fn beyond_digits(word: u64) -> u64 {
+    word.wrapping_add(0x7676_7676_7676_7676) | word
 }
 
 /// The number that the first `length` (1 to 8) bytes of a word write, the first being the lowest.
@@ -270,13 +314,24 @@ fn read_digits(word: u64, length: usize) -> Option<u64> {
     are_digits(digits).then(|| join_digits(digits))
 }
 
-/// Eight digits as a number: neighbours are joined to pairs, these to fours, these to all.
+/// Eight digits as a number.
 #[inline(always)]
 fn join_digits(digits: u64) -> u64 {
-    let pairs = digits.wrapping_mul(10).wrapping_add(digits >> 8);
-    let low = (pairs & 0x0000_00ff_0000_00ff).wrapping_mul(0x000f_4240_0000_0064);
-    let high = (pairs >> 16 & 0x0000_00ff_0000_00ff).wrapping_mul(0x0000_2710_0000_0001);
-    low.wrapping_add(high) >> 32
+    let fours = join_to_fours(digits);
+    (fours & 0xffff_ffff) * 10_000 + (fours >> 32)
+}
+
+/// Eight digits as two numbers of four, the first in the lower half: neighbours are joined to pairs, and these to fours.
+#[inline(always)]
+fn join_to_fours(digits: u64) -> u64 {
+    let pairs = join_to_pairs(digits);
+    (pairs & 0x0000_00ff_0000_00ff) * 100 + (pairs >> 16 & 0x0000_00ff_0000_00ff)
+}
+
+/// In each byte, its digit and that of the next byte as a number.
+#[inline(always)]
+fn join_to_pairs(digits: u64) -> u64 {
+    digits * 10 + (digits >> 8)
 }
 
 /// The four bytes that eight hexadecimal digits write, the first being the lowest.

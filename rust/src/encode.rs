@@ -7,7 +7,7 @@
 use memchr::{memchr, memchr_iter};
 
 use crate::arrow::{pack_numeric, write_numeric, MOST_GROUPS, NUMERIC_NEGATIVE};
-use crate::canonical::{is_plain, Decimal, Input};
+use crate::canonical::{is_plain, Decimal, Input, ShortDecimal};
 use crate::fieldmask::{find_ends, Ends, Rule, Shape};
 use crate::fields::{Format, LineEnd};
 use crate::lanes::{with_widest, Lanes, Work};
@@ -21,8 +21,6 @@ const SHORT: usize = 32;
 /// A value takes at most its own bytes and so many more: its length, and the head of a numeric.
 const ROOM: usize = 24;
 
-/// What adds so many zeros behind a group's digits.
-const FILLING: [u64; 5] = [1, 10, 100, 1_000, 10_000];
 /// Digits that always fit 128 bits.
 const LONG_DIGITS: usize = 38;
 
@@ -279,9 +277,12 @@ impl Rows<'_> {
             Kind::Int8 => put_value(out, at, input.integer(start, end)?.to_be_bytes()),
             Kind::Float4 => put_value(out, at, input.float4(start, end)?.to_be_bytes()),
             Kind::Float8 => put_value(out, at, input.float8(start, end)?.to_be_bytes()),
-            Kind::Numeric => match input.decimal(start, end) {
-                Some(decimal) => put_numeric(decimal, out, at),
-                None => put_long_numeric(&self.input[start..end], out, at)?,
+            Kind::Numeric => match input.short_decimal(start, end) {
+                Some(decimal) => put_numeric(&decimal, out, at),
+                None => match input.decimal(start, end) {
+                    Some(decimal) => put_wide_numeric(decimal, out, at),
+                    None => put_long_numeric(&self.input[start..end], out, at)?,
+                },
             },
             Kind::Bool => match &self.input[start..end] {
                 b"t" => put_value(out, at, [1]),
@@ -327,23 +328,10 @@ fn put_value<const N: usize>(out: &mut [u8], at: usize, bytes: [u8; N]) -> usize
     at + 4 + N
 }
 
-/// `numeric_in` (numeric.c): groups of four digits around the point. The scale is the number of digits behind it.
+/// `numeric_in` (numeric.c): what `pack_numeric` writes, with all groups as one word.
 #[inline(always)]
-#[allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap)] // groups are below 10,000, and there are few
-fn put_numeric(decimal: Decimal, out: &mut [u8], at: usize) -> usize {
-    let Decimal { is_negative, whole, part, scale } = decimal;
-    if whole >= 100_000_000 || scale > 8 {
-        return put_wide_numeric(decimal, out, at);
-    }
-    // What `pack_numeric` writes, with two groups before the point and two behind it as one word.
-    let high = if whole < 10_000 { whole << 32 } else { (whole / 10_000) << 48 | (whole % 10_000) << 32 };
-    let low = if scale <= 4 {
-        (part * FILLING[4 - scale]) << 16
-    } else {
-        let part = part * FILLING[8 - scale];
-        (part / 10_000) << 16 | (part % 10_000)
-    };
-    let groups = high | low;
+#[allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap)] // there are four groups
+fn put_numeric(&ShortDecimal { is_negative, groups, scale }: &ShortDecimal, out: &mut [u8], at: usize) -> usize {
     let count = 4 - groups.leading_zeros() / 16;
     let used = count.saturating_sub(groups.trailing_zeros() / 16);
     let weight = if count > 0 { count as i16 - 3 } else { 0 };
@@ -463,6 +451,7 @@ mod tests {
             Kind::Numeric,
             &["1e3", "NaN", "inf", "+1", ".5", "5.", "1_0", "0x1", " 1", "1..2", "1.2.3", "-", "-.5"],
         );
+        refused(Kind::Numeric, &["12345678x", "1.5x", "-1.5x", "0.12345678x", "12345678x1"]);
         refused(Kind::Numeric, &["123456789.", ".123456789", "1.234567.89", "123456789012345.67e1", "12345678:"]);
         refused(Kind::Numeric, &["1".repeat(39).as_str(), "1.00000000000000000000000000000000000000"]);
     }
@@ -514,6 +503,23 @@ mod tests {
             }
         }
         assert!(checked > 100_000, "{checked}");
+    }
+
+    #[test]
+    fn days_are_numbered_without_gaps() {
+        let mut expected = -730_119;
+        for year in 1..=9999 {
+            let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+            if !(3..1599).contains(&year) && !(2401..9998).contains(&year) {
+                let days = [31, if is_leap { 29 } else { 28 }, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+                let all = (1..=12).zip(days).flat_map(|(month, days)| (1..=days).map(move |day| (month, day)));
+                let lines: Vec<_> = all.map(|(month, day)| format!("{year:04}-{month:02}-{day:02}\n")).collect();
+                let rows = encode(CSV, "", &[Kind::Date], &lines.concat()).unwrap();
+                let numbers = rows.chunks(10).map(|row| i32::from_be_bytes(row[6..].try_into().unwrap()));
+                assert!(numbers.eq(expected..expected + if is_leap { 366 } else { 365 }), "{year}");
+            }
+            expected += if is_leap { 366 } else { 365 };
+        }
     }
 
     #[test]
