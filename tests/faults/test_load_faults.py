@@ -16,9 +16,10 @@ import psycopg
 import pytest
 
 from penstock.errors import Interrupted, ServerError, TargetError
-from penstock.loading import prepare
+from penstock.loading import giving_up, prepare
 from penstock.loading.landing.staging import Staging
 from penstock.model.load.job import LoadRules
+from penstock.observe.beside import Beside
 from penstock.server.ledger import Ledger
 from support.files import write_to
 from support.loads import Loads, target
@@ -215,6 +216,29 @@ def test_interrupt_behind_a_taken_lock_does_not_stop_the_sessions(
             loads.run(target(path), on_progress=arm)
     assert loads.notices == ["finishing the current batches; interrupt again to cancel them"]
     assert loads.count("t") == 0
+
+
+def test_interrupt_behind_the_last_row_hides_nothing(
+    database18: str, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The load has ended: its result is shown, and a failed one is removed with the table that was created for it."""
+
+    def interrupt(act: Callable[..., object]) -> Callable[..., object]:
+        def interrupt_and_act(*arguments: object) -> object:
+            signal.raise_signal(signal.SIGINT)
+            return act(*arguments)
+
+        return interrupt_and_act
+
+    monkeypatch.setattr(Beside, "stop", interrupt(Beside.stop))
+    monkeypatch.setattr(giving_up, "_tidy", interrupt(giving_up._tidy))
+    loads = Loads(database18, samples=True)
+    assert loads.run(target(path, into="first", create=True)).rows == 20_000
+    write_to(path, path.read_text() + "one,field,more\n")
+    error = loads.refuse(target(path, into="second", create=True))
+    assert error.detail is not None
+    assert "line 20002" in error.detail
+    assert not loads.has_table("second")
 
 
 def test_error_ends_a_load_though_its_pipe_is_silent(

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.errors import AwsError, UsageError
+from penstock.host.interrupts import holding_interrupts
 from penstock.model.load.accounts import LoadCounts
 from penstock.model.server.endpoints import is_rds_endpoint
 from penstock.observe.beside import SHORTEST_S, Beside
@@ -245,9 +246,12 @@ class LoadWatch:
         try:
             outcome = load()
         finally:
-            if not beside.stop(partial(self._count, outcome)):
-                # The thread may still add to the examination.
-                self._examination = None
+            # An interrupt changes nothing of a load that has ended, and would hide what the load reports.
+            with holding_interrupts(limit=1) as interrupts:
+                if not beside.stop(partial(self._count, outcome)):
+                    # The thread may still add to the examination.
+                    self._examination = None
+                interrupts.drop()
         return self._judge(outcome)
 
     def _count(self, outcome: LoadOutcome | None) -> LoadCounts | None:

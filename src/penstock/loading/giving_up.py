@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
+from penstock.host.interrupts import holding_interrupts
 from penstock.loading.failure import add_unknown_rows, add_what_stays, add_who_goes_on
 from penstock.server.connect.errors import in_transaction
 from penstock.server.ledger.committed import count_rows
@@ -33,8 +34,10 @@ def give_up(load: RunningLoad, steps: Sequence[Step], error: PenstockError) -> P
     rows, is_gone = None, False
     try:
         with load.tools.connect.connect(label="end") as connection:
-            rows = _tidy(load, connection)
-            is_gone = rows is None
+            # An interrupt may leave out what follows.
+            with holding_interrupts(limit=1):
+                rows = _tidy(load, connection)
+                is_gone = rows is None
             undo(load, steps, connection, "")
     except (PenstockError, KeyboardInterrupt) as lost:
         why = lost.message if isinstance(lost, PenstockError) else "interrupted"
