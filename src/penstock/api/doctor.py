@@ -5,7 +5,7 @@ The facts come from SQL, from this host if the server is local, and from AWS if 
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ from penstock.api.loader import Loader
 from penstock.api.rds.describe import find_host
 from penstock.aws.credentials import AwsCredentials
 from penstock.errors import AwsError, PenstockError, ServerError, UsageError
+from penstock.frozen import frozen
 from penstock.host import cpu_count, measure_disk, read_machine
 from penstock.loading.plan.settings import LoadSettings
 from penstock.loading.plan.space import DiskSpace
@@ -62,7 +63,7 @@ def explain_refused_token(error: ServerError, *, to: str | None, now: datetime) 
 _DEFAULT_REGION = "us-east-1"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LoadExamination:
     """A planned load, and its routes to S3; for an RDS instance, its volume is the plan's only disk."""
 
@@ -72,7 +73,7 @@ class LoadExamination:
     outlook: LedgerOutlook
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Diagnosis:
     """The facts of a server, AWS's description (None if AWS was not asked), the findings, and a planned load."""
 

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.api.connect import connect_to
 from penstock.api.loader import Loader
 from penstock.errors import PenstockError, UsageError
+from penstock.frozen import frozen
 from penstock.loading.plan.identity import job_from_json, job_to_json
 from penstock.model.load.job import Housekeeping, Request
 
@@ -36,7 +37,7 @@ class Stopped(Exception):
     """The command that started the members asks them to stop."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Order:
     """What a member loads, and how it connects; `environment` has libpq's variables. Its repr shows none of it."""
 

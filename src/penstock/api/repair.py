@@ -16,6 +16,7 @@ from penstock.changes.kinds.temp_place import TempPlace
 from penstock.changes.repair import forget_missing, plan_repair, repair
 from penstock.changes.store.table import TableStore
 from penstock.errors import PenstockError
+from penstock.frozen import frozen
 from penstock.model.load.shape import SERVER, RepairStep
 from penstock.server.facts.facts import read_server_facts
 from penstock.server.ledger.upkeep import drop_left_staging, find_left_staging
@@ -158,7 +159,7 @@ class Repairer(Closing):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Server:
     """How to find and restore what is changed on a server."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from penstock.aws.metrics import read_instance_metrics
 from penstock.diagnose.uses import UseReader, read_balance, read_metrics_as_uses
 from penstock.errors import AwsError, SourceError, UsageError
+from penstock.frozen import frozen
 from penstock.model.server.device import VolumeLimits
 from penstock.model.server.rds import RdsDescription, RdsInstance, Storage
 from penstock.observe.kept import newest_recording, recordings_folder
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 _LOOKED_BACK = timedelta(hours=1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class StorageReport:
     """Storage, its limits, and what a workload asked of it; `seen_in` is where that is from.
 

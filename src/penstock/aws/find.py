@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.errors import AwsError
+from penstock.frozen import frozen
 from penstock.model.server.endpoints import RdsEndpoint, parse_endpoint
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _NOT_A_SERVER = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Located:
     """The instance, the cluster, or both, as RDS describes them. RdsDescription explains `may_reach`."""
 

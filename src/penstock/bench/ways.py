@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from penstock.changes.server_settings import LeaseRequest
@@ -14,6 +14,7 @@ from penstock.changes.settings.profiles import BULK_LOAD
 from penstock.diagnose.load import find_setting
 from penstock.errors import LabError
 from penstock.files import SourceReader
+from penstock.frozen import frozen
 from penstock.host import cpu_count
 from penstock.lab.datasets.imdb import IMDB_TABLES
 from penstock.loading.claim.claims import client_name
@@ -42,7 +43,7 @@ _QUOTE = "\x01"
 _WAL_OF_TEXT = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LoadSetting:
     """What every way loads: these files, into empty tables that exist.
 

@@ -7,11 +7,11 @@ it, by a later process, or by penstock repair.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.changes.context import Context, Restored, describe_held
 from penstock.errors import PenstockError, TargetError
+from penstock.frozen import frozen
 from penstock.model.load.shape import SERVER, Change, Hold
 from penstock.server.changes.look import copied_record
 from penstock.server.changes.records import find_others
@@ -33,7 +33,7 @@ class CannotRecord(TargetError):
 # ---------------------------------------------------------------- changed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Records:
     """The recorded changes: `before` of one table, `ours` of that table by this load, `everything` of all tables."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from penstock.changes.settings.decide import decide
 from penstock.changes.settings.profiles import LEASABLE
 from penstock.changes.settings.values import is_sound, parse_value, show
 from penstock.errors import TargetError
+from penstock.frozen import frozen
 from penstock.model.load.shape import SERVER, Change, Hold, lock_of
 from penstock.model.server.settings import (
     LeaseReport,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from penstock.model.server.identity import ServerIdentity
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LeaseRequest:
     """A request for a lease: the client, the reason and the profile.
 
@@ -54,7 +55,7 @@ class LeaseRequest:
     lease_id: str = field(default_factory=lambda: str(uuid.uuid4()))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SettingsOverview:
     """The present settings of profiles, the leases on them, and the changes of these leases."""
 

@@ -7,10 +7,11 @@ text. docs/copy-format.md lists the types and the forms.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from penstock import _native
+from penstock.frozen import frozen
 from penstock.model.server.table import Column, ColumnMap
 from penstock.model.source.block import Block, CopySpec
 from penstock.model.source.dialect import Dialect
@@ -35,7 +36,7 @@ KINDS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class GivingUp:
     """When the rest of an object goes as text: each block that declines costs a COPY command of its own."""
 

@@ -6,12 +6,13 @@ docs/copy-format.md explains the model.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from penstock.copyformat.binary import KINDS
+from penstock.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CellGains:
     """What a value in the binary format saves, in ns: the server's time minus that of the encoder. Null saves nothing.
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from penstock import _native
 from penstock.errors import UsageError
+from penstock.frozen import frozen
 from penstock.model.load.landing import SENT_COLUMNS
 from penstock.model.load.reject import RecordForm
 from penstock.model.server.table import ColumnMap, TableName
@@ -23,7 +23,7 @@ from penstock.model.source.dialect import Dialect
 _TEXT_NULL = "\\N"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Encoder:
     """Turns blocks of one object into payloads of the COPY command that `spec` describes.
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.frozen import frozen
 
 if TYPE_CHECKING:
     from penstock.model.recording import Sample, SessionSample
@@ -41,7 +42,7 @@ class Moment(NamedTuple):
     wait: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Part:
     """A part of the activity: the average number of its active sessions, and its share of all active time, 0 to 1."""
 
@@ -50,7 +51,7 @@ class Part:
     share: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Activity:
     """The average number of active sessions, in total and by wait class, wait, application and statement.
 

@@ -24,6 +24,7 @@ from penstock.diagnose.activity import Moment, Part, Shares, add_statement, is_a
 from penstock.diagnose.rates import Rates, RatesMeter
 from penstock.diagnose.statements import StatementMeter
 from penstock.diagnose.transactions import CommitFinder, is_working
+from penstock.frozen import frozen
 
 if TYPE_CHECKING:
     from penstock.model.recording import Sample, SessionSample
@@ -42,7 +43,7 @@ LEAST_SAMPLES = 20
 _CLEARLY_MORE = 1.5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Committer:
     """An application that writes. `sessions` is the average number of its sessions in transactions.
 
@@ -81,7 +82,7 @@ class Committer:
         return max(1, math.ceil(self.commit_s / self.row_s * (1 / ENOUGH_SHARE - 1)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CommitReport:
     """The commits in a run of samples; committers are ordered by the time that they wait, longest first.
 
@@ -186,7 +187,7 @@ def is_hidden(session: SessionSample) -> bool:
     return session.backend_type is None and session.database is not None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Counted:
     """The number of an application's commits within the samples, and of rows per commit. None means not known."""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.diagnose.activity import name_application, name_statement
+from penstock.frozen import frozen
 
 if TYPE_CHECKING:
     from penstock.model.recording import Sample, SessionSample
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _PREPARED = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Blocked:
     """A session in the tree: `depth` is 0 for a session that blocks others and waits for no lock itself.
 

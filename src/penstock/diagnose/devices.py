@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from itertools import pairwise
 from typing import Any
 
+from penstock.frozen import frozen
 from penstock.model.recording import LOCAL_STORAGE, CounterRow, Sample
 from penstock.model.server.device import LOCAL_METRICS, DeviceCounters, DeviceRates, is_reset, rates
 
@@ -26,7 +27,7 @@ _COUNTERS = tuple(field.name for field in fields(DeviceCounters))
 _NUMBERS = (*_COUNTERS, "free_bytes", "size_bytes")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DeviceUse:
     """The use of a device between the first and the last reading. `tablespaces` are the tablespaces on the device.
 

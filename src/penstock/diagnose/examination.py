@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.diagnose.activity import Activity, ActivityMeter, find_moments
@@ -16,6 +16,7 @@ from penstock.diagnose.rules.sessions import ClientWaits, LockWaits, Processors
 from penstock.diagnose.rules.storage import DataVolume, ForcedCheckpoints, IndexReads
 from penstock.diagnose.rules.temp import TemporaryWork
 from penstock.diagnose.rules.wal import InternalLocks, WalWrites
+from penstock.frozen import frozen
 
 if TYPE_CHECKING:
     from penstock.model.diagnosis import Diagnosis
@@ -30,7 +31,7 @@ _CAUSES = frozenset({"checkpoints-forced", "index-reads", "temp-spill-on-data-vo
 _MOSTLY = 0.5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Findings:
     """What limits the workload, by share of time, and all waits.
 

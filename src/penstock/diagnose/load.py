@@ -7,13 +7,14 @@ the server does meanwhile.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, replace
 from typing import TYPE_CHECKING
 
 from penstock.diagnose.activity import CPU
 from penstock.diagnose.examination import Findings, rank
 from penstock.diagnose.load_advice import LOAD_ADVICE
 from penstock.diagnose.rules.case import FEWEST_SAMPLES, number
+from penstock.frozen import frozen
 from penstock.model.diagnosis import Diagnosis, Evidence
 from penstock.model.load.accounts import LoadAccounts, LoadCounts, LoadSetting
 from penstock.units import MB
@@ -47,7 +48,7 @@ OF_STEPS = {"changes": "load-indexes", "upkeep": "load-upkeep", "store": "load-s
 _SAYS_WHY = frozenset({"load-server-cpu", "load-few-sessions", "load-network", "load-foreign-keys", "load-triggers"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LoadCase:
     """A load's counts, and its samples if there are enough. `cpu_count` is the server's number of CPUs, if known."""
 

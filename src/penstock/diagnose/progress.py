@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.frozen import frozen
 
 if TYPE_CHECKING:
     from penstock.model.recording import CounterRow, Sample
@@ -42,7 +43,7 @@ VIEWS: Mapping[str, _View] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Work:
     """A command that reports its progress.
 

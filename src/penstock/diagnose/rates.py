@@ -11,10 +11,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median_low
 from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.frozen import frozen
 
 if TYPE_CHECKING:
     from penstock.model.recording import CounterRow, Sample, SessionSample
@@ -37,7 +38,7 @@ _LEAST_ARRIVED = 0.05
 _SAME_TIME_S = 0.0005
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Rates:
     """Rates per second; None means not known.
 
@@ -71,7 +72,7 @@ class _Point(NamedTuple):
     is_read: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Added:
     """What was added between two readings, without the sampler's own commits."""
 

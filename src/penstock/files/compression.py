@@ -10,12 +10,12 @@ from __future__ import annotations
 import bz2
 import lzma
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Protocol
 
 from isal import igzip_lib
 
 from penstock.errors import SourceError
+from penstock.frozen import frozen
 from penstock.model.source.source import Compression
 from penstock.units import KIB, MIB
 
@@ -61,7 +61,7 @@ class Decompressor(Protocol):
 _SKIPPABLE = bytes(range(0x50, 0x60))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Codec:
     """One codec: a function that creates its decompressor, the errors that this raises, and a member's first bytes.
 

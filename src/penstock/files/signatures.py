@@ -7,9 +7,8 @@ compression.py decompresses; probe/ finds out the dialect of text.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from penstock.errors import SourceError
+from penstock.frozen import frozen
 from penstock.model.source.columnar import ColumnarFormat
 from penstock.model.source.dialect import DialectOptions
 from penstock.model.source.source import Compression
@@ -38,7 +37,7 @@ class ColumnarFound(SourceError):
         self.format = file_format
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Refused:
     """A format that is not delimited text.
 

@@ -6,8 +6,9 @@ Source: docs.kernel.org/admin-guide/cgroup-v2.html and /admin-guide/cgroup-v1/me
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from penstock.frozen import frozen
 
 _PROC = Path("/proc")
 
@@ -15,7 +16,7 @@ _PROC = Path("/proc")
 _UNLIMITED_V1 = 1 << 62
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Limits:
     """What the control groups of a process allow; None means no limit."""
 

@@ -9,9 +9,9 @@ import os
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.frozen import frozen
 from penstock.model.server.device import Device, DeviceCounters, DeviceKind
 
 _MOUNTS = Path("/proc/self/mountinfo")
@@ -168,7 +168,7 @@ def _read_model(disk: Path) -> str:
         return ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Disk:
     """A file system. `device` is the mounted device; `free_bytes` is the space that an unprivileged process may use."""
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import platform
-from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.frozen import frozen
 from penstock.host.cpus import cpu_count
 
 _CPUINFO = Path("/proc/cpuinfo")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Machine:
     """A machine: the processors that this process may use, its memory, its kernel."""
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from penstock.errors import LabError
+from penstock.frozen import frozen
 from penstock.lab.installations import Installation, default_installation, installation_at
 from penstock.lab.layout import (
     DEFAULT_SETTINGS,
@@ -52,7 +53,7 @@ _LIBPQ_TARGET_VARIABLES = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ServerStatus:
     """What is known about an embedded server.
 

@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from penstock.errors import LabError, UsageError
+from penstock.frozen import frozen
 
 if TYPE_CHECKING:
     from penstock.lab.users import ServerUser
@@ -36,7 +36,7 @@ SYSTEM_PATTERNS = (
 _VERSION_TIMEOUT_S = 30
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Installation:
     """One PostgreSQL installation: the folder of its programs, its major version, and where it was found."""
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.errors import LabError
+from penstock.frozen import frozen
 
 if TYPE_CHECKING:
     from penstock.lab.installations import Installation
@@ -85,7 +86,7 @@ class ClusterFiles:
         return Path("/tmp") / f"penstock-{digest}"  # noqa: S108 (cluster.py lets nobody else own it)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ServerSpec:
     """What an embedded server is created and started with.
 

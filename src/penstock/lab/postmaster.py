@@ -8,10 +8,10 @@ from __future__ import annotations
 import socket
 import struct
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.errors import LabError
+from penstock.frozen import frozen
 
 _POLL_S = 0.05
 
@@ -22,7 +22,7 @@ _ANSWER_TIMEOUT_S = 5
 _SSL_REQUEST = struct.pack("!ii", 8, 80877103)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Postmaster:
     """The lines of postmaster.pid (see PostgreSQL's src/include/utils/pidfile.h).
 

@@ -9,17 +9,18 @@ import os
 import re
 import shutil
 import subprocess
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from penstock.errors import LabError
+from penstock.frozen import frozen
 
 # Not the PG* variables: they would make psql connect to another server, unless the user named the server.
 _INHERITED_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 _TAG = re.compile(r"^COPY (\d+)$", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Psql:
     """A psql and its server. `conninfo` has no password, because other users see it: PGPASSWORD passes `password`.
 

@@ -9,16 +9,16 @@ from __future__ import annotations
 import os
 import pwd
 import stat
-from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.errors import LabError
+from penstock.frozen import frozen
 
 # Packages create `postgres` for this purpose; `nobody` exists on every machine.
 _ACCOUNTS = ("postgres", "nobody")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ServerUser:
     """An account of this machine."""
 

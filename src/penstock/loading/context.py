@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from penstock.frozen import frozen
 from penstock.loading.retry import Patience, patiently
 from penstock.loading.warned import WarningLog
 from penstock.model.load.job import MAX_RECORD_BYTES
@@ -47,7 +48,7 @@ class Lease(Protocol):
         """Restore the settings; if `is_patient` and the server cannot be reached, retry as a load does."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LoadTools:
     """Connections, sources, the ledger, the clock, the callbacks for progress and notices, and the warnings.
 

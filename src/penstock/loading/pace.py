@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from penstock.frozen import frozen
 from penstock.model.load.plan import SessionPlan
 from penstock.units import format_bytes
 
@@ -79,7 +80,7 @@ def limit_sessions(plan: SessionPlan, *, connections: int, members: int) -> Sess
     return replace(plan, initial=min(plan.initial, share), maximum=share, reason=reason)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Pace:
     """The state of the search for the best session count.
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from penstock.frozen import frozen
 
 Confidence = Literal["too few samples", "low", "medium", "high"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Evidence:
     """A number that supports a diagnosis: its name, its value, and its unit."""
 
@@ -17,7 +18,7 @@ class Evidence:
     unit: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Diagnosis:
     """One thing that limits a workload.
 

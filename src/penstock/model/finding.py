@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from penstock.errors import PenstockError, TargetError
+from penstock.frozen import frozen
 
 Severity = Literal["ok", "note", "warning", "refusal"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Finding:
     """One finding; `detail` gives facts, and `remedy` is the command or the sentence that says how to correct it.
 

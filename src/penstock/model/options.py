@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import Field, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from penstock.errors import UsageError
+from penstock.frozen import frozen
 from penstock.model.server.names import parse_table_name
 from penstock.model.server.table import TableName
 from penstock.units import GB, MB
@@ -29,7 +30,7 @@ _NAMED_ESCAPES = {r"\t": "\t", r"\n": "\n", r"\r": "\r", r"\b": "\b", r"\f": "\f
 _NUMBERED_ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{1,2})|([0-7]{1,3}))")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Kind:
     """How values of one kind are read and shown. A switch has no `metavar`. If `is_list`, the option may be repeated.
 
@@ -43,7 +44,7 @@ class Kind:
     is_list: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Option:
     """What an option has in addition to its field: a kind, a help text, and the panel of --help that lists it."""
 

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
+from penstock.frozen import frozen
+
 if TYPE_CHECKING:
     from penstock.model.load.accounts import LoadCounts
     from penstock.model.server.device import VolumeLimits
@@ -31,7 +33,7 @@ METRIC_NAMES = (
 FORMAT = "1.0"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SessionSample:
     """One backend at one moment: a row of observe_sessions.sql.
 
@@ -61,7 +63,7 @@ class SessionSample:
     cpu_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Progress:
     """The WAL position in bytes, and the next transaction ID, which advance even if a procedure commits internally.
 
@@ -72,7 +74,7 @@ class Progress:
     next_xid: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Sample:
     """One sample. `at_s` is the time since the recording's start, `interval_s` the real time since the last sample.
 
@@ -99,7 +101,7 @@ class Sample:
     host_busy_cpus: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RecordingHeader:
     """Describes a recording and its server. `started_at` is the time of this host's clock, as ISO 8601 in UTC.
 

@@ -5,12 +5,11 @@ README has the same list under "What it will not do".
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from penstock.errors import UsageError
+from penstock.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Refusal:
     """One thing that penstock never does: `deed` names it, `reason` says what it would cost.
 

@@ -7,10 +7,10 @@ import json
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.errors import UsageError
+from penstock.frozen import frozen
 
 if TYPE_CHECKING:
     from penstock.model.server.rds import AssociatedRole
@@ -29,7 +29,7 @@ _LONGEST_KEY_BYTES = 1024
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class S3Place:
     """A bucket, and the beginning of the keys in it that may be read."""
 
@@ -55,7 +55,7 @@ def parse_place(bucket: str, prefix: str | None) -> S3Place:
     return S3Place(bucket=bucket, prefix=prefix)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Owner:
     """The instance, or the cluster, that gets the role. `status` is that of AWS, such as available."""
 
@@ -86,7 +86,7 @@ class Owner:
         return f"arn:{self.partition}:iam::{self.account}:policy/{name}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RoleFacts:
     """An IAM role. `owner_tag` is the value of OWNER_TAG, `attached` the ARNs of its managed policies.
 
@@ -101,7 +101,7 @@ class RoleFacts:
     inline: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PolicyFacts:
     """An IAM policy and the document of its default version. `other_versions` are the ids of the others."""
 
@@ -112,7 +112,7 @@ class PolicyFacts:
     other_versions: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class BucketKey:
     """The KMS key of a bucket, None without one of the user's own. If it is not known, `reason` says why."""
 
@@ -120,7 +120,7 @@ class BucketKey:
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ExtensionFacts:
     """The row of aws_extension.sql: extension aws_s3 in a database, and aws_commons, which it needs.
 
@@ -135,7 +135,7 @@ class ExtensionFacts:
     schemas: list[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Found:
     """What there is. `policies` and `extensions` are those that were asked for and exist."""
 
@@ -145,7 +145,7 @@ class Found:
     extensions: tuple[ExtensionFacts, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Call:
     """A call of AWS's API: botocore's names of service, method and parameters. `done` says what it has done."""
 
@@ -155,7 +155,7 @@ class Call:
     done: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Statement:
     """A statement in a database of the server."""
 
@@ -164,7 +164,7 @@ class Statement:
     done: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Wait:
     """Waits until a role of the owner is active, or removed from it."""
 
@@ -176,7 +176,7 @@ class Wait:
 Step = Call | Statement | Wait
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class S3Route:
     """Whether the subnets of an instance have a route to S3. `reason` is why that cannot be told, None if it can.
 
@@ -190,7 +190,7 @@ class S3Route:
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class S3ImportReport:
     """What was done, or with --plan the commands that would do it; nothing if nothing is missing.
 

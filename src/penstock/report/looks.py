@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.diagnose.activity import CPU
 from penstock.diagnose.examination import Examination, Findings, keep_workload
 from penstock.diagnose.load import judge_recording
+from penstock.frozen import frozen
 from penstock.report.timeline import Timeline, mean
 from penstock.units import GB, MB, format_count, format_duration
 
@@ -22,7 +22,7 @@ _WAITS_SHOWN, _STATEMENTS_SHOWN, FILES_SHOWN = 10, 5, 50
 _STATEMENT_WIDTH = 200
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Table:
     """A table of text; the first `texts` columns are aligned to the left, all others to the right."""
 
@@ -32,7 +32,7 @@ class Table:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Look:
     """One recording: `name` is its file, `letter` its name on the page."""
 

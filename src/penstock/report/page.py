@@ -6,13 +6,14 @@ This is the only module that imports jinja2, which penstock[report] installs. It
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.errors import UsageError
 from penstock.files.newfile import check_writable, write_file
+from penstock.frozen import frozen
 from penstock.report import looks as shown
 from penstock.report.looks import Look, Table, look_at, say
 from penstock.report.timeline import Marks, Piece, bin_pieces, mean, pieces_of
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 _FARTHEST = 4.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Curve:
     """A named curve, or if `pieces` is empty, a limit or the marks of a chart; `highest` is the limit, or the count."""
 
@@ -48,7 +49,7 @@ class Curve:
         return say(mean(self.pieces)), say(max((piece.value for piece in self.pieces), default=None))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Chart:
     """A chart of one recording, with the rows of its table; `svg` is None if nothing was recorded."""
 
@@ -56,7 +57,7 @@ class Chart:
     curves: tuple[Curve, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Section:
     """A section of the page, with a chart or a table for each recording."""
 

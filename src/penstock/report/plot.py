@@ -6,7 +6,6 @@ import io
 import math
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from penstock.errors import UsageError
 from penstock.files.newfile import check_writable, write_file
+from penstock.frozen import frozen
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,7 +30,7 @@ _NOTE_WIDTH = 150
 _NAME_WIDTH = 60
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Point:
     """A median at `x`, with the lowest and highest value. `is_scaled`: computed from fewer rows, and drawn hollow."""
 
@@ -47,7 +47,7 @@ class Point:
         return cls(x=x, median=middle, low=min(values) / unit, high=max(values) / unit, is_scaled=is_scaled)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Line:
     """One measured series, measured here or, if `is_published`, by somebody else."""
 
@@ -56,7 +56,7 @@ class Line:
     is_published: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Plot:
     """A plot; `notes` are printed below it."""
 

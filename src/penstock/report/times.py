@@ -6,9 +6,9 @@ import io
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from penstock.frozen import frozen
 from penstock.report.plot import STYLES
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _SIZE = (6.4, 2.3)
 _ROOM_ABOVE = 1.08
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TimePlot:
     """Curves over `end_s` seconds, in equal bins; `stacked` ones are drawn as areas, a sixth of them in grey.
 

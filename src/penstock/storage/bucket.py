@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+from penstock.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Bucket:
     """A bucket that fills at `baseline_iops`, holds `capacity_ios`, and allows up to `burst_iops`.
 

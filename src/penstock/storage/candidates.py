@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from penstock.frozen import frozen
 from penstock.model.server.rds import EbsLimits, Storage
 from penstock.storage.demand import Demand, simulate
 from penstock.storage.envelopes import VOLUME_KINDS, VolumeKind, estimate_price, find_envelope, find_figure, find_sizes
@@ -26,7 +27,7 @@ _KINDS: tuple[VolumeKind, ...] = ("gp2", "gp3", "io1", "io2")
 _IOPS_STEP = 1000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Candidate:
     """Storage on which the workload takes `elapsed_s`, if only its processors and the instance limit it otherwise.
 

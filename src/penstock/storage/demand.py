@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Literal
 
+from penstock.frozen import frozen
 from penstock.storage.bucket import Bucket
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ _LEAST_LATENCY_S = 0.001
 _MOST_GAIN = 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Use:
     """What a workload did in `elapsed_s`: `ios` of at most 256 KiB, and bytes.
 
@@ -49,7 +50,7 @@ class Use:
             object.__setattr__(self, "least_s", self.elapsed_s)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Demand:
     """A workload's use of its storage. `limit` is the limit that it reached for `limited_s`, None if it reached none.
 

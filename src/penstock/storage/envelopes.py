@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from penstock.errors import UsageError
+from penstock.frozen import frozen
 from penstock.storage.bucket import Bucket
 from penstock.units import MIB
 
@@ -17,7 +17,7 @@ VolumeKind = Literal["gp2", "gp3", "io1", "io2", "magnetic"]
 VOLUME_KINDS: tuple[VolumeKind, ...] = get_args(VolumeKind)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Envelope:
     """The limits of RDS storage of one kind and size.
 

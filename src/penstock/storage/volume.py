@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from penstock.errors import UsageError
+from penstock.frozen import frozen
 from penstock.storage.envelopes import VolumeKind, find_envelope
 from penstock.units import GIB, MIB
 
@@ -21,7 +21,7 @@ _SIZES = {"MiB": MIB, "GiB": GIB, "TiB": 1024 * GIB}
 _FORMS = "gp2:SIZE[:spent], gp3:SIZE:IOPS:MiBps, io1:SIZE:IOPS, io2:SIZE:IOPS or unlimited"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Throttle:
     """The limits of a volume: `iops` sustained, and `burst_iops` while credit lasts.
 
@@ -34,7 +34,7 @@ class Throttle:
     burst_ios: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Volume:
     """A volume's kind, size and throttle. An unlimited volume has neither, and is as fast as the disk below it."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.bench.bulk_load.published import (
@@ -22,6 +22,7 @@ from penstock.bench.bulk_load.published import (
     Step,
 )
 from penstock.errors import UsageError
+from penstock.frozen import frozen
 from penstock.model.server.device import VolumeLimits
 from penstock.storage.volume import parse_volume
 from penstock.units import GIB, MIB
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 PRINCIPALS = "title.principals"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Experiment:
     """How much data (1 is IMDb's 186 million rows), and how many rounds."""
 
@@ -70,7 +71,7 @@ _LEAST_OWN = 2 / 3
 _ONE_SESSION = 1.5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Scaled:
     """The article's machine at this size. `rate_scale` and `data_scale` are the two factors."""
 
@@ -147,7 +148,7 @@ def steps_without_volumes() -> tuple[Step, ...]:
     return (one, *rest)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Run:
     """One run of a step. Rates are means over its time, None if the server's device or processors are not visible.
 
@@ -170,7 +171,7 @@ class Run:
     cpu: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Recovery:
     """A recovery after the server was killed at the end of a load. `wal_bytes` is the WAL since the last checkpoint."""
 
@@ -178,7 +179,7 @@ class Recovery:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class StepRuns:
     """The runs of one step, and its recoveries. `limits` are those of its volume, None if they are not known."""
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+from penstock.frozen import frozen
 from penstock.units import GIB, MB, MIB
 
 SOURCE = (
@@ -29,7 +29,7 @@ MAX_WAL_BYTES = 2048 * MIB
 Load = Literal["aws_s3", "one psql", "psql in turn", "psql in parallel", "penstock", "penstock with settings"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Step:
     """One load of the article's order: the files, how they are loaded, and the volume as `lab up --volume` names it.
 

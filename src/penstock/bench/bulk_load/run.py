@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ from penstock.bench.bulk_load.measure import choose_files, make_tables, measure
 from penstock.bench.bulk_load.plan import Experiment, Recovery, Run, Scaled, StepRuns, scale, steps_without_volumes
 from penstock.bench.ways import LoadSetting, load_in_parallel
 from penstock.changes.settings_backend import SettingsBackend, SystemSettings
+from penstock.frozen import frozen
 from penstock.host import Machine, read_machine
 from penstock.lab.datasets.imdb import read_imdb, write_imdb
 from penstock.lab.datasets.upload import S3Folder
@@ -45,7 +46,7 @@ _LAB_SCHEMA = "staging"
 DEMO_DATABASE = "penstock_demo"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TargetResult:
     """One topology or server, and its steps in order."""
 
@@ -55,7 +56,7 @@ class TargetResult:
     steps: tuple[StepRuns, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class BulkLoadResult:
     """All measurements, the machine, and the scaled machine of the article; `scaled` is None without a lab."""
 
@@ -69,7 +70,7 @@ class BulkLoadResult:
     targets: tuple[TargetResult, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Target:
     """A server to measure. `scaled` and `lab` are None if its volumes cannot be changed."""
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from penstock.bench.commits.published import SAMPLES, SECONDS
 from penstock.diagnose.activity import CPU
 from penstock.diagnose.transactions import COMMIT_WAITS
+from penstock.frozen import frozen
 
 # Advise the smallest batch that takes at most this many times the best: the article's 10,000 rows cost 6.3 % more.
 ADVISED_OVER_BEST = 1.07
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Sweep:
     """The experiment: `rows` in total, with each of `rows_per_commit`; no run takes much longer than `limit_s`.
 
@@ -58,7 +58,7 @@ QUICK = Sweep(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Size:
     """One batch size. A run inserts `rows`, and its seconds are scaled to `total_rows`."""
 
@@ -81,7 +81,7 @@ class Size:
         return seconds * self.total_rows / self.rows
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SizeResult:
     """The runs of one batch size in order, in unscaled seconds, with a sampler; `bare_s` is the run without it.
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from penstock.bench.commits.plan import Size, SizeResult, Sweep, plan_sizes
 from penstock.diagnose.activity import is_active, name_wait
 from penstock.errors import ServerError
+from penstock.frozen import frozen
 from penstock.host import Machine, read_machine
 from penstock.lab.installations import default_installation
 from penstock.lab.topology import Lab
@@ -40,7 +41,7 @@ _PROBES = 3
 _SAMPLE_INTERVAL_S = 0.1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Check:
     """The article's check: what pg_stat_database counted for `rows`, and how many commits others make per second."""
 
@@ -51,7 +52,7 @@ class Check:
     background_commits_per_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TargetResult:
     """One topology or endpoint: its check and its batch sizes, largest first."""
 
@@ -61,7 +62,7 @@ class TargetResult:
     sizes: tuple[SizeResult, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CommitsResult:
     """All measurements, and the machine that they were made on."""
 

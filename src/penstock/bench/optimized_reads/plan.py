@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from penstock.bench.optimized_reads.published import (
@@ -27,13 +26,14 @@ from penstock.bench.optimized_reads.published import (
     TEMP_GB,
     VCPUS,
 )
+from penstock.frozen import frozen
 from penstock.model.server.device import DeviceCounters, rates
 from penstock.units import GB, GIB, MIB
 
 Side = Literal["volume", "local"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Experiment:
     """The experiment: rows of each table, numbers of concurrent sessions, and number of rounds."""
 
@@ -61,7 +61,7 @@ _SPACE_FACTOR = 6
 _LEAST_SPACE_BYTES = 6 * GIB
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Scaled:
     """The article's machine at this size: its server's memory, and its volume's rates and size."""
 
@@ -76,7 +76,7 @@ class Scaled:
         return f"gp3:{-(-self.disk_bytes // GIB)}GiB:{self.iops}:{round(self.bytes_per_s / MIB)}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Query:
     """One of the three queries. The LIMIT in `sql` is in proportion to the rows."""
 
@@ -108,7 +108,7 @@ def queries(experiment: Experiment, *, schema: str) -> tuple[Query, ...]:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DeviceUse:
     """What a device did during a query, as the mean of its rounds. `busy` is the share of time with I/O, 0 to 1."""
 
@@ -118,7 +118,7 @@ class DeviceUse:
     queue: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class QueryRuns:
     """One query at a number of sessions: the seconds of each round on the volume and on the local disk.
 
@@ -138,7 +138,7 @@ class QueryRuns:
     below: DeviceUse | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Step:
     """All queries at one number of sessions."""
 

@@ -27,6 +27,7 @@ from penstock.bench.optimized_reads.plan import (
     scale,
 )
 from penstock.bench.ways import check_rows, load_files
+from penstock.frozen import frozen
 from penstock.host import Machine, find_device, find_devices, read_counters, read_machine
 from penstock.lab.datasets.sysbench import CREATE, TABLES, write_sysbench
 from penstock.lab.installations import default_installation
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 _LOCAL = "local_storage"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TargetResult:
     """One topology or a pair of endpoints: its steps by sessions.
 
@@ -59,7 +60,7 @@ class TargetResult:
     local_devices: tuple[Device, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ReadsResult:
     """All measurements, the machine, and the scaled machine of the article; `scaled` is None without a lab."""
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from penstock.frozen import frozen
 from penstock.units import GIB, MIB
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _TEXT_TYPES = ("text", "character varying", "character", "citext", "name")
 _UNKNOWN_CPUS = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RebuildPlan:
     """The number of sessions that rebuild at once, and the parallel workers and maintenance_work_mem of each."""
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.changes.context import Kind
 from penstock.errors import TargetError
+from penstock.frozen import frozen
 from penstock.model.load.shape import SERVER, Change, RepairAction, server_change
 from penstock.model.temp.placement import SETTING, TABLESPACE, Occupant, Placement, PlaceReport, Scope, spell_setting
 from penstock.server.facts.settings import reload
@@ -121,7 +122,7 @@ def read_placement(connection: Connection, change: Change, *, is_placed: bool = 
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RemovalFacts:
     """What a removal finds; `tablespace` is None if the tablespace does not lie where it was placed.
 

@@ -29,6 +29,7 @@ from penstock.changes.s3_import.steps import (
 from penstock.changes.store.table import SERVER_DATABASE
 from penstock.changes.store.tags import TagStore, change_tags, hold_tags
 from penstock.errors import AwsError, PenstockError
+from penstock.frozen import frozen
 from penstock.model.load.shape import SERVER, Change, Hold, RepairAction
 from penstock.model.s3_import import (
     BucketKey,
@@ -104,7 +105,7 @@ class _OwnerTags:
         self.run([untag_call(self.owner, keys)])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Wanted:
     """What `prepare` decides: the steps, and what the journal lacks before them."""
 

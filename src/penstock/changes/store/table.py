@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
+from penstock.frozen import frozen
 from penstock.model.load.shape import SERVER, Change, Hold
 from penstock.server.changes.holds import delete_holds, read_holds, write_hold
 from penstock.server.changes.records import delete_changes, read_changes, write_changes
@@ -23,7 +23,7 @@ from penstock.server.ledger.trust import naming_ledger
 SERVER_DATABASE = "postgres"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TableStore:
     """The ledger in a schema of the session's database; see Store."""
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import ClassVar, Protocol
 
+from penstock.frozen import frozen
 from penstock.model.load.shape import SERVER, Change, Hold, lock_of, server_change
 from penstock.model.server.identity import ServerIdentity
 from penstock.server.changes.holds import read_time
@@ -48,7 +49,7 @@ class Tags(Protocol):
         """Remove tags."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TagStore:
     """The tags of a resource; see Store. The holders' locks are looked up through `connection`."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -30,6 +30,7 @@ from penstock.cli.views.outcome_view import (
 )
 from penstock.cli.views.rejects_view import note_reject_files
 from penstock.errors import DataError, FileLocation, SourceError, UsageError
+from penstock.frozen import frozen
 from penstock.loading.job.request import make_request, make_target
 from penstock.model.options import OptionError
 
@@ -176,7 +177,7 @@ def interrupting_signals() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LoadCommand:
     """One run of `penstock load`: runs, plans or checks the load, and prints the result."""
 

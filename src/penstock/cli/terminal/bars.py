@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from rich.console import Console, Group
@@ -28,6 +27,7 @@ from penstock.cli.terminal.meter import (
     is_all_sent,
 )
 from penstock.cli.terminal.visible import visible
+from penstock.frozen import frozen
 from penstock.units import MB, format_count, format_duration
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ _BAR_CELLS = 40
 _FILES_SHOWN = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Bar:
     """One bar and the text after it; `fraction` is None if it is not known."""
 

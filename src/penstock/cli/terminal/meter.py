@@ -6,9 +6,9 @@ The time left is computed from the stored bytes of the sources, because the numb
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from penstock.frozen import frozen
 from penstock.units import count_nouns, format_count, format_duration
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _WINDOW_S = 20.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Reading:
     """A load's rates in bytes per second over the last seconds, and the time left, None if it is not known.
 

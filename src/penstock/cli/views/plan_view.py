@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from penstock.cli.terminal.columns import line_up
 from penstock.cli.views.dialect_view import describe_format
 from penstock.cli.views.outcome_view import describe_steps
+from penstock.frozen import frozen
 from penstock.model.load.plan import LoadPlan, SessionPlan, TargetPlan, name_fields
 from penstock.model.server.names import quote_name, quote_table
 from penstock.units import format_bytes, format_count
@@ -25,7 +26,7 @@ _OBJECTS_SHOWN = 20
 _ACTIONS = {"new": "", "resume": "resumed", "skip": "skipped: loaded already"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class FieldUse:
     """The column into which a field of the files is loaded.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Self
 
 from penstock.cli.terminal.columns import pad, shorten_right, width_of
@@ -14,6 +14,7 @@ from penstock.diagnose.blocking import Blocked, find_blocking
 from penstock.diagnose.devices import DATA, WAL, DeviceUse, find_local_storage, local_metrics, measure_devices
 from penstock.diagnose.progress import Work, find_work
 from penstock.diagnose.rates import Rates, measure_rates, parse_lsn
+from penstock.frozen import frozen
 from penstock.units import count_nouns, format_bytes, format_duration
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ _BLOCKED_SHOWN = 8
 _WORK_SHOWN = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Standby:
     """A receiver of WAL, and how many bytes of WAL it has not replayed yet; None if the role may not see that number.
 
@@ -51,7 +52,7 @@ class Standby:
     behind_bytes: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class View:
     """What a server did in the last seconds."""
 

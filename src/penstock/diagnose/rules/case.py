@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from operator import mul
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.diagnose.rules.advice import ADVICE
+from penstock.frozen import frozen
 from penstock.model.diagnosis import Confidence, Diagnosis, Evidence
 from penstock.units import MIB
 
@@ -50,7 +50,7 @@ class Rule(Protocol):
         """Return the diagnoses from all samples; an empty list if this rule finds no limit."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Case:
     """The sums of a whole recording. `moments` counts the active sessions in all samples.
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from statistics import median
 from typing import NamedTuple
 
 from penstock.diagnose.devices import are_counters, read_device, read_metrics
+from penstock.frozen import frozen
 from penstock.model.recording import RDS_METRICS, CounterRow, Sample
 from penstock.model.server.device import (
     DeviceCounters,
@@ -57,7 +57,7 @@ class Interval(NamedTuple):
     waited_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Ceiling:
     """The limit that a device has reached."""
 

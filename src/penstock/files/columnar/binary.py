@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
@@ -17,6 +16,7 @@ from pyarrow import types
 from penstock import _native
 from penstock.files.columnar.arrays import cast_array, plain_array
 from penstock.files.columnar.types import is_bytes, is_json, is_nested, is_text, is_uuid, plain_type
+from penstock.frozen import frozen
 
 _MODIFIER: Final = re.compile(r"\(.*?\)")
 _INTEGERS: Final = {"smallint": "int2", "integer": "int4", "bigint": "int8"}
@@ -33,7 +33,7 @@ def _keep(array: Any) -> Any:
     return array
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Wire:
     """How a column is sent: its kind, the width or scale and the unit of its values, and what prepares these."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -17,6 +16,7 @@ import pyarrow.parquet as pq
 
 from penstock.errors import DataError, FileLocation, SourceError
 from penstock.files.columnar.types import is_list, name_sql_type
+from penstock.frozen import frozen
 from penstock.model.source.columnar import FORMAT_NAMES, ColumnarField, ColumnarFormat, ColumnarSample
 from penstock.units import MIB
 
@@ -69,7 +69,7 @@ class Batch(NamedTuple):
         return Batch(self.start + first, self.part, [column.slice(first, stop - first) for column in self.columns])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Part:
     """A row group: its name in errors, its number from 0, its first row, how many rows, and its length decompressed."""
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -21,6 +20,7 @@ from pyarrow import types
 from penstock._native import RecordError
 from penstock.files.columnar.arrays import plain_array
 from penstock.files.columnar.types import is_bytes, is_json, is_list, is_nested, is_text, is_uuid, plain_type
+from penstock.frozen import frozen
 
 # What COPY text escapes in a value, the backslash first (copyto.c, CopyAttributeOutText).
 _ESCAPES: Final = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
@@ -51,7 +51,7 @@ class Fault(NamedTuple):
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TextRows:
     """Rows as COPY text: the bytes, where each row ends in them, and the faults by the index of their column."""
 

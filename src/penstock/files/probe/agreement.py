@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from penstock.errors import DataError, FileLocation, UsageError
@@ -14,6 +14,7 @@ from penstock.files.probe.form import choose_form, follows_copy_escapes, make_fo
 from penstock.files.probe.mangling import Sample
 from penstock.files.probe.options import complete_options
 from penstock.files.probe.probing import read_header
+from penstock.frozen import frozen
 
 if TYPE_CHECKING:
     from penstock._native import Record
@@ -26,7 +27,7 @@ _FIELDS_SHOWN: Final = 4
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Contradiction:
     """A line with two possible readings, of which neither is certain.
 

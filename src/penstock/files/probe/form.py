@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from penstock._native import Form, Records
 from penstock.files.probe.options import DEFAULT_DELIMITER, DEFAULT_QUOTE
+from penstock.frozen import frozen
 from penstock.model.source.dialect import Dialect, DialectOptions, Format
 
 # If two delimiters divide the records equally well, the first in this list is chosen. The comma is last, because it is
@@ -23,7 +23,7 @@ _AGREEMENT: Final = 0.8
 COPY_ESCAPES: Final = b"\\bfnrtv"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Choice:
     """A form, and why it was chosen.
 
@@ -37,7 +37,7 @@ class Choice:
     is_spelled: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Trial:
     """The result of splitting the sample by a form: the most frequent field count, and the share of records with it.
 

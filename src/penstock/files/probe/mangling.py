@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from penstock.files.encodings import guess_utf16
 from penstock.files.probe.form import COPY_ESCAPES, find_escapes, follows_copy_escapes
+from penstock.frozen import frozen
 from penstock.model.source.dialect import Dialect, Format, Notice, WarningCode
 from penstock.units import format_bytes
 
@@ -35,7 +35,7 @@ _ALIKE: Final = 3
 _COMPARED_RECORDS: Final = 100
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Sample:
     """A sample, cut into records by the dialect it will be loaded with."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from penstock.errors import DataError
@@ -15,6 +15,7 @@ from penstock.files.probe.header import HeaderVerdict, are_row_names, check_is_u
 from penstock.files.probe.json_text import check_is_not_json
 from penstock.files.probe.mangling import Sample, find_mangling, find_rival
 from penstock.files.probe.options import complete_options, validate_options
+from penstock.frozen import frozen
 from penstock.model.source.dialect import Dialect, DialectOptions, Notice
 
 # A preamble is reported only if at least this many records follow it in the sample.
@@ -23,7 +24,7 @@ _PREAMBLE_FOLLOWERS: Final = 3
 _COMPARED_RECORDS: Final = 100
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ProbeResult:
     """A file's dialect, and what else is known from its first block.
 

@@ -10,7 +10,6 @@ import base64
 import re
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import unquote, urlsplit
@@ -19,6 +18,7 @@ from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore, HTTPStore, S3Store
 
 from penstock.errors import SourceError
+from penstock.frozen import frozen
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, ObjectStore, RetryConfig, S3Config, S3Credential
@@ -116,7 +116,7 @@ def _connect_http(url: str, options: ClientConfig, retry: RetryConfig) -> Object
         raise SourceError(f'"{shown}" is not a valid URL', hint="Write https://host/path, spaces as %20.") from None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Failure:
     """A failed request: the HTTP status if a server answered, and words that contain no secret."""
 

@@ -6,13 +6,13 @@ import gzip
 import logging
 import zlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from isal import isal_zlib
 
 from penstock.errors import LabError
 from penstock.files.newfile import NewFile
+from penstock.frozen import frozen
 
 _log = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ _GZIP_WBITS = 31
 _READ_BYTES = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DataFile:
     """One written file: its row count (without the header), and its size before and after compression."""
 
@@ -35,7 +35,7 @@ class DataFile:
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TableProgress:
     """A table that is being written: the rows so far, and how many it will have."""
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.errors import UsageError
+from penstock.frozen import frozen
 
 if TYPE_CHECKING:
     from obstore.store import S3Credential
@@ -27,7 +27,7 @@ ROLE_VARIABLES: Mapping[str, str] = {"AWS_ACCESS_KEY_ID": "penstock-lab", "AWS_S
 _CREDENTIAL_LIFE = timedelta(days=7)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class S3Call:
     """The object that one call imports, and the access to it. Implements the files room's CredentialSource."""
 

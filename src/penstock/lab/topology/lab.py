@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.errors import LabError, ServerError, UsageError
+from penstock.frozen import frozen
 from penstock.lab.cluster import make_home
 from penstock.lab.control import find_free_port
 from penstock.lab.embedded import EmbeddedServer, default_home
@@ -47,7 +48,7 @@ _LAST_WAL_TIMEOUT_S = 30
 _POLL_S = 0.05
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MemberStatus:
     """One member of a lab.
 
@@ -64,7 +65,7 @@ class MemberStatus:
     conninfo: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LabStatus:
     """The status of a lab. A commit waits for `needed` members. `missing` are the members that receive no WAL now.
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from penstock.errors import LabError
+from penstock.frozen import frozen
 from penstock.lab import launch, relay
 from penstock.lab.programs import log_tail, run_program
 from penstock.lab.volumes.find import PACKAGES
@@ -37,7 +38,7 @@ _PROGRAMS = frozenset(("postgres", "initdb", "pg_ctl", "pg_basebackup", "pg_rece
 _OWN_SCRIPTS = (launch.__file__, relay.__file__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Launch:
     """A process to start. `folder` is its working directory, `user` its account (None: the caller's)."""
 

@@ -14,13 +14,13 @@ import shlex
 import sys
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.errors import LabError
+from penstock.frozen import frozen
 from penstock.lab.cluster import make_private_dir
 from penstock.lab.copies import copy_privately, private_copy
 from penstock.lab.s3.call import ROLE_VARIABLES, S3Call
@@ -64,7 +64,7 @@ exit 2
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class S3StandIn:
     """The S3 of one lab: its folder, and the port of moto's server."""
 

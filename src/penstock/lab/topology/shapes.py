@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
+from penstock.frozen import frozen
 from penstock.lab.layout import DEFAULT_SETTINGS
 from penstock.units import MIB
 
@@ -21,7 +21,7 @@ _QUORUM = 4
 _KEPT_WAL = "8GB"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Member:
     """One part of a topology. Its name is also its slot and its application_name. `zone` may be None."""
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 from penstock.errors import LabError, UsageError
+from penstock.frozen import frozen
 from penstock.lab.topology.shapes import Member, Parameters, Shape
 
 _FORMAT = 1
@@ -28,7 +29,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
 Stage = Literal["starting", "up", "failing over"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LabState:
     """A lab as its state file describes it.
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from penstock.errors import TargetError
+from penstock.frozen import frozen
 
 if TYPE_CHECKING:
     from penstock.loading.plan.work import ObjectWork
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from penstock.server.table.tables import CreatedTable
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Decision:
     """What is done with one object.
 
@@ -31,7 +32,7 @@ class Decision:
     is_changed: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ClaimFacts:
     """What is known of a load before it is claimed.
 
@@ -48,7 +49,7 @@ class ClaimFacts:
     created: tuple[CreatedTable, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LoadDecision:
     """What is done with each object of a load.
 

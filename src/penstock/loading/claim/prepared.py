@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from penstock.frozen import frozen
 from penstock.model.server.table import TableFacts, TableName
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from penstock.server.table.tables import CreatedTable
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TargetLanding:
     """One target that needs more than COPY into its table.
 
@@ -48,7 +49,7 @@ class TargetLanding:
         return (self.record.table, self.definition.table.name), *((now, name) for name, now in indexes.items())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PreparedLoad:
     """A load that this process has claimed: what is left, what was created for it, and what was done before.
 
@@ -74,7 +75,7 @@ class PreparedLoad:
     leads: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NothingToDo:
     """Earlier loads have loaded every object: no load was recorded."""
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.errors import TargetError, UsageError
 from penstock.files.encodings import normalize_encoding
+from penstock.frozen import frozen
 from penstock.model.finding import Finding, refusal, refuse
 from penstock.model.load.plan import LoadPlan, SessionPlan, TargetPlan
 from penstock.model.load.route import ImportRights, Link, RoutePlan
@@ -29,7 +30,7 @@ _FEATURE = "s3Import"
 _TEXT_HEADER_MAJOR = 15
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RouteFacts:
     """What the choice of a route needs.
 

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from penstock.errors import SourceError, UsageError
+from penstock.frozen import frozen
 from penstock.model.server.table import TableName
 from penstock.model.source.dialect import Notice
 
@@ -31,7 +31,7 @@ _MARK: Final = "_SUCCESS"
 _REPLACED: Final = str.maketrans(dict.fromkeys('\\`" ', "_"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Export:
     """What an export says of itself: its status, and an entry of the `perTableStatus` of each table.
 
@@ -44,7 +44,7 @@ class Export:
     names: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ExportedTable:
     """A table that can be loaded, and its folder relative to the export."""
 

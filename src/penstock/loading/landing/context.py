@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.errors import TargetError
+from penstock.frozen import frozen
 from penstock.server.ledger.targets import drop_landing, drop_ranges, write_landing
 from penstock.server.table.locking import telling_once, with_lock_retries
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 _Result = TypeVar("_Result")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LandingContext:
     """One load, and the session that holds its lock."""
 

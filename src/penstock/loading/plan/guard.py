@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
+from penstock.frozen import frozen
 from penstock.host import measure_disk, measure_files
 from penstock.loading.plan.space import estimate_needs, forecast_disks
 from penstock.loading.plan.work import ObjectWork
@@ -15,7 +16,7 @@ from penstock.server.connect.connection import Connection
 from penstock.server.table.catalog import read_table_storage
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SpaceGuard:
     """Checks disk space, given a sample of each target's objects. The server must run on this machine."""
 

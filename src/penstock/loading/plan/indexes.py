@@ -8,8 +8,8 @@ enough; with --indexes rebuild the user says that no other session writes to the
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
+from penstock.frozen import frozen
 from penstock.model.load.job import TargetJob
 from penstock.model.load.shape import Indexes, IndexPlan, Part
 from penstock.model.load.tuning import DEFAULT_TUNING, LoadTuning
@@ -25,7 +25,7 @@ _REJECTING = "keys stay in place with --on-error reject: each row is checked as 
 _KEEPS_UNIQUE = "it enforces uniqueness, and other sessions may write to the table"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class IndexPlanFacts:
     """What is known of a load and its table.
 
@@ -44,7 +44,7 @@ class IndexPlanFacts:
     tuning: LoadTuning = DEFAULT_TUNING
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Decision:
     """What is dropped, and how that is shown; `staying` are the table's own foreign keys that are not dropped."""
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
 
 from penstock.errors import DataError, PenstockError, TargetError, UsageError
@@ -14,6 +14,7 @@ from penstock.files.probe import ProbeResult, probe_dialect, refuse_unclear_esca
 from penstock.files.probe.columnar import probe_columnar, refuse_unsupported
 from penstock.files.probe.folders import read_folder_values
 from penstock.files.probe.json_lines import is_json_lines, probe_json_lines
+from penstock.frozen import frozen
 from penstock.loading.pace import plan_sessions
 from penstock.loading.plan.changes import added_changes, check_changes, with_columns
 from penstock.loading.plan.columns import (
@@ -44,7 +45,7 @@ from penstock.model.source.source import SourceObject
 from penstock.model.source.types import TYPE_OIDS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TargetInput:
     """What was gathered for one target.
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.changes.settings.describe import describe_decision
+from penstock.frozen import frozen
 from penstock.model.load.part import PlanPart
 
 if TYPE_CHECKING:
     from penstock.model.server.settings import SettingsDecision
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LoadSettings(PlanPart):
     """What a load does with the server's settings: `choice` is auto or a profile's name.
 

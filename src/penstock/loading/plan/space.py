@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from penstock.errors import TargetError
+from penstock.frozen import frozen
 from penstock.loading.plan.work import ObjectWork
 from penstock.model.load.part import PlanPart
 from penstock.model.load.plan import ObjectSample, TargetPlan
@@ -91,7 +91,7 @@ def forecast_disks(needs: Sequence[SpaceNeed], measure: Callable[[str], tuple[st
     ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DiskSpace(PlanPart):
     """What the load needs on each disk of the server; `is_ignored`: the load begins even if a disk may fill."""
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from penstock.files.listing import ctime_ns, lasting_version, recorded_name
+from penstock.frozen import frozen
 from penstock.model.load.ledger import Coverage, LedgerObject, LedgerUnit
 from penstock.model.load.plan import TargetPlan
 from penstock.model.server.table import TableName
 from penstock.model.source.source import SourceObject
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ObjectWork:
     """An object to load; blocks within `coverage` are not sent again.
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock import _native
 from penstock.files.probe import find_null_words
+from penstock.frozen import frozen
 from penstock.model.source.dialect import Dialect, Notice, WarningCode
 from penstock.units import format_count
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from penstock.model.source.block import Block
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Kind:
     """One kind of contradiction, and its warning."""
 

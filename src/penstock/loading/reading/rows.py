@@ -8,7 +8,7 @@ all columns' types, and as text if records may be rejected or are staged, or col
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -17,6 +17,7 @@ from penstock.copyformat import Encoder, make_form_encoder
 from penstock.errors import DataError, FileLocation
 from penstock.files.columnar.binary import Wire, choose_wires, write_binary
 from penstock.files.probe.columnar import SENT_DIALECT, kept_fields, probe_columnar, refuse_unsupported
+from penstock.frozen import frozen
 from penstock.loading.plan.dialects import map_object
 from penstock.loading.plan.plan import table_after_creation
 from penstock.loading.reading.coverage import Edges
@@ -176,7 +177,7 @@ def find_missing(committed: Sequence[Range], edges: Sequence[Range], rows: int, 
     return [part for part in pairwise(cuts) if not loaded.contain(*part)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _RowWriter:
     """Makes blocks of the rows of one object, in the binary format if there are `wires`, else as text.
 

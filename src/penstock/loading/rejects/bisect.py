@@ -7,9 +7,9 @@ buffer, at gigabytes per second.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from penstock import _native
+from penstock.frozen import frozen
 from penstock.model.source.block import CopySpec, LineEnd
 
 MakeCutter = Callable[[], _native.RecordCutter]
@@ -19,7 +19,7 @@ MakeCutter = Callable[[], _native.RecordCutter]
 _EMPTY_RECORDS: dict[LineEnd, bytes] = {"lf": b"\n", "crlf": b"\r\n", "cr": b"\r."}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class FoundRecord:
     """A record's bytes [start, end) within the buffer, its index, and the physical lines before it and in it."""
 

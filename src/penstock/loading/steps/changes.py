@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from penstock.frozen import frozen
 from penstock.loading.steps.changes_plan import ChangesPlan, describe_changes
 from penstock.loading.steps.step import PlanFacts, RunningLoad, Step
 from penstock.model.load.part import Rows
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from penstock.server.connect.connection import Connection
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RebuiltIndexes:
     """The indexes and keys that were dropped and rebuilt, each with its own time; together they took `seconds`.
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from penstock.frozen import frozen
 from penstock.model.load.job import LoadRules
 from penstock.model.load.part import PlanPart, Rows
 from penstock.model.load.plan import LoadPlan, TargetPlan
@@ -15,7 +15,7 @@ from penstock.units import format_count
 _FEW = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TableChanges:
     """What is done with the triggers, autovacuum, indexes and keys of a table."""
 
@@ -25,7 +25,7 @@ class TableChanges:
     indexes: IndexPlan
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ChangesPlan(PlanPart):
     """What is done with each table."""
 

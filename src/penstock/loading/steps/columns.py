@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from penstock.frozen import frozen
 from penstock.loading.steps.step import PlanFacts, RunningLoad, Step
 from penstock.model.load.outcome import LoadOutcome
 from penstock.model.load.part import Rows
@@ -12,7 +12,7 @@ from penstock.model.load.plan import LoadPlan
 from penstock.model.source.types import ColumnChange
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ChangedTable:
     """A table, and the columns that the load adds to it or widens."""
 
@@ -20,7 +20,7 @@ class ChangedTable:
     changes: tuple[ColumnChange, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ColumnChanges:
     """The tables whose columns the load changes before its first row."""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
+from penstock.frozen import frozen
 from penstock.loading.steps.step import PlanFacts, RunningLoad, Step
 from penstock.model.load.part import Rows
 from penstock.model.load.shape import SERVER
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.server.connect.connection import Connection
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ChangedSettings:
     """The server's settings that were changed during the load."""
 

@@ -6,9 +6,10 @@ Errors and interrupts here are warnings, because the load is complete.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from penstock.errors import PenstockError
+from penstock.frozen import frozen
 from penstock.loading.context import LoadTools
 from penstock.loading.plan.upkeep import PAGE_BYTES, decide_checkpoint, decide_vacuum, describe_vacuum
 from penstock.loading.steps.step import PlanFacts, RunningLoad, Step
@@ -26,7 +27,7 @@ _LOCK_NOT_AVAILABLE = "55P03"
 _QUERY_CANCELED = "57014"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class UpkeepDone:
     """The tables that were vacuumed and analyzed in `vacuum_s`, and the seconds that the checkpoint took, 0 if none."""
 
@@ -53,7 +54,7 @@ class UpkeepDone:
         return lines
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class UpkeepPlan(PlanPart):
     """Whether a VACUUM and a CHECKPOINT follow the load, and why, in words."""
 

@@ -9,6 +9,7 @@ from collections.abc import (
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
+from penstock.frozen import frozen
 from penstock.model.load.details import LoadDetails
 
 _Seconds = TypeVar("_Seconds", "SessionSeconds", "ReaderSeconds")
@@ -80,7 +81,7 @@ class ReaderSeconds:
     queueing_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class BackendIo:
     """What the server counts of the sessions that send rows: I/O of tables and indexes, and WAL.
 
@@ -107,7 +108,7 @@ class BackendIo:
         return replace(self, **sums)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LoadAccounts:
     """The counted times of one load.
 
@@ -133,7 +134,7 @@ class LoadAccounts:
     io: BackendIo | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LoadSetting:
     """What stays in effect while rows are loaded, and costs time for each row; names are as SQL writes them.
 
@@ -147,7 +148,7 @@ class LoadSetting:
     is_import: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LoadCounts:
     """The accounts of a load, what stayed in effect meanwhile, and what the load did, if that was kept."""
 

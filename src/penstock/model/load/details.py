@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from penstock.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class FileOutcome:
     """One object's rows and the seconds from its first block to its last."""
 
@@ -15,7 +15,7 @@ class FileOutcome:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LoadDetails:
     """What a recording keeps of a load's plan and outcome.
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field
+from dataclasses import MISSING, field
 from pathlib import Path
 from typing import Literal
 
 from penstock.errors import UsageError
+from penstock.frozen import frozen
 from penstock.model.load.mode import LANDINGS, TRANSFORM, Landing, Mode
 from penstock.model.load.route import Via
 from penstock.model.load.shape import Indexes
@@ -66,7 +67,7 @@ _after = options_in("After the load")
 _shown = options_in("What is done and shown")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Transform:
     """A user's statement that stores staged records; `name` is the name of the statement's file, shown in errors."""
 
@@ -85,7 +86,7 @@ def _read_transform(value: object) -> Transform:
 _TRANSFORM = Kind(read=_read_transform, metavar="FILE.sql", hint="str | Path | Transform")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TargetJob:
     """One table to load, with its sources and options.
 
@@ -184,7 +185,7 @@ class TargetJob:
         return self.keep if self.landing.updates else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LoadRules:
     """How a load treats loaded objects, other loads, faults, bad records and the table, and what follows the load.
 
@@ -308,7 +309,7 @@ def refuse_without_rejects(option: str, rules: LoadRules) -> None:
         raise UsageError(f"{option} needs --on-error reject", hint="By default the first bad record ends the load.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LoadJob:
     """One load of one or more targets by the same sessions; `sessions` None means auto. Raises UsageError."""
 
@@ -325,7 +326,7 @@ class LoadJob:
         read_options(self)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Access:
     """Which server to connect to, and how. `to` may contain a password. Raises UsageError."""
 
@@ -373,7 +374,7 @@ class Access:
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Housekeeping:
     """Where loads are recorded, and what is done before and after a load. Raises UsageError.
 
@@ -431,7 +432,7 @@ class Housekeeping:
             raise UsageError("--shared-group needs --settings", hint="Without it no setting is changed.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Request:
     """A job, the server it loads into, and what is done before and after it. Raises UsageError."""
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from penstock.frozen import frozen
 from penstock.model.server.table import TableName
 
 # A half-open range [start, end) of an object's decompressed bytes, or of the rows of a columnar file.
@@ -20,7 +20,7 @@ UNKNOWN_CHECKSUM = -1
 LedgerUnit = Literal["bytes", "rows", "object"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Coverage:
     """The committed ranges of one object: sorted, disjoint, not adjacent.
 
@@ -39,7 +39,7 @@ class Coverage:
         return self.has_start and self.has_end and len(self.ranges) <= 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CommittedRange:
     """One row of the ledger: the ranges of one object that one transaction committed.
 
@@ -64,7 +64,7 @@ class CommittedRange:
     form: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LedgerObject:
     """One object of a load, with its target table and version. `version` is None if the source has no versions.
 
@@ -83,7 +83,7 @@ class LedgerObject:
     unit: LedgerUnit = "bytes"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class KnownObject:
     """The ledger's record of an object that is to be loaded, found by its table and URI.
 
@@ -105,7 +105,7 @@ class KnownObject:
     ctime_ns: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LedgerOutlook:
     """What a load would do with each of its objects, in the order of the job, if it ran now.
 
@@ -117,7 +117,7 @@ class LedgerOutlook:
     actions: tuple[Literal["new", "resume", "skip"], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Claim:
     """The right of this process to run a load; `is_resumed`: the load is not new.
 
@@ -131,7 +131,7 @@ class Claim:
     member: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LoaderProcess:
     """A process that loads. `client` names it; a session of it holds the advisory lock `lock` while it lives.
 
@@ -142,7 +142,7 @@ class LoaderProcess:
     lock: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MembersLook:
     """How a load stands for one of its members.
 
@@ -161,7 +161,7 @@ class MembersLook:
     dying: list[int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MemberRecord:
     """One process that has loaded rows of a load; `client` is its host and process id.
 
@@ -185,7 +185,7 @@ class MemberRecord:
         return self.client.rpartition(" ")[0]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class FinishedLoad:
     """A load that is complete according to the ledger. Its counts include earlier runs.
 
@@ -204,7 +204,7 @@ class FinishedLoad:
     existing: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LandingRecord:
     """The ledger's record of one target of a load: whether it was truncated, and which table the load created for it.
 
@@ -224,7 +224,7 @@ class LandingRecord:
     definition: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LandedTarget:
     """A target whose records were first copied into another table. `number` is its number in the job.
 
@@ -238,7 +238,7 @@ class LandedTarget:
     objects: list[int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LandedCounts:
     """How many of the `staged` records of one target were inserted, updated or not stored at the end of the load.
 
@@ -256,7 +256,7 @@ class LandedCounts:
     suppressed: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class StayingRows:
     """How many rows of a load are in a table, according to the ledger."""
 
@@ -264,7 +264,7 @@ class StayingRows:
     rows: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LoadRecord:
     """One load as `penstock loads` lists it. Counts are of committed rows, times are those of the server's clock.
 
@@ -290,7 +290,7 @@ class LoadRecord:
     job: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LeftStaging:
     """A staging table that a load left. `lock_key` is the load's lock. `is_own` is true if this role ran the load."""
 
@@ -302,7 +302,7 @@ class LeftStaging:
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LeftRejects:
     """How many rejected records of a load have been neither loaded nor discarded."""
 
@@ -310,7 +310,7 @@ class LeftRejects:
     count: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PrunedLoads:
     """What a prune has removed: ledger rows of `loads` loads, with `size_bytes` in all, and staging tables."""
 
@@ -319,7 +319,7 @@ class PrunedLoads:
     staging: tuple[LeftStaging, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ObjectRecord:
     """One object of a load as `penstock loads show` lists it. `bytes_committed` counts decompressed bytes.
 
@@ -340,7 +340,7 @@ class ObjectRecord:
     bytes_committed: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TableTotals:
     """What the ledger knows of all loads into one table. Times are seconds of Unix time.
 

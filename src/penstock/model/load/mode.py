@@ -5,8 +5,10 @@ A new landing is one entry here and, if no present statement does what it does, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
+
+from penstock.frozen import frozen
 
 # How rows get into a table.
 Mode = Literal["append", "truncate", "replace", "upsert", "insert-new"]
@@ -19,7 +21,7 @@ Where = Literal["table", "staging", "replacement"]
 TriggerEvent = Literal["INSERT", "UPDATE", "DELETE"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Landing:
     """How records get into a table.
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Literal
+
+from penstock.frozen import frozen
 
 if TYPE_CHECKING:
     from penstock.model.diagnosis import Diagnosis
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
     from penstock.model.source.dialect import Notice
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class FileProgress:
     """The progress of one object. `bytes_read` counts stored (compressed) bytes; `size_bytes` is None if unknown."""
 
@@ -27,7 +29,7 @@ class FileProgress:
     is_done: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class StepProgress:
     """The progress of one step after the last row, such as the build of an index.
 
@@ -39,7 +41,7 @@ class StepProgress:
     fraction: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LoadProgress:
     """The progress of a running load: `files` are the objects opened so far, `sessions` how many sessions send rows.
 
@@ -62,7 +64,7 @@ class LoadProgress:
     is_staged: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class StatementOutcome:
     """What the server reported of a transform, the user's own statement.
 
@@ -77,7 +79,7 @@ class StatementOutcome:
     rows: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LoadShare:
     """What this process has done of a load by several hosts; `members` is how many processes have loaded rows."""
 
@@ -87,7 +89,7 @@ class LoadShare:
     members: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LoadOutcome:
     """A finished load. `rows` counts the rows that this run stored, `suppressed` the records that row triggers skipped.
 
@@ -145,7 +147,7 @@ class LoadOutcome:
         return replace(self, steps=self.steps | {step: part})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Problem:
     """One bad record that --check found. `line` is the line in the file; `column` is None if it is not known."""
 
@@ -157,7 +159,7 @@ class Problem:
     hint: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CheckOutcome:
     """What --check read, and the problems it found.
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Literal, TypeVar
 
+from penstock.frozen import frozen
 from penstock.model.load.route import CLIENT_ROUTE, RoutePlan
 from penstock.model.load.shape import IndexPlan
 from penstock.model.load.tuning import DEFAULT_TUNING, BatchPlan, LoadTuning
@@ -31,7 +32,7 @@ Edge = Literal["empty", "row names"]
 ROW_NAME = "row"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ObjectSample:
     """The decompressed beginning of an object, which probing and planning read.
 
@@ -55,7 +56,7 @@ class ObjectSample:
         return not self.head and self.columnar is None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CopyChoice:
     """The format of COPY in which the rows of text files are sent, and why. Of other files `reason` is empty."""
 
@@ -63,7 +64,7 @@ class CopyChoice:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TargetPlan:
     """What the load will do for one table.
 
@@ -160,7 +161,7 @@ def total_size(sources: Iterable[SourceObject]) -> int | None:
     return None if any(size is None for size in sizes) else sum(size or 0 for size in sizes)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SessionPlan:
     """How many COPY sessions the load starts with, how many `auto` may open, and why.
 
@@ -174,7 +175,7 @@ class SessionPlan:
     connections: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LoadPlan:
     """The plan of the whole load: a pure function makes it, --plan prints it, and the load runs it unchanged.
 

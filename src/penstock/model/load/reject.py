@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from penstock.frozen import frozen
 from penstock.model.server.table import ColumnMap, TableName
 from penstock.model.source.dialect import Dialect
 
@@ -12,7 +11,7 @@ from penstock.model.source.dialect import Dialect
 FOREIGN_KEY_VIOLATION = "23503"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Reason:
     """Why a record was rejected; unknown parts are None. `sqlstate` is None if penstock rejected the record itself."""
 
@@ -22,7 +21,7 @@ class Reason:
     column: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Reject:
     """One rejected record of an object; `object_number` is the object's number in the load.
 
@@ -37,7 +36,7 @@ class Reject:
     reason: Reason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RecordForm:
     """How one object's records are read and sent, so that a rejected record can be sent again without the object.
 
@@ -57,7 +56,7 @@ class RecordForm:
     bom: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Correction:
     """How many rejected records of one object were stored or suppressed when they were tried again.
 
@@ -71,7 +70,7 @@ class Correction:
     form: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RejectCause:
     """Records of one load that were rejected for the same reason, with the first of them.
 
@@ -90,7 +89,7 @@ class RejectCause:
     raw: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class StoredForm:
     """The ledger's record of an object with rejected records; `form` says how its records are read, as JSON."""
 
@@ -98,7 +97,7 @@ class StoredForm:
     form: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RejectingLoad:
     """A load that has rejected records. `job` is the job as JSON, None if its sources cannot be read again."""
 
@@ -108,7 +107,7 @@ class RejectingLoad:
     job: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RetryOutcome:
     """The outcome of a retry of rejected records: rows stored, records suppressed by triggers, and records left."""
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from penstock.frozen import frozen
 
 Route = Literal["client", "server"]
 # What the user asks for.
 Via = Literal["client", "server", "auto"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RoutePlan:
     """The route of a load, and why. `region` is the AWS region of the buckets, empty on the client's route."""
 
@@ -27,7 +28,7 @@ class RoutePlan:
 CLIENT_ROUTE = RoutePlan()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Link:
     """The measured link to a server: seconds of a round trip, and bytes per second from here to there."""
 
@@ -35,7 +36,7 @@ class Link:
     bytes_per_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ImportRights:
     """The row of import_rights.sql: whether the role may call aws_s3.table_import_from_s3.
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
+from penstock.frozen import frozen
 from penstock.model.server.table import TableName
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ SERVER = 0
 SERVER_NAME = TableName(schema=None, name="(the server)")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Change:
     """An index, constraint or property of a table that a load has changed or is about to change, as the ledger has it.
 
@@ -80,7 +81,7 @@ def lock_of(holder_id: str) -> str:
     return re.sub("[^0-9a-f]", "", holder_id.lower()) or "0"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Hold:
     """A record that a load or command needs a table, or the server, to stay changed.
 
@@ -119,7 +120,7 @@ class Hold:
         return self.server is None or self.server.is_same(server)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Missing:
     """The names of indexes and keys that a table lacks because a rebuild failed.
 
@@ -134,7 +135,7 @@ class Missing:
 Indexes = Literal["auto", "keep", "rebuild"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Part:
     """An index, key or foreign key in a plan: `what` describes it, `reason` says why it is kept or dropped.
 
@@ -151,7 +152,7 @@ class Part:
     is_of_partition: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class IndexPlan:
     """What is dropped while a table is loaded and what is kept; `reason` says why, for the table as a whole.
 
@@ -165,7 +166,7 @@ class IndexPlan:
     gain: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Rebuilt:
     """An index, key or other object that was restored, and how long that took."""
 
@@ -178,7 +179,7 @@ class Rebuilt:
 RepairAction = Literal["rebuild", "restore", "finish", "forget", "drop", "wait", "keep", "refuse"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RepairStep:
     """What a repair does with one object, and why.
 

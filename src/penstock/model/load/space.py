@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from penstock.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TableStorage:
     """Where a table is stored, how many indexes it has, and the size of the table with its indexes.
 
@@ -22,7 +22,7 @@ class TableStorage:
     wal_limit_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SpaceNeed:
     """How many bytes a load is expected to add to the file system of a directory; `what` names what is added."""
 
@@ -31,7 +31,7 @@ class SpaceNeed:
     needed_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DiskForecast:
     """How many bytes a load is expected to add to one file system, and how many are free there now."""
 

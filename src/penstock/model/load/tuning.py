@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from penstock.frozen import frozen
 from penstock.units import GIB, MIB
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class BatchPlan:
     """How records are divided among transactions and statements.
 
@@ -32,7 +31,7 @@ class BatchPlan:
     silence_s: float = 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LoadTuning:
     """The limits from which a load decides how much work something is worth, and how long it waits."""
 

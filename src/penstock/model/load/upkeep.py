@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from penstock.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Relation:
     """The row of upkeep_relations.sql: a table that was loaded, or a partition of it, before VACUUM.
 
@@ -31,7 +31,7 @@ class Relation:
         return f"{self.schema}.{self.name}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class VacuumStep:
     """One command: VACUUM, ANALYZE or both; `is_only` skips the partitions (PostgreSQL 18 and later)."""
 
@@ -41,7 +41,7 @@ class VacuumStep:
     is_only: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class VacuumPlan:
     """The commands in their order, and why some tables are skipped."""
 
@@ -49,7 +49,7 @@ class VacuumPlan:
     left_out: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CheckpointDecision:
     """Whether a CHECKPOINT follows the load, and why. `is_refused` is true if it was due but is not possible."""
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from penstock.frozen import frozen
 
 # CloudWatch's metrics of local storage, in its order. Source: see DeviceRates.as_metrics.
 LOCAL_METRICS = (
@@ -19,7 +20,7 @@ LOCAL_METRICS = (
 DeviceKind = Literal["local", "network", "memory", "unknown"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Device:
     """The block device that stores a directory.
 
@@ -35,7 +36,7 @@ class Device:
     kind: DeviceKind
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class VolumeLimits:
     """The limits of the storage of a data directory, in I/Os of at most `io_bytes` and bytes per second; None: unknown.
 
@@ -55,7 +56,7 @@ class VolumeLimits:
     io_bytes: int = 262_144
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DeviceCounters:
     """A device's counters at time `at_s` of the monotonic clock; `queue_s` sums the time of all queued requests."""
 
@@ -70,7 +71,7 @@ class DeviceCounters:
     queue_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DeviceRates:
     """A device's rates between two readings. Latencies are in seconds, None without I/O.
 

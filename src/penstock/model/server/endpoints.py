@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Literal
+
+from penstock.frozen import frozen
 
 # "instance" is the endpoint of a DB instance; "writer", "reader" and "custom" are endpoints of a cluster; "proxy",
 # "global" and "shards" are RDS Proxy, the global writer endpoint of Aurora, and Limitless shard groups. The names of
@@ -38,7 +39,7 @@ _RDS = re.compile(
 _NO_REGION = "global"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RdsEndpoint:
     """The parts of a host name of RDS.
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Self
 
+from penstock.frozen import frozen
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@frozen
 class ServerIdentity:
     """The row of server_identity.sql: the identity of a server, by which a failover is noticed.
 

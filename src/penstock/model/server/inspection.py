@@ -5,9 +5,9 @@ None means that a fact could not be read; `Inspection.unread` and `Rights` say w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from penstock.frozen import frozen
 from penstock.model.server.server import LedgerRights, PoolerFacts, ServerFacts
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ FlavourKind = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Flavour:
     """The product that a server is. `told_by` is the evidence that shows it, None for plain PostgreSQL."""
 
@@ -29,7 +29,7 @@ class Flavour:
     told_by: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Manager:
     """Software that also changes the server's settings, the evidence for it, and how to change a setting with it."""
 
@@ -38,7 +38,7 @@ class Manager:
     change: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Mark:
     """The row of inspect_marks.sql: an object or setting that exists only with one product or manager."""
 
@@ -46,7 +46,7 @@ class Mark:
     name: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Rights:
     """The row of inspect_rights.sql: what the current role may do, by the server's own checks.
 
@@ -67,7 +67,7 @@ class Rights:
     bypasses_row_security: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Setting:
     """The row of inspect_settings.sql, with the values of pg_settings.
 
@@ -85,7 +85,7 @@ class Setting:
     may_alter_system: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Standby:
     """The row of inspect_standbys.sql: a WAL receiver. All but `pid` are None if the role may not see them."""
 
@@ -98,7 +98,7 @@ class Standby:
     lag_s: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Slot:
     """The row of inspect_slots.sql, a replication slot.
 
@@ -115,7 +115,7 @@ class Slot:
     safe_bytes: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Receiver:
     """The row of inspect_receiver.sql: a standby's WAL receiver; a primary has none.
 
@@ -129,7 +129,7 @@ class Receiver:
     delay_s: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Archiver:
     """The row of inspect_archiver.sql; `lag_bytes` is the WAL since the last archived segment."""
 
@@ -146,7 +146,7 @@ class Archiver:
         return self.last_failed_at_s is not None and self.last_failed_at_s > (self.last_archived_at_s or 0.0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Connections:
     """How many connections are allowed and used. A limit is None if the server has no such limit."""
 
@@ -157,7 +157,7 @@ class Connections:
     database_limit: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Publication:
     """The row of inspect_publications.sql."""
 
@@ -165,7 +165,7 @@ class Publication:
     is_all_tables: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Tablespace:
     """The row of inspect_tablespaces.sql; `location` is empty for tablespaces in the data directory."""
 
@@ -173,7 +173,7 @@ class Tablespace:
     location: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LedgerState(LedgerRights):
     """Whether loads can be recorded in a schema. `distrust` says why the ledger would be refused."""
 
@@ -182,7 +182,7 @@ class LedgerState(LedgerRights):
     distrust: Finding | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Volume:
     """The file system that has some of the server's files; `free_bytes` is what an unprivileged process may use."""
 
@@ -193,7 +193,7 @@ class Volume:
     free_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class HostFacts:
     """Facts of this machine, if the server runs on it. `volumes` lists only file systems whose paths could be read."""
 
@@ -202,7 +202,7 @@ class HostFacts:
     volumes: tuple[Volume, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TableCosts:
     """The row of inspect_table.sql: the indexes, triggers and so on that cost time for each row.
 
@@ -215,7 +215,7 @@ class TableCosts:
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TableInspection:
     """A table to load into: its facts, or None if it does not exist, and what affects a load into it.
 
@@ -229,7 +229,7 @@ class TableInspection:
     refusal: Finding | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Encryption:
     """Whether a network connection is encrypted; `sslmode` is libpq's parameter."""
 
@@ -237,7 +237,7 @@ class Encryption:
     sslmode: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Inspection:
     """All facts about a server. A tuple is None if it could not be read.
 

@@ -5,9 +5,10 @@ A value that could not be read is None, and a Gap says why. Sizes are in GiB, as
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal
+
+from penstock.frozen import frozen
 
 if TYPE_CHECKING:
     from penstock.model.server.windows import Window
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 FoundBy = Literal["instance", "writer", "reader", "custom", "identifier"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Gap:
     """A call to AWS that gave no answer: its name in IAM, and the reason.
 
@@ -28,7 +29,7 @@ class Gap:
     is_denied: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class EbsLimits:
     """The limits between an instance class and its volumes: sustained, and for bursts. MB = 10^6 bytes."""
 
@@ -38,7 +39,7 @@ class EbsLimits:
     maximum_iops: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class InstanceClass:
     """A class such as db.r6g.2xlarge. `local_storage_gb` is its NVMe storage in 10^9 bytes, 0 if it has none."""
 
@@ -49,7 +50,7 @@ class InstanceClass:
     ebs: EbsLimits | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Storage:
     """The volumes of an instance. `ceiling_gib` is the limit of storage autoscaling, None if it is off.
 
@@ -64,7 +65,7 @@ class Storage:
     free_bytes: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LocalStorageMetrics:
     """The latest values of CloudWatch's metrics of local storage, by name, in bytes, seconds or operations per second.
 
@@ -82,7 +83,7 @@ class LocalStorageMetrics:
         return None if free is None else int(free)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ParameterGroup:
     """A parameter group and its state on one instance or cluster.
 
@@ -102,7 +103,7 @@ class ParameterGroup:
         return self.name.startswith("default.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PendingChange:
     """A requested change that waits for the maintenance window or for a restart."""
 
@@ -110,7 +111,7 @@ class PendingChange:
     value: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PendingMaintenance:
     """Maintenance that AWS has planned. `applies_at` is the currently planned time, None if there is none."""
 
@@ -122,7 +123,7 @@ class PendingMaintenance:
     forced_at: datetime | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class AssociatedRole:
     """An IAM role that an instance may assume, for a feature such as s3Import."""
 
@@ -131,7 +132,7 @@ class AssociatedRole:
     status: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class OptimizedReads:
     """Whether temporary files are on the instance's local storage; None if that is not known. `reason` says why."""
 
@@ -139,7 +140,7 @@ class OptimizedReads:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Nearness:
     """How near this host is to an instance.
 
@@ -154,7 +155,7 @@ class Nearness:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ClusterMember:
     """An instance of a cluster and its role in it. Failover prefers the lowest promotion tier."""
 
@@ -163,7 +164,7 @@ class ClusterMember:
     promotion_tier: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Described:
     """What AWS says of an instance and of a cluster alike."""
 
@@ -194,7 +195,7 @@ class _Described:
         return tuple(window for window in (self.maintenance_window, self.backup_window) if window is not None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RdsCluster(_Described):
     """An Aurora cluster or a Multi-AZ DB cluster.
 
@@ -207,7 +208,7 @@ class RdsCluster(_Described):
     capacity_range: tuple[float, float] | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RdsInstance(_Described):
     """One DB instance. `replica_of` is the source if it is a read replica.
 
@@ -228,7 +229,7 @@ class RdsInstance(_Described):
     nearness: Nearness | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RdsDescription:
     """AWS's description of the server behind an endpoint.
 

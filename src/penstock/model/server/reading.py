@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from penstock.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Clock:
     """How far the server's clock is ahead of this host's clock; `error_s` is half a round trip. Both are in seconds."""
 
@@ -13,7 +13,7 @@ class Clock:
     error_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Unread:
     """Something that could not be read, and the server's message."""
 

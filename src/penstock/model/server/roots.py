@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from penstock.frozen import frozen
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@frozen
 class RootCertificate:
     """One certificate of an authority. `name` is its common name, or else its whole subject; `unit` is its OU.
 
@@ -34,7 +35,7 @@ class RootCertificate:
         return self.is_for_rds or self.is_public_amazon
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RootFile:
     """A file of certificates. `problem` is why the file cannot be read, None if it can."""
 
@@ -43,7 +44,7 @@ class RootFile:
     problem: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RootSearch:
     """The files that were searched for root certificates, in order, and the one that is used, None if there is none.
 
@@ -55,7 +56,7 @@ class RootSearch:
     is_given: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ServerCertificate:
     """The certificate that a server showed. It has been verified, and so has the server's name in it."""
 

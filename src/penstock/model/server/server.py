@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from penstock.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ServerFacts:
     """The facts of a server that a load needs.
 
@@ -41,7 +41,7 @@ class ServerFacts:
         return f"embedded PostgreSQL {self.major}" if self.is_embedded else f"PostgreSQL {self.major} at {self.host}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LedgerRights:
     """The row of inspect_ledger.sql: what the current role may do in the ledger's schema.
 
@@ -55,7 +55,7 @@ class LedgerRights:
     may_write: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PoolerFacts:
     """The evidence of a pooler: the backend pid that libpq received, and the pid of the backend that answered."""
 

@@ -6,8 +6,10 @@ Numbers are in the setting's unit in pg_settings (max_wal_size: MB of 2^20 bytes
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Literal
+
+from penstock.frozen import frozen
 
 if TYPE_CHECKING:
     from penstock.model.server.inspection import Archiver, Flavour, FlavourKind, Manager, Slot
@@ -21,7 +23,7 @@ Scope = Literal["server", "session"]
 Backend = Literal["alter-system", "parameter-group", "none"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SettingState:
     """The row of settings_state.sql: one setting as in pg_settings; `value` is in `unit`.
 
@@ -39,7 +41,7 @@ class SettingState:
     may_alter_system: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ProfileValue:
     """One setting of a profile: the value, with the reason for it and the source.
 
@@ -57,7 +59,7 @@ class ProfileValue:
     goes_by_wal: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Profile:
     """A profile: settings that are changed together, and what that costs."""
 
@@ -67,7 +69,7 @@ class Profile:
     values: tuple[ProfileValue, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SettingsRights:
     """The row of settings_rights.sql: which rights the role has that a lease by ALTER SYSTEM needs.
 
@@ -84,7 +86,7 @@ class SettingsRights:
     allows_alter_system: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class AttachedGroup:
     """The parameter group that sets the parameters of an instance of Amazon RDS, or of a Multi-AZ DB cluster.
 
@@ -102,7 +104,7 @@ class AttachedGroup:
     free_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SettingsFacts:
     """The facts that are read before settings are changed.
 
@@ -132,7 +134,7 @@ class SettingsFacts:
         return next((setting for setting in self.settings if setting.name == name), None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SettingChange:
     """A setting to be changed: `value` is the new number, `text` is how ALTER SYSTEM writes it."""
 
@@ -144,7 +146,7 @@ class SettingChange:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SettingSkip:
     """A setting of a profile that is not changed, and why."""
 
@@ -152,7 +154,7 @@ class SettingSkip:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SettingsDecision:
     """What a profile changes on one server: decided by a pure function, shown by --plan, and carried out unchanged.
 
@@ -174,7 +176,7 @@ class SettingsDecision:
         return tuple(change for change in self.changes if change.scope == "server")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SettingResult:
     """One setting's value before and after, as SHOW prints it, and a note on what was not done."""
 
@@ -184,7 +186,7 @@ class SettingResult:
     note: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LeaseReport:
     """The result of taking or ending leases: `results` for each setting, and `warnings` that need attention.
 
@@ -196,7 +198,7 @@ class LeaseReport:
     lease_ids: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LeasedSetting:
     """The values of one setting that a load changed, as SHOW prints them: `before`, `during` and `after` the load.
 

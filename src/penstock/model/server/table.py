@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from penstock.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TableName:
     """A table's name. If `schema` is None, search_path determines the schema."""
 
@@ -16,7 +18,7 @@ class TableName:
         return self.name if self.schema is None else f"{self.schema}.{self.name}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Column:
     """One column of a table.
 
@@ -38,7 +40,7 @@ class Column:
     is_json: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TableFacts:
     """The facts of a table that a load needs. `name` is always qualified; `kind` is pg_class.relkind.
 
@@ -73,7 +75,7 @@ class TableFacts:
         return next((column for column in self.columns if column.name == name), None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ColumnMap:
     """How a file's fields become a table's columns.
 

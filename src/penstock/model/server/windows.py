@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
+from penstock.frozen import frozen
 from penstock.units import format_duration
 
 WindowKind = Literal["maintenance", "backup"]
@@ -29,7 +29,7 @@ _DAILY = re.compile(f"{_TIME}-{_TIME}")
 _NEAR = timedelta(hours=3)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Window:
     """A recurring time: each week for maintenance, each day for backups.
 

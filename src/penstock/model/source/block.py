@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from penstock.frozen import frozen
 
 LineEnd = Literal["lf", "crlf", "cr"]
 
@@ -12,7 +13,7 @@ LineEnd = Literal["lf", "crlf", "cr"]
 Segment = tuple[bytes, int, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Block:
     r"""Whole records of one object.
 
@@ -48,7 +49,7 @@ class Block:
         return sum(end - start for _, start, end in self.segments)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CopySpec:
     """The table, columns and options of a COPY command. Blocks with equal values may be sent in the same command.
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final, Literal
+
+from penstock.frozen import frozen
 
 ColumnarFormat = Literal["parquet", "arrow"]
 
@@ -45,7 +46,7 @@ def identify_type(name: str) -> tuple[int, int]:
     return (array if name.endswith("[]") else scalar, modifier)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ColumnarField:
     """One column of a columnar file.
 
@@ -58,7 +59,7 @@ class ColumnarField:
     sql_type: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ColumnarSample:
     """What the footer of a columnar file says, and how long its rows are as COPY text.
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Literal
 
+from penstock.frozen import frozen
 from penstock.model.options import CHARACTER, COUNT, NAMES, SWITCH, options_in, read_options, text, texts, words
 
 # The formats of text, and of all files.
@@ -12,7 +13,7 @@ Format = Literal["csv", "text", "tsv", "jsonl"]
 FileFormat = Literal["csv", "text", "tsv", "jsonl", "parquet", "arrow"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Dialect:
     r"""The dialect of one file, with every option decided.
 
@@ -39,7 +40,7 @@ class Dialect:
 _files = options_in("How the files are written")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DialectOptions:
     """The options of the dialect that the user gave; None if probing decides. Raises UsageError."""
 
@@ -145,7 +146,7 @@ WarningCode = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Notice:
     """A warning: what was found, where, and what to do.
 

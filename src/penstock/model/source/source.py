@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from penstock.frozen import frozen
 
 Compression = Literal["none", "gzip", "zstd", "bzip2", "xz", "lz4"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SourceObject:
     """One object as it was listed.
 
@@ -33,7 +34,7 @@ class SourceObject:
         return f"SourceObject({self.uri!r}, size_bytes={self.size_bytes})"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ObjectHead:
     """What a store answers to a HEAD request; a field is None if the store does not name it."""
 
@@ -42,7 +43,7 @@ class ObjectHead:
     content_encoding: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class S3Route:
     """How a bucket is reached. `endpoint` is the configured URL, None for AWS's own endpoint of the region."""
 

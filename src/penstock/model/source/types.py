@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from penstock.frozen import frozen
 from penstock.model.server.names import quote_name
 
 # The types in the order in which they are preferred. Type n is bit n of a set of types (rust/src/types.rs).
@@ -49,7 +50,7 @@ BITS: Final = tuple(1 << number for number in range(15))
 NULL_WORDS: Final = ("", "\\N", "NULL", "null", "NA", "N/A", "#N/A", "n/a", "None", "none", "nil", "-", "--", ".", "?")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Witness:
     """A value of a column that decided its type: its file, its line there, and its first 60 bytes."""
 
@@ -96,7 +97,7 @@ class ColumnFindings:
                 self.lost[bit] = seen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ColumnChange:
     """A column that the load adds to a table (`was` is None), or widens from the type `was`; `number` is its attnum.
 
@@ -121,7 +122,7 @@ class ColumnChange:
         return f"ALTER COLUMN {quote_name(self.column)} TYPE {self.type_name}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TypedColumn:
     """A column with the type found for it; `decided_by` is the value that decided, None if all values are null."""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Literal, cast
 
 from penstock.errors import TargetError, UsageError
+from penstock.frozen import frozen
 from penstock.model.server.names import fold_name, quote_name
 
 ScopeKind = Literal["server", "database", "role"]
@@ -20,7 +20,7 @@ TABLESPACE = "penstock_temp"
 _LIST_ITEM = re.compile(r'\s*(?:"((?:[^"]|"")*)"|([^",\s]+))\s*(?:,(?=.)|$)', re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Scope:
     """The scope for which temp_tablespaces is set: the whole server (`name` is None), a database or a role."""
 
@@ -31,7 +31,7 @@ class Scope:
         return "the server" if self.name is None else f"{self.kind} {quote_name(self.name)}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Placement:
     """The record of a temp place, which is written before anything is created.
 
@@ -54,7 +54,7 @@ class Placement:
         return (self.location, self.scope, self.granted) == (other.location, other.scope, other.granted)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Occupant:
     """An object in a tablespace; `move` is the statement that moves it elsewhere, None for a temporary object."""
 
@@ -62,7 +62,7 @@ class Occupant:
     move: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Problem:
     """What is wrong with a temp place, and how to correct it."""
 
@@ -70,7 +70,7 @@ class Problem:
     remedy: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PlaceReport:
     """A temp place with the statements that were or would be run for it; `left` is what was not undone, and why."""
 
@@ -79,7 +79,7 @@ class PlaceReport:
     left: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CheckReport:
     """A temp place with its problems, and what was corrected; `free_bytes` is None if it cannot be known."""
 

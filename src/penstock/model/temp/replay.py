@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import statistics
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
+
+from penstock.frozen import frozen
 
 if TYPE_CHECKING:
     from penstock.model.server.device import DeviceRates
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 VerdictKind = Literal["does not spill", "faster", "slower", "no difference", "was full", "failed"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Spill:
     """A node of a plan that used temporary files. `how` is the server's term, such as external merge, or None.
 
@@ -27,7 +28,7 @@ class Spill:
     needed_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Run:
     """One statement run by all sessions at once, from the start of the first session to the end of the last.
 
@@ -48,7 +49,7 @@ class Run:
     is_elsewhere: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Trial:
     """One run of the cheapest remedy in the first tablespace: with so much work_mem that less or nothing spills."""
 
@@ -57,7 +58,7 @@ class Trial:
     written_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Comparison:
     """A statement with one number of sessions: its runs in both tablespaces in their order, and the verdict.
 
@@ -117,7 +118,7 @@ class Comparison:
         return "slower" if min(second) > max(first) else "no difference"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Skipped:
     """A statement that was not run, and why."""
 
@@ -125,7 +126,7 @@ class Skipped:
     why: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class StatementTotals:
     """The calls of a statement and their total_exec_time, from pg_stat_statements of two servers."""
 
@@ -141,7 +142,7 @@ class StatementTotals:
         return (self.first_ms / self.first_calls) / (self.second_ms / self.second_calls) if self.second_ms else 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ReplayResult:
     """All comparisons of a replay; places are tablespaces.
 

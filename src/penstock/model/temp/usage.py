@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal
+
+from penstock.frozen import frozen
 
 if TYPE_CHECKING:
     from penstock.model.server.device import DeviceCounters, DeviceRates
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 LogFormat = Literal["jsonlog", "csvlog", "stderr"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class UseCase:
     """What a statement uses temporary files for, according to its plan; `remedy` is the cheapest remedy."""
 
@@ -22,7 +23,7 @@ class UseCase:
     remedy: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SettingRow:
     """The row of temp_settings.sql; `denied` are the tablespaces on which the role lacks CREATE."""
 
@@ -32,7 +33,7 @@ class SettingRow:
     denied: list[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Route:
     """The tablespaces of one scope's temporary work; `ignored` are names that PostgreSQL skips silently, and why."""
 
@@ -41,7 +42,7 @@ class Route:
     ignored: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DeviceNow:
     """The device of a tablespace now.
 
@@ -55,7 +56,7 @@ class DeviceNow:
     free_bytes: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DeviceUse:
     """The device of a tablespace between two readings; `rates` is None if the device has no counters.
 
@@ -70,7 +71,7 @@ class DeviceUse:
     temporary_iops: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class StatementUse:
     """A statement of pg_stat_statements. Fields `temp_` count spills, `local_` temporary tables, both in bytes.
 
@@ -101,7 +102,7 @@ class StatementUse:
         return self.temp_read_bytes + self.temp_written_bytes + self.local_read_bytes + self.local_written_bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DatabaseUse:
     """The row of temp_databases.sql: spills of a database since its counters were reset."""
 
@@ -111,7 +112,7 @@ class DatabaseUse:
     reset_at: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TablespaceUse:
     """A tablespace now: `temp_` counts temporary files if the role may see them; `size_bytes` is its total size."""
 
@@ -122,7 +123,7 @@ class TablespaceUse:
     temp_bytes: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class IndexBuild:
     """The row of temp_index_builds.sql: an index build; in other databases its name and size are not known."""
 
@@ -133,7 +134,7 @@ class IndexBuild:
     table_bytes: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LogEnd:
     """The end of the server's current log, in whole lines."""
 
@@ -142,7 +143,7 @@ class LogEnd:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LoggedFiles:
     """Temporary files of one statement in the log, which lists a file when it is deleted; the text has no literals."""
 
@@ -152,7 +153,7 @@ class LoggedFiles:
     largest_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class UsageReading:
     """What a server reports at one moment; `missing` says what it does not report, with the remedy."""
 
@@ -169,7 +170,7 @@ class UsageReading:
     statements_reset_at: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DatabaseRate:
     """What a database spilled between two readings."""
 
@@ -178,7 +179,7 @@ class DatabaseRate:
     bytes_per_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class UsageReport:
     """Temporary work within `elapsed_s`; if that is None, since the statistics were reset, and without rates.
 

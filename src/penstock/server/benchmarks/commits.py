@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from psycopg import sql
 
+from penstock.frozen import frozen
 from penstock.model.server.server import ServerFacts
 from penstock.server.benchmarks.schema import SCHEMA, own_schema
 from penstock.server.connect.connection import Connection, ConnectionFactory, is_usable
@@ -37,7 +37,7 @@ _POLL_S = 0.2
 _CANCEL_TIMEOUT_S = 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DatabaseCounters:
     """The row of database_counters.sql."""
 
@@ -51,7 +51,7 @@ class DatabaseCounters:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CallResult:
     """A call of my_insert: its duration, and what the database counted in that time, including other sessions.
 

@@ -7,11 +7,11 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from psycopg import sql
 
+from penstock.frozen import frozen
 from penstock.model.server.server import ServerFacts
 from penstock.server.benchmarks.schema import SCHEMA, own_schema
 from penstock.server.connect.connection import Connection, ConnectionFactory
@@ -22,7 +22,7 @@ from penstock.server.sql.queries import fetch_one
 _START_TIMEOUT_S = 60
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SpillRun:
     """One query in concurrent sessions: seconds from the first start to the last end, and sums over all plans."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from psycopg import sql
 
+from penstock.frozen import frozen
 from penstock.server.changes.kind import TableRequest, TableSwitch
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
@@ -43,7 +43,7 @@ def _by_name(options: Sequence[str]) -> dict[str, str]:
     return {key: value for key, _, value in (option.partition("=") for option in options)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class OptionsRow:
     """The row of changes_autovacuum.sql."""
 

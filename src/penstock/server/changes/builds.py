@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import psycopg
 
+from penstock.frozen import frozen
 from penstock.model.load.outcome import StepProgress
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
@@ -26,7 +26,7 @@ _WORDS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class BuildRow:
     """The row of changes_progress.sql; `total` is 0 if the phase reports no progress."""
 

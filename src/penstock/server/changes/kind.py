@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
 
 from penstock.errors import TargetError
+from penstock.frozen import frozen
 from penstock.model.load.shape import Change
 from penstock.server.changes.parts import lock_relation, malformed_record
 from penstock.server.changes.rebuild import as_owner
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TableRequest:
     """A table that a load is about to fill, and the options that decide what is changed while it is loaded.
 
@@ -55,7 +55,7 @@ class TableRequest:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TableSwitch:
     """A kind of change; `name` is its kind in records, and `lock_mode` is the lock that its ALTER TABLE takes.
 

@@ -7,12 +7,12 @@ here, as it would have if the index had existed: an equal index of the partition
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from psycopg import errors, sql
 
 from penstock.errors import TargetError
+from penstock.frozen import frozen
 from penstock.server.changes.parts import IndexFacts, is_foreign_key, part_id_of, read_index_record
 from penstock.server.changes.rebuild import (
     add_foreign_key,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from penstock.server.ddl.definition import ConstraintRow, IndexRow
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PartitionRow:
     """The row of changes_partitions.sql."""
 
@@ -45,7 +45,7 @@ class PartitionRow:
     is_foreign: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class AttachedRow:
     """The row of changes_attached.sql."""
 

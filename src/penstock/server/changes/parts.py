@@ -7,12 +7,13 @@ part depends on are recorded too, so that a later ALTER TABLE is detected.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from typing import Any, Literal, TypeVar
 
 from psycopg import sql
 
 from penstock.errors import TargetError
+from penstock.frozen import frozen
 from penstock.model.load.shape import Change
 from penstock.server.changes.clauses import is_one_clause, read_referring_columns
 from penstock.server.connect.connection import Connection
@@ -33,7 +34,7 @@ PartId = tuple[int, str]
 What = Literal["all", "indexes", "foreign keys"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ShapeTable:
     """The row of changes_table.sql; `kind` and `replica_identity` are pg_class's letters.
 
@@ -55,7 +56,7 @@ class ShapeTable:
     lock_count: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class IndexFacts:
     """The row of changes_indexes.sql; `columns` are the types of the columns that the index depends on, by name.
 
@@ -79,7 +80,7 @@ class IndexFacts:
     dependents: list[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ForeignKey:
     """The row of changes_foreign_keys.sql; `references_index` is the name of the unique index that the key depends on.
 
@@ -148,7 +149,7 @@ _FOREIGN_KEY_RECORD = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class IndexPart:
     """An index and its constraint, if any; `row` is None if the index is not valid, and so cannot be rebuilt."""
 
@@ -188,7 +189,7 @@ class IndexPart:
         } | _parent_record(self.parent_id)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TableParts:
     """The indexes and keys of a table; `partitions` are those of all levels, each after its parent."""
 

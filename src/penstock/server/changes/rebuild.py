@@ -10,12 +10,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from psycopg import sql
 
 from penstock.errors import DataError, PenstockError, TargetError
+from penstock.frozen import frozen
 from penstock.server.changes.clauses import read_referring_columns
 from penstock.server.changes.look import look_at
 from penstock.server.changes.parts import (
@@ -44,7 +44,7 @@ _log = logging.getLogger(__name__)
 _PASSING = ("57014", "55P03")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CastRow:
     """The row of changes_casts.sql."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
 
+from penstock.frozen import frozen
 from penstock.server.changes.kind import TableRequest, TableSwitch
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
@@ -25,7 +25,7 @@ _DISABLED = "D"
 _ENABLE = {"O": sql.SQL("ENABLE"), "R": sql.SQL("ENABLE REPLICA"), "A": sql.SQL("ENABLE ALWAYS")}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TriggerRow:
     """The row of changes_triggers.sql; `state` is pg_trigger.tgenabled."""
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache
+
+from penstock.frozen import frozen
 
 # "COPY t, line 5" in most languages, "tのCOPY、行 5" in Japanese, "t 복사, 5번째 줄" in Korean. It may be on any line
 # of the context, because triggers and functions come first.
@@ -26,7 +27,7 @@ _COLUMNS = (
 _QUOTED = re.compile(r"\"(.*)\"|»(.*)«|«\s?(.*?)\s?»|„(.*)[“”]|“(.*)”|「(.*)」", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CopyContext:
     """A position in COPY's input. A part is None if the server did not report it.
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import psycopg
 
 from penstock.errors import DataError, PenstockError, ServerError, TargetError
+from penstock.frozen import frozen
 
 # Classes of SQLSTATEs that a record causes: data exception (22, with 22P04 bad copy file format) and integrity
 # constraint violation (23).
@@ -66,7 +66,7 @@ _HINTS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ServerReport:
     """An error as the server reported it. Every field except the message is None if the server did not send it."""
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import ipaddress
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 from penstock.errors import ServerError, UsageError
+from penstock.frozen import frozen
 
 _DEFAULT_PORT = 5432
 
@@ -24,7 +24,7 @@ class TokenMaker(Protocol):
         """Return a token for an endpoint and a user. Raises ServerError."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Tunnel:
     """The near end of a tunnel, to which libpq connects instead of the server."""
 
@@ -35,7 +35,7 @@ class Tunnel:
         return f"{self.host}:{self.port}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Route:
     """One server to try. `host` and `port` are the server's own; `settings` are libpq's settings to reach it."""
 

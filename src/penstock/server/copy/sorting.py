@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from psycopg import sql
 
+from penstock.frozen import frozen
 from penstock.model.load.reject import Reason
 from penstock.server.connect.errors import NOT_DATA
 from penstock.server.connect.search_path import PATHS
@@ -63,7 +64,7 @@ _NOTHING: Final = sql.SQL("")
 _COMMA: Final = sql.SQL(", ")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SortingTarget:
     """The row of sorting_target.sql."""
 
@@ -71,7 +72,7 @@ class SortingTarget:
     is_plain: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SortingColumn:
     """The row of sorting_columns.sql."""
 
@@ -87,7 +88,7 @@ class RefusedRow(NamedTuple):
     reason: Reason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Sorted:
     """How many rows were stored, and which were refused. Triggers may have skipped others."""
 

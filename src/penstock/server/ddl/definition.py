@@ -6,12 +6,13 @@ and definitions are the server's own text, with every name qualified.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from penstock.frozen import frozen
 from penstock.model.server.table import TableName
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TableRow:
     """The row of ddl_table.sql; `persistence` is pg_class's letter."""
 
@@ -25,7 +26,7 @@ class TableRow:
     tablespace: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class IndexRow:
     """The row of ddl_indexes.sql; `constraint_name` is None for an index that belongs to no constraint."""
 
@@ -46,7 +47,7 @@ class IndexRow:
         return self.is_clustered or self.is_replica_identity
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ConstraintRow:
     """The row of ddl_constraints.sql; `kind` is pg_constraint.contype, 'n' for NOT NULL."""
 
@@ -66,7 +67,7 @@ class ConstraintRow:
         return self.kind == "x" or self.is_temporal
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PublicationRow:
     """The row of ddl_publications.sql; `statement` is None for a publication of all tables, or of a whole schema."""
 
@@ -74,7 +75,7 @@ class PublicationRow:
     statement: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PartRow:
     """The row of ddl_parts.sql; `statement` is None if the part was dropped while it was read."""
 
@@ -83,7 +84,7 @@ class PartRow:
     statement: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class HandoverRow:
     """The row of ddl_handover.sql."""
 
@@ -91,7 +92,7 @@ class HandoverRow:
     statement: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Obstacle:
     """The row of ddl_obstacles.sql: the kind of the obstacle, and PostgreSQL's description of it."""
 
@@ -99,7 +100,7 @@ class Obstacle:
     description: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TableDefinition:
     """Everything that defines a table, except its rows."""
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
+from penstock.frozen import frozen
 from penstock.model.server.server import ServerFacts
 from penstock.server.connect.connection import Connection, describe_connection
 from penstock.server.connect.errors import translate_errors
@@ -13,7 +14,7 @@ from penstock.server.connect.route import is_loopback
 from penstock.server.sql.queries import send_query
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ServerRow:
     """The row of server.sql; `server_address` is None on a Unix socket."""
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from psycopg import sql
 
 from penstock.errors import ServerError
+from penstock.frozen import frozen
 from penstock.model.server.identity import ServerIdentity
 from penstock.model.server.inspection import Archiver, Mark, Slot
 from penstock.model.server.settings import SettingsFacts, SettingsRights, SettingState
@@ -25,7 +25,7 @@ _RELOAD_TIMEOUT_S = 10.0
 _RELOAD_LOOK_S = 0.01
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class FileLine:
     """The row of settings_lines.sql. `name` is None for a line with an `error`."""
 

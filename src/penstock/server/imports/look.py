@@ -5,10 +5,10 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from psycopg import sql
 
+from penstock.frozen import frozen
 from penstock.model.load.route import ImportRights, Link
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
@@ -19,7 +19,7 @@ _PROBE_BYTES = 2 * 1024 * 1024
 _ROUND_TRIPS = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ImportRow:
     """How far the import of one backend is.
 

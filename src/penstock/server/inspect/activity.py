@@ -5,13 +5,13 @@ from __future__ import annotations
 import codecs
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from psycopg import sql
 from psycopg.adapt import Loader
 
 from penstock.errors import PenstockError
+from penstock.frozen import frozen
 from penstock.model.recording import CounterRow, Progress, SessionSample
 from penstock.model.server.reading import Unread
 from penstock.server.connect.connection import CAN_FLUSH_STATISTICS, Connection
@@ -86,7 +86,7 @@ _SETTINGS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RightsRow:
     """The row of observe_rights.sql; `statements_schema` is None if the extension is not installed."""
 
@@ -94,7 +94,7 @@ class RightsRow:
     statements_schema: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Observation:
     """One reading: the sessions, the WAL position, and the rows of the requested views, by name."""
 

@@ -6,9 +6,9 @@ import statistics
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from penstock.errors import ServerError
+from penstock.frozen import frozen
 from penstock.model.finding import refuse
 from penstock.model.server.checks import check_standby
 from penstock.server.connect.connection import ConnectionFactory
@@ -19,7 +19,7 @@ _ROUND_TRIPS = 20
 _LONGEST_S = 10.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ProbeResult:
     """How many seconds each small commit took, with its round trip, and the median of a round trip alone."""
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from penstock.errors import ServerError
+from penstock.frozen import frozen
 from penstock.model.server.iam import grant_rds_iam
 from penstock.server.connect.connection import Connection, describe_connection
 from penstock.server.connect.errors import translate_errors
 from penstock.server.sql.queries import fetch_rows
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class IamRole:
     """The row of iam_role.sql. `is_rds` is whether the server has the role rds_iam, as Amazon's servers have."""
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from penstock.frozen import frozen
 from penstock.model.server.reading import Clock
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
 from penstock.server.sql.queries import fetch_rows
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MomentRow:
     """The row of inspect_moment.sql."""
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from penstock.frozen import frozen
 from penstock.model.server.inspection import Standby
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
 from penstock.server.sql.queries import fetch_rows
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Received:
     """The row of received.sql: the end of the WAL that a standby has received, and whether it is still streaming."""
 

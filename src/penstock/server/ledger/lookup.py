@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from psycopg.rows import class_row
 
+from penstock.frozen import frozen
 from penstock.model.load.ledger import KnownObject, LedgerObject, LoadState
 from penstock.model.server.table import TableName
 from penstock.server.connect.connection import Connection
@@ -120,7 +120,7 @@ _HOLDS = """
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LedgerFindings:
     """What concerns a load that is about to begin.
 
@@ -143,7 +143,7 @@ class LedgerFindings:
     renamed: Mapping[int, tuple[str, str]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class KnownMeaning:
     """A load's state, and its meaning when it began, as JSON (see loading/plan/identity.py)."""
 

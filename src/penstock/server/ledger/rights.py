@@ -6,10 +6,10 @@ After SET ROLE, any function that runs in the session can call RESET ROLE, and t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from penstock.errors import TargetError
+from penstock.frozen import frozen
 from penstock.model.load.job import LoadJob
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
@@ -20,7 +20,7 @@ from penstock.server.sql.queries import fetch_as
 Deed = Literal["resume", "retry", "forget", "discard rejects of"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LoadRights:
     """The owner of a load, and how this session's login relates to the load.
 

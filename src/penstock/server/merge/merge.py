@@ -11,11 +11,12 @@ proposed, how many conflicted with a row of their key, and how many were stored 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from psycopg import sql
 
+from penstock.frozen import frozen
 from penstock.model.load.job import Keep
 from penstock.model.load.landing import POSITION_COLUMNS
 from penstock.model.load.ledger import LandedCounts
@@ -43,7 +44,7 @@ COUNTING = sql.SQL("EXPLAIN (ANALYZE, VERBOSE OFF, COSTS OFF, BUFFERS OFF, TIMIN
 _INPUTS = ("Outer", "Subquery")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MergeCounts:
     """What happened to the records of a staging table; `staged` is the sum of the other counts.
 
@@ -64,7 +65,7 @@ class MergeCounts:
         return LandedCounts(number=number, target_oid=target_oid, **asdict(self))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PlanCounts:
     """EXPLAIN ANALYZE's counts of INSERT ... SELECT ... ON CONFLICT ... RETURNING.
 
@@ -78,7 +79,7 @@ class PlanCounts:
     stored: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MergeParts:
     """The parts of a merge. If `key` is None, all records are inserted.
 

@@ -7,11 +7,11 @@ its rule whether two nulls are equal. merge.py merges records by this key.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from psycopg import sql
 
 from penstock.errors import TargetError, UsageError
+from penstock.frozen import frozen
 from penstock.model.load.landing import SEQUENCE_COLUMN
 from penstock.model.server.table import TableFacts
 from penstock.server.connect.connection import Connection
@@ -21,7 +21,7 @@ from penstock.server.sql.queries import fetch_rows, list_identifiers, table_iden
 _COMMA = sql.SQL(", ")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class UniqueIndex:
     """The row of merge_keys.sql; None in `columns` stands for an expression."""
 
@@ -36,7 +36,7 @@ class UniqueIndex:
     columns: list[str | None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class KeyColumn:
     """The row of merge_key_columns.sql: a column, its collation, operator class, < and = in the index."""
 
@@ -52,7 +52,7 @@ class KeyColumn:
     equal: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ColumnPrivileges:
     """The row of merge_privileges.sql."""
 
@@ -61,7 +61,7 @@ class ColumnPrivileges:
     can_update: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Key:
     """The unique index that decides conflicts. `has_equal_nulls` is whether two nulls in the key are equal."""
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from psycopg import sql
 
+from penstock.frozen import frozen
 from penstock.model.load.landing import BLOCK_COLUMN, OBJECT_COLUMN, SEQUENCE_COLUMN
 from penstock.server.connect.connection import Connection
 from penstock.server.sql.queries import fetch_one, table_identifier
@@ -22,7 +22,7 @@ _INSUFFICIENT_PRIVILEGE = "42501"
 _POLICY_FUNCTION = "ExecWithCheckOptions"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RecordPosition:
     """A record's position: the number of its object, the offset of its block in bytes, its number in the block."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any, LiteralString, TypeVar
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, LiteralString, TypeVar
 from psycopg.rows import class_row
 from psycopg.sql import SQL, Composed, Identifier
 
+from penstock.frozen import frozen
 from penstock.server.connect.connection import Connection
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def to_parameters(text: str) -> str:
     return _VARIABLE.sub(r"%(\g<name>)s", text.replace("%", "%%"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NameRow:
     """The row of a query with a single column."""
 

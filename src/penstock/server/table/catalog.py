@@ -6,12 +6,13 @@ The queries need only an ordinary user's rights. Package loading decides which c
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from psycopg import sql
 
 from penstock.errors import TargetError
+from penstock.frozen import frozen
 from penstock.model.load.space import TableStorage
 from penstock.model.server.server import ServerFacts
 from penstock.model.server.table import Column, TableFacts, TableName
@@ -34,7 +35,7 @@ _UNLOADABLE_KINDS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TableRow:
     """The row of table.sql."""
 

@@ -8,21 +8,21 @@ ends that, because the session that holds the lock is idle.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from penstock.frozen import frozen
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
 from penstock.server.sql.queries import fetch_rows
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ReferenceRow:
     """The row of references.sql."""
 
     oid: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class BlockedRow:
     """The row of blocked.sql: a backend of the load that waits for a lock.
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 
 import psycopg
 
 from penstock.errors import PenstockError, ServerError
+from penstock.frozen import frozen
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.sql.queries import change_setting, fetch_rows
@@ -33,7 +33,7 @@ _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Blocker:
     """The row of ddl_blockers.sql: a session or prepared transaction that holds or awaits a lock on a relation."""
 

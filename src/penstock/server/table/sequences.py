@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection
-from dataclasses import dataclass
 
 import psycopg
 from psycopg import sql
 
+from penstock.frozen import frozen
 from penstock.model.server.table import Column, TableFacts
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 _KEY_TYPES = ("smallint", "integer", "bigint", "numeric")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SequenceRow:
     """The row of sequence.sql; `last_value` is None if the sequence has never been used or may not be read."""
 

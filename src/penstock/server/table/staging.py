@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import psycopg
 from psycopg import sql
 
 from penstock.errors import TargetError
+from penstock.frozen import frozen
 from penstock.model.load.landing import BLOCK_COLUMN, OBJECT_COLUMN, POSITION_COLUMNS, SEQUENCE_COLUMN
 from penstock.model.server.names import MOST_COLUMNS
 from penstock.model.server.table import TableFacts, TableName
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 _SEQUENCE_CACHE = 1000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ColumnType:
     """The row of landing_columns.sql; the collation is None if it is the type's default."""
 
@@ -40,7 +40,7 @@ class ColumnType:
     collation: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class GrantRow:
     """The row of landing_grants.sql; `grantee` is None for PUBLIC, `kind` is pg_class.relkind."""
 
@@ -50,7 +50,7 @@ class GrantRow:
     grantee: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LandingTable:
     """The row of landing_table.sql: the relation that has a staging table's name.
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final, Literal
 
 import psycopg
 from psycopg import sql
 
 from penstock.errors import ServerError
+from penstock.frozen import frozen
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, rolled_back, translate_errors
 from penstock.server.sql.queries import change_setting, fetch_one, fetch_rows
@@ -35,7 +35,7 @@ _LONGEST_DEADLOCK_TIMEOUT_S = 1.0
 _VACUUM_MODE = "ShareUpdateExclusiveLock"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LockableRow:
     """The row of lockable.sql; `kind` is pg_class.relkind."""
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import psycopg
 from psycopg import sql
 
 from penstock.errors import TableExistsError, TargetError
+from penstock.frozen import frozen
 from penstock.model.server.table import TableName
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, translate_errors
@@ -27,7 +27,7 @@ _NAME_BYTES = 63
 _DROP_LOCK_TIMEOUT = "5s"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CreatedTable:
     """A table that was created here; `has_new_schema` is whether its schema was created too."""
 

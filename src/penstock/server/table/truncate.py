@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from psycopg import sql
 
 from penstock.errors import TargetError
+from penstock.frozen import frozen
 from penstock.model.server.table import TableFacts
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
@@ -22,7 +22,7 @@ from penstock.server.table.identity import LoadedTable, send_check
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ReferencingRow:
     """The row of truncate_referencing.sql."""
 

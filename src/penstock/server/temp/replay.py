@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from penstock.errors import TargetError
+from penstock.frozen import frozen
 from penstock.model.redaction import hide_secrets
 from penstock.model.temp.replay import Skipped
 from penstock.server.connect.connection import Connection, ConnectionFactory
@@ -35,7 +35,7 @@ _TOTALS = """
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DirectoryRow:
     """The row of temp_directories.sql; `directory` is None if the role may not see it."""
 
@@ -43,7 +43,7 @@ class DirectoryRow:
     directory: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Explained:
     """A statement that was run: the seconds that its session measured, and its plan as in EXPLAIN's JSON."""
 
@@ -51,7 +51,7 @@ class Explained:
     plan: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ReplayFacts:
     """The facts about a server that a replay needs: block size, memory, and the role's temp_tablespaces.
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from psycopg import sql
 
+from penstock.frozen import frozen
 from penstock.model.temp.placement import TABLESPACE, Occupant
 from penstock.server.connect.connection import Connection, ConnectionFactory
 from penstock.server.connect.errors import translate_errors
@@ -15,7 +15,7 @@ from penstock.server.sql.queries import fetch_rows, list_identifiers
 DROP = f"DROP TABLESPACE {TABLESPACE}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PlaceRow:
     """The row of temp_place.sql; `receivers` are the application_names of the sessions that receive WAL."""
 
@@ -25,7 +25,7 @@ class PlaceRow:
     receivers: list[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TablespaceRow:
     """The row of temp_tablespaces.sql; `excluded` are roles that may log in but may not create in the tablespace."""
 
@@ -34,7 +34,7 @@ class TablespaceRow:
     excluded: list[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class OccupantRow:
     """The row of temp_occupants.sql; `kind` is the kind of the object as ALTER names it."""
 

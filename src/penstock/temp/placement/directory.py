@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import stat
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.frozen import frozen
 from penstock.host import find_device, measure_disk
 
 _NO_LINKS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PartFacts:
     """A directory on the path to another directory. If it is a symbolic link, these are the facts of the link."""
 
@@ -23,7 +23,7 @@ class PartFacts:
     mode: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DirectoryFacts:
     """The facts of a directory. A fact that this process may not see is None.
 

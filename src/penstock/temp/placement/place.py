@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from penstock.changes.journal import record, restore
 from penstock.changes.kinds.temp_place import TempPlace, make_change, read_placement
 from penstock.changes.store.table import SERVER_DATABASE, TableStore
 from penstock.errors import PenstockError, TargetError, UsageError
+from penstock.frozen import frozen
 from penstock.model.finding import refuse
 from penstock.model.load.shape import SERVER, Change, Hold, lock_of
 from penstock.model.server.checks import check_standby
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from penstock.server.connect.connection import ConnectionFactory
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PlaceRequest:
     """What the user asks for. `allows_same_device`: the directory may be on the disk that has the data."""
 

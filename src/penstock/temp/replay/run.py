@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from penstock.errors import PenstockError, TargetError
+from penstock.frozen import frozen
 from penstock.host import find_device, memory_bytes, read_counters
 from penstock.host.interrupts import holding_interrupts
 from penstock.model.server.device import Device, rates
@@ -45,7 +46,7 @@ _MEMORY_SHARE = 4
 _PROCESSES = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Place:
     """A place for temporary work on a server: one or more tablespaces.
 
@@ -66,7 +67,7 @@ class Place:
         return ", ".join(self.names)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ReplayRequest:
     """What to replay, with how many sessions, and how often; `seed` decides the order of the places."""
 

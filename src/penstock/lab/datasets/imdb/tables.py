@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
+
+from penstock.frozen import frozen
 
 # The columns are those that developer.imdb.com/non-commercial-datasets lists.
 IMDB_TABLES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
@@ -60,7 +61,7 @@ _ROWS_AT_SCALE_1: Final[Mapping[str, int]] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Counts:
     """The number of titles, people and episodes. Tables refer to each other by number only."""
 

@@ -1,0 +1,42 @@
+"""The decorator of classes whose objects do not change: a dataclass that is made in a fraction of the time.
+
+dataclass(frozen=True) writes and compiles the source of seven methods, 0.45 ms a class, and a load uses 200 classes: a
+fifth of the time of a short command. Here only __init__ is compiled. Type checkers reject an assignment to a field, and
+nothing does while the program runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field, fields
+from operator import attrgetter
+from typing import TypeVar, dataclass_transform
+
+_Class = TypeVar("_Class")
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
+def frozen(cls: type[_Class]) -> type[_Class]:
+    """Return the class as a dataclass with slots and keyword arguments, whose objects can be compared and hashed.
+
+    What dataclasses offers for such classes, such as replace() and field(), works. Methods of the class itself stay.
+    """
+    made = dataclass(slots=True, kw_only=True, eq=False, repr=False)(cls)
+    compared = [each.name for each in fields(made) if each.compare]  # type: ignore[arg-type]
+    shown = [each.name for each in fields(made) if each.repr]  # type: ignore[arg-type]
+    read: Callable[[object], Hashable] = attrgetter(*compared) if compared else lambda _: ()
+
+    def __eq__(self: object, other: object) -> bool:  # noqa: N807 (set below)
+        return read(self) == read(other) if other.__class__ is self.__class__ else NotImplemented
+
+    def __hash__(self: object) -> int:  # noqa: N807 (set below)
+        return hash(read(self))
+
+    def __repr__(self: object) -> str:  # noqa: N807 (set below)
+        values = ", ".join(f"{name}={getattr(self, name)!r}" for name in shown)
+        return f"{self.__class__.__qualname__}({values})"
+
+    for method in (__eq__, __hash__, __repr__):
+        if method.__name__ not in cls.__dict__ or (method is __hash__ and cls.__dict__["__hash__"] is None):
+            setattr(made, method.__name__, method)
+    return made
