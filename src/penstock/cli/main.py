@@ -35,7 +35,6 @@ from penstock.cli.terminal.output import (
     write_message,
     write_result,
 )
-from penstock.cli.terminal.suggested import complete_commands
 from penstock.cli.textcommand import TextCommand
 from penstock.errors import Interrupted, PenstockError, UsageError
 from penstock.model.redaction import hide_secrets
@@ -276,7 +275,7 @@ def _describe(error: PenstockError) -> dict[str, str | int | None]:
         "column": None if location is None else location.column,
         "load_id": error.load_id,
     }
-    shown = {name: None if text is None else complete_commands(hide_secrets(text)) for name, text in words.items()}
+    shown = {name: None if text is None else hide_secrets(text) for name, text in words.items()}
     return {**shown, "line": None if location is None else location.line}
 
 

@@ -14,7 +14,7 @@ import typer
 
 from penstock.cli.options.declared import LOAD_OPTIONS, TARGET_OPTIONS, flag, takes
 from penstock.cli.options.shared import Json, QuietLoad  # noqa: TC001 (typer reads annotations)
-from penstock.cli.options.target import suggest_options, warn_of_secrets
+from penstock.cli.options.target import warn_of_secrets
 from penstock.cli.terminal.exit_codes import REJECTS, WOULD_NOT_LOAD
 from penstock.cli.terminal.messages import Messages, show_warning
 from penstock.cli.terminal.output import shown_warnings, write_message, write_result
@@ -192,7 +192,6 @@ class LoadCommand:
         from penstock.host import keep_freed_memory
 
         keep_freed_memory()
-        suggest_options(request.access, request.housekeeping)
         connect = connect_to(**asdict(request.access))
         with Loader(connect, request.housekeeping, resumes=resumes) as loader:
             plan = loader.plan(request.job, on_notice=self.messages.note)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli.options.declared import LOAD_OPTIONS, SERVER, flag
 from penstock.cli.terminal.messages import show_warning
-from penstock.cli.terminal.suggested import note_options
 from penstock.model.load.job import Access, Housekeeping
 from penstock.model.options import pick
 from penstock.model.redaction import hide_secrets
@@ -23,10 +20,8 @@ def open_target(options: Mapping[str, Any], *, allows_standby: bool = False) -> 
     """Return the factory for the server that the options name. Raises UsageError, LabError."""
     from penstock.api import connect_to
 
-    access = pick(Access, options)
-    warn_of_secrets(access.get("to"))
-    suggest_options(Access(**access), Housekeeping(**pick(Housekeeping, options)))
-    return connect_to(**access, allows_standby=allows_standby)
+    warn_of_secrets(options.get("to"))
+    return connect_to(**pick(Access, options), allows_standby=allows_standby)
 
 
 def open_ledger(options: Mapping[str, Any]) -> LedgerView:
@@ -34,20 +29,6 @@ def open_ledger(options: Mapping[str, Any]) -> LedgerView:
     from penstock.api.ledger_view import LedgerView
 
     return LedgerView(open_target(options), ledger_schema=Housekeeping(**pick(Housekeeping, options)).ledger_schema)
-
-
-def suggest_options(access: Access, house: Housekeeping) -> None:
-    """Have the commands that messages suggest name the same server and ledger. A secret is not repeated."""
-    options = []
-    for name in SERVER:
-        value = getattr(access, name)
-        if value:
-            word = "..." if hide_secrets(str(value)) != value else shlex.quote(str(value))
-            options.append(flag(LOAD_OPTIONS[name]) if value is True else f"{flag(LOAD_OPTIONS[name])} {word}")
-    of_ledger = ["--read-write"] if access.read_write else []
-    if house.ledger_schema != Housekeeping().ledger_schema:
-        of_ledger.append(f"--ledger-schema {shlex.quote(house.ledger_schema)}")
-    note_options(of_server=" ".join(options), of_ledger=" ".join(of_ledger))
 
 
 def warn_of_secrets(to: str | None, *, sources: Iterable[str] = ()) -> None:

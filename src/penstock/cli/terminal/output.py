@@ -15,7 +15,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from penstock.cli.terminal.suggested import complete_commands, note_options
 from penstock.cli.terminal.visible import visible, visible_lines
 from penstock.errors import PenstockError
 
@@ -42,7 +41,6 @@ def begin_output() -> None:
     """Forget the result and the warnings of an earlier run in this process."""
     _written.has_result = False
     _written.warnings.clear()
-    note_options(of_server="", of_ledger="")
 
 
 def note_warning(notice: Notice) -> None:
@@ -86,9 +84,9 @@ def write_result(result: Mapping[str, object] | DataclassInstance | Sequence[str
     OutputError, BrokenPipeError.
     """
     if isinstance(result, str):
-        write_drawn(complete_commands(visible(result)), done=done)
+        write_drawn(visible(result), done=done)
     elif isinstance(result, Sequence):
-        write_drawn(complete_commands("\n".join(map(visible, result))), done=done)
+        write_drawn("\n".join(map(visible, result)), done=done)
     else:
         write_drawn(json.dumps(result, default=_to_json), done=done)
 
@@ -127,7 +125,7 @@ def write_message(*lines: str, head: str = "") -> None:
     are printed by one call, so that messages of several threads do not mix.
     """
     try:
-        print(head + complete_commands("\n".join(map(visible_lines, lines))), file=sys.stderr, flush=True)
+        print(head + "\n".join(map(visible_lines, lines)), file=sys.stderr, flush=True)
     except OSError:
         _redirect_to_null(sys.stderr)
 
