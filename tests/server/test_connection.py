@@ -189,6 +189,16 @@ def test_server_without_the_wanted_kind_of_session_points_to_the_primary(
     assert "password" not in (caught.value.hint or "")
 
 
+def test_debug_lines_of_a_server_are_no_warnings(database: str) -> None:
+    """PGOPTIONS may ask for them until the session's own settings are made."""
+    heard: list[str] = []
+    factory = ConnectionFactory(make_conninfo(database, options="-c client_min_messages=debug5"))
+    factory.on_warning = heard.append
+    with factory.connect() as session:
+        session.execute("SELECT 1")
+    assert heard == []
+
+
 def test_missing_database_is_a_server_error(database18: str) -> None:
     """Libpq's words are the detail."""
     with pytest.raises(ServerError) as caught:

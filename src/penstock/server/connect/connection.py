@@ -68,6 +68,9 @@ Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
 _log = logging.getLogger(__name__)
 
+# What the server sends if client_min_messages asks for it, and a session reports without a warning.
+_NO_WARNINGS = frozenset(("DEBUG", "LOG", "INFO", "NOTICE"))
+
 # Parts of messages of libpq and of the server in English, with the SQLSTATE that says the same, because a failure to
 # connect has no code. They only choose the hint.
 _REFUSALS = (
@@ -437,10 +440,11 @@ class ConnectionFactory:
             connection.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(self._role)))
 
     def _report_warning(self, diagnostic: Diagnostic) -> None:
-        # NOTICEs are left to the session that asked for them, which handles them itself. A shutdown of the server
-        # (57P01, 57P02) is left to the error that follows it, because the load may wait until the server is back.
+        # NOTICEs are left to the session that asked for them, which handles them itself. DEBUG, LOG and INFO come until
+        # client_min_messages is set, and are no warnings. A shutdown of the server (57P01, 57P02) is left to the error
+        # that follows it, because the load may wait until the server is back.
         severity = diagnostic.severity_nonlocalized or "NOTICE"
-        if severity != "NOTICE" and not (diagnostic.sqlstate or "").startswith("57P"):
+        if severity not in _NO_WARNINGS and not (diagnostic.sqlstate or "").startswith("57P"):
             self.on_warning(f"{severity}: {diagnostic.message_primary}")
 
 
