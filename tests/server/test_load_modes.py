@@ -316,6 +316,19 @@ def test_replace_puts_a_new_table_in_place(loads: Loads, tmp_path: Path) -> None
     assert loads.run(target(path)).objects_skipped == 1
 
 
+def test_hint_of_a_trigger_stays_in_the_error_of_a_merge(loads: Loads, tmp_path: Path) -> None:
+    """The trigger's author knows better what to do than the hint for a unique index."""
+    loads.execute(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN RAISE unique_violation USING HINT = 'Ask Ann.'; END $$;"
+        " CREATE TRIGGER refuse BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION refuse()"
+    )
+    path = write(tmp_path / "f", "5,x,1", header="k,v,w")
+    with pytest.raises(DataError) as caught:
+        loads.run(mode_target(path, "upsert", key=("k",)))
+    assert "Ask Ann." in str(caught.value.hint)
+
+
 def test_replace_names_what_depends_on_the_table(loads18: Loads, tmp_path: Path) -> None:
     """Before anything is made."""
     loads18.execute("CREATE VIEW w AS SELECT * FROM t")
