@@ -62,7 +62,8 @@ CheckOnly = Annotated[
     typer.Option(
         "--check",
         help="Have the server parse everything, report the bad records (the first 1,000, then stop), and load nothing. "
-        "Types, NOT NULL and CHECK are checked; keys, foreign keys, partition routing and triggers are not.",
+        "Types, NOT NULL and CHECK are checked; keys, foreign keys, partition routing, triggers "
+        "and row security are not.",
     ),
 ]
 Ray = Annotated[
