@@ -74,6 +74,12 @@ def test_unremarkable_workload_shows_its_waits(penstock: Callable[..., Finished]
     assert shown.out.splitlines()[-1].split() == ["IPC:BgWorkerStartup", "1.00", "100", "%"]
 
 
+def test_idle_server_has_no_table_of_waits(penstock: Callable[..., Finished], tmp_path: Path) -> None:
+    """No session was active, so there is nothing below the heading."""
+    shown = penstock("diagnose", write(tmp_path / "F", recorded(busy=0.1)))
+    assert shown.out.splitlines()[-1] == "No findings."
+
+
 def test_role_that_sees_itself_only_cannot_tell(penstock: Callable[..., Finished], tmp_path: Path) -> None:
     """Others' sessions are there, and whatever they wait for is hidden: no findings would be a claim."""
     hidden = session(state=None, backend_type=None, transaction_s=None, query_s=None, query=None)

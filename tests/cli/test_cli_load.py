@@ -72,6 +72,12 @@ def test_result_names_server_and_database(
     assert str(shown["server"] if key is None else shown[key]["name"]).startswith("PostgreSQL 18 at ")
 
 
+def test_plan_says_why_one_transaction_has_one_session(penstock: Run, database18: str, people: str) -> None:
+    """More were asked for."""
+    command = ("load", people, "--into", "people", "--create", "--to", database18, "--plan", "--atomic")
+    assert "all rows are loaded in one transaction" in penstock(*command, "--sessions", "4").out
+
+
 @pytest.mark.parametrize("variable", ["PGUSER", "PGPASSWORD", "PGSERVICEFILE"])
 def test_no_embedded_server_where_libpq_is_told_something(people: str, tmp_path: Path, variable: str) -> None:
     """As in cron, with a password only: libpq's own default is tried, and no server is made."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shlex
 import shutil
 import threading
 from pathlib import Path
@@ -46,13 +47,33 @@ def test_bad_records_stop_a_load_by_default(penstock: Run, database18: str, numb
     assert "No rows were loaded." in finished.err
 
 
+def test_command_in_a_message_can_be_typed_as_it_stands(penstock: Run, database18: str, numbers: str) -> None:
+    """It names the database and the ledger's schema, as the load did."""
+    to = ("--to", database18, "--ledger-schema", "own")
+    finished = penstock("load", numbers, "--into", "t", "--on-error", "reject", *to)
+    words = shlex.split(finished.out.partition("see penstock ")[2].splitlines()[0])
+    assert words[2:] == list(to)
+    assert "2 records rejected" in penstock(*words).out
+
+
+def test_hint_as_json_names_the_ledger_too(penstock: Run, database18: str, numbers: str) -> None:
+    """As the text has it."""
+    to = ("--to", database18, "--ledger-schema", "own")
+    penstock("load", numbers, "--into", "t", "--on-error", "reject", *to)
+    refused = penstock("loads", "show", "0a1b2c3d4e", "--json", *to)
+    assert f"penstock loads {shlex.join(to)}" in refused.object["error"]["hint"]
+    assert f"penstock loads {shlex.join(to)}" in refused.err
+
+
 def test_quiet_load_with_rejects_writes_one_line(penstock: Run, database18: str, numbers: str) -> None:
     """With the load's id and how many there are; the next run, which skips the file, names the same load."""
     command = ["load", numbers, "--into", "t", "--on-error", "reject", "--quiet", "--to", database18]
     finished = penstock(*command)
     (record,) = penstock("loads", "--to", database18, "--json").object["loads"]
     assert (finished.code, finished.out) == (3, "")
-    assert finished.err == f"rejected 2 records: see penstock rejects {record['load_id']}\n"
+    assert (
+        finished.err == f"rejected 2 records: see penstock rejects {record['load_id']} --to {shlex.quote(database18)}\n"
+    )
     again = penstock(*command)
     assert (again.code, again.out, again.err.count("\n")) == (3, "", 1)
     assert f"2 records rejected by load {record['load_id']}" in again.err
@@ -113,9 +134,10 @@ def test_rejected_records_are_told_shown_corrected_and_loaded(
         ("23502", 1, "3,"),
     ]
     again = penstock("retry", load_id, *to)
+    see = f"penstock rejects {load_id} {shlex.join(to)}"
     assert (again.code, again.out) == (
         3,
-        f"loaded 0 rejected records{place}, 2 are left: see penstock rejects {load_id}\n",
+        f"loaded 0 rejected records{place}, 2 are left: see {see}\n",
     )
     file.write_text("a,b\n2,y\n3,z\n")
     last = penstock("retry", load_id, str(file), *to)

@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import os
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -342,3 +343,26 @@ def test_interrupted_check_of_a_pipe_reports_no_problem(loads: Loads, tmp_path: 
         writer.join()
     assert found == []
     assert_nothing_left(loads)
+
+
+@pytest.mark.parametrize("way", ["check", "staging"])
+def test_hint_of_an_event_trigger_stays(database: str, tmp_path: Path, way: str) -> None:
+    """The trigger raises SQLSTATE 42501 and says what to do; penstock's own hint would ask for a GRANT."""
+    loads = Loads(database, setup="CREATE TABLE t (a int PRIMARY KEY, b text)")
+    path = write_to(tmp_path / "numbers.csv", "a,b\n1,x\n")
+    loads.run(target(path))
+    loads.execute(
+        "CREATE FUNCTION refuse() RETURNS event_trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN RAISE insufficient_privilege USING HINT = 'Ask Ann.'; END $$"
+    )
+    loads.execute(
+        "CREATE EVENT TRIGGER no_tables ON ddl_command_start WHEN TAG IN ('CREATE TABLE') EXECUTE FUNCTION refuse()"
+    )
+    other = write_to(tmp_path / "more.csv", "a,b\n2,y\n")
+    with pytest.raises(TargetError) as caught:
+        if way == "check":
+            loads.check(target(other))
+        else:
+            loads.run(replace(target(other), mode="upsert", key=("a",)))
+    assert "Ask Ann." in (caught.value.hint or "")
+    assert "grant" not in (caught.value.hint or "")

@@ -168,6 +168,37 @@ def test_failed_connection_names_target_and_hides_password() -> None:
     assert "hunter2" not in str(caught.value)
 
 
+def test_refusal_by_a_connection_limit_names_the_limit(database: str, user_name: str, user_conninfo: str) -> None:
+    """The password was right, and libpq tells no SQLSTATE."""
+    with psycopg.connect(database, autocommit=True) as admin:
+        admin.execute(sql.SQL("ALTER ROLE {} CONNECTION LIMIT 0").format(sql.Identifier(user_name)))
+    with pytest.raises(ServerError) as caught:
+        ConnectionFactory(user_conninfo).connect()
+    assert "connection limit" in (caught.value.hint or "")
+
+
+def test_server_without_the_wanted_kind_of_session_points_to_the_primary(
+    database: str, user_name: str, user_conninfo: str
+) -> None:
+    """As a standby does, a role's read-only default misses target_session_attrs=read-write."""
+    with psycopg.connect(database, autocommit=True) as admin:
+        alter_role(admin, user_name, "default_transaction_read_only", "on")
+    with pytest.raises(ServerError) as caught:
+        ConnectionFactory(make_conninfo(user_conninfo, target_session_attrs="read-write")).connect()
+    assert "primary" in (caught.value.hint or "")
+    assert "password" not in (caught.value.hint or "")
+
+
+def test_debug_lines_of_a_server_are_no_warnings(database: str) -> None:
+    """PGOPTIONS may ask for them until the session's own settings are made."""
+    heard: list[str] = []
+    factory = ConnectionFactory(make_conninfo(database, options="-c client_min_messages=debug5"))
+    factory.on_warning = heard.append
+    with factory.connect() as session:
+        session.execute("SELECT 1")
+    assert heard == []
+
+
 def test_missing_database_is_a_server_error(database18: str) -> None:
     """Libpq's words are the detail."""
     with pytest.raises(ServerError) as caught:

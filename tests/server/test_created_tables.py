@@ -199,6 +199,8 @@ def test_forced_column_is_the_tables(loads: Loads, path: Path) -> None:
     path.write_text('a,b\n"","x"\n')
     assert '"none" of --force-null' in loads.refuse(target(path, force_null=("none",))).message
     assert "CSV mode" in loads.refuse(target(path, format="text", delimiter=",", force_null=("a",))).message
+    several = loads.refuse(target(path, force_null=("a",), null=("x", "y"))).message
+    assert several == "--force-null cannot be used with several --null"
 
 
 @pytest.mark.parametrize(

@@ -342,6 +342,7 @@ def test_column_that_the_file_lacks_is_refused(loads: Loads, write: Write) -> No
     path = write("a\n1\n")
     error = loads.refuse(target(path, format="csv", has_header=True))
     assert '"b"' in error.message
+    assert str(error.detail).endswith('lacks "b", which has no default.')
     assert "--set" in str(error.hint)
     loads.run(target(path, format="csv", has_header=True, constants={"b": "{filename}"}))
     assert loads.rows() == [(1, "file")]

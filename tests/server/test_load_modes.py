@@ -28,6 +28,8 @@ from support.modes import Killed, landing_tables, mode_target
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from penstock.model.load.outcome import LoadProgress
+
 
 # What is typed for a load of one file; what is not named was not given.
 ATOMIC = replace(IMPATIENT, atomic=True)
@@ -314,6 +316,29 @@ def test_replace_puts_a_new_table_in_place(loads: Loads, tmp_path: Path) -> None
     assert landing_tables(loads) == []
     loads.execute("DELETE FROM t WHERE k = 7")
     assert loads.run(target(path)).objects_skipped == 1
+
+
+@pytest.mark.parametrize(("mode", "activity"), [("replace", "replacing tables"), ("upsert", "storing staged rows")])
+def test_progress_names_what_follows_the_last_row(loads: Loads, tmp_path: Path, mode: str, activity: str) -> None:
+    """It may take long, and no row is sent meanwhile."""
+    shown: list[LoadProgress] = []
+    path = write(tmp_path / "f", "5,x,1", header="k,v,w")
+    job = mode_target(path, mode, **({"key": ("k",)} if mode == "upsert" else {}))
+    loads.run(job, on_progress=shown.append)
+    assert activity in [progress.activity for progress in shown]
+
+
+def test_hint_of_a_trigger_stays_in_the_error_of_a_merge(loads: Loads, tmp_path: Path) -> None:
+    """The trigger's author knows better what to do than the hint for a unique index."""
+    loads.execute(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN RAISE unique_violation USING HINT = 'Ask Ann.'; END $$;"
+        " CREATE TRIGGER refuse BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION refuse()"
+    )
+    path = write(tmp_path / "f", "5,x,1", header="k,v,w")
+    with pytest.raises(DataError) as caught:
+        loads.run(mode_target(path, "upsert", key=("k",)))
+    assert "Ask Ann." in str(caught.value.hint)
 
 
 def test_replace_names_what_depends_on_the_table(loads18: Loads, tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ from penstock.cli.terminal.output import (
     write_message,
     write_result,
 )
+from penstock.cli.terminal.typeable import complete_commands
 from penstock.cli.textcommand import TextCommand
 from penstock.errors import Interrupted, PenstockError, UsageError
 from penstock.model.redaction import hide_secrets
@@ -269,7 +270,7 @@ def _describe(error: PenstockError) -> dict[str, str | int | None]:
     words = {
         "message": error.message,
         "detail": error.detail,
-        "hint": error.hint,
+        "hint": None if error.hint is None else complete_commands(error.hint),
         "sqlstate": error.sqlstate,
         "file": None if location is None else location.file,
         "column": None if location is None else location.column,

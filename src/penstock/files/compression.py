@@ -138,6 +138,7 @@ def _decompress_members(pieces: Iterable[bytes], codec: _Codec, uri: str) -> Ite
 
 def _feed(decoder: Decompressor, data: bytes | memoryview, codec: _Codec, uri: str, offset: int) -> Iterator[bytes]:
     """Pass `data`, which begins at `offset`, to the decompressor, and yield all its output."""
+    end = offset + len(data)
     while True:
         try:
             piece = decoder.decompress(data, OUTPUT_PIECE_BYTES)
@@ -155,7 +156,7 @@ def _feed(decoder: Decompressor, data: bytes | memoryview, codec: _Codec, uri: s
                     f'"{uri}" needs the zstd dictionary it was compressed with',
                     hint='Decompress it with that dictionary and pipe it in with "-" as the source.',
                 ) from exc
-            how = f"corrupt: bad {codec.name} data at or before byte {offset}"
+            how = f"corrupt: bad {codec.name} data before byte {end}"
             raise _damaged(uri, how, detail=f"The decompressor said: {exc}.") from exc
         if piece:
             yield piece

@@ -216,7 +216,10 @@ class _LoadRun:
 
         context = LandingContext(plan=self._plan, tools=self._tools, connection=connection, claim=claim)
         landed = [each.target.landing for each in load.prepared.landings if each.table is not None]
-        with self._timing("replace" if all(each.where == "replacement" for each in landed) else "store"):
+        replaces = all(each.where == "replacement" for each in landed)
+        if load.report is not None:
+            load.report("replacing tables" if replaces else "storing staged rows")
+        with self._timing("replace" if replaces else "store"):
             finished = finish_load(context, load.prepared, note_statement=load.tally.note_statement)
         load.is_ended = finished is not None
         if load.is_staged and load.is_ended:

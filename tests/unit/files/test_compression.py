@@ -101,6 +101,13 @@ def test_corruption_never_passes_unnoticed(compression: Compression) -> None:
     assert noticed > 0.99 * (len(stored) // 3)
 
 
+def test_corruption_is_before_the_end_of_what_was_read() -> None:
+    """The decompressor does not tell where: the error names the end of the part that it was given."""
+    stored = _COMPRESS["gzip"](b"1,2,3\n")
+    with pytest.raises(SourceError, match=f"(?m)bad gzip data before byte {len(stored)}$"):
+        _decompress(stored[:-8] + bytes(4) + stored[-4:], "gzip")
+
+
 @pytest.mark.parametrize("compression", _CODECS)
 def test_trailing_garbage_is_an_error(compression: Compression) -> None:
     """Bytes after the last member that begin no further one are refused, at their byte."""

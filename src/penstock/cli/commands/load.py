@@ -19,6 +19,7 @@ from penstock.cli.terminal.exit_codes import REJECTS, WOULD_NOT_LOAD
 from penstock.cli.terminal.messages import Messages, show_warning
 from penstock.cli.terminal.output import shown_warnings, write_message, write_result
 from penstock.cli.terminal.progress import showing_progress
+from penstock.cli.terminal.typeable import remember_target
 from penstock.cli.views.dialect_view import describe_format
 from penstock.cli.views.outcome_view import (
     check_object,
@@ -62,7 +63,8 @@ CheckOnly = Annotated[
     typer.Option(
         "--check",
         help="Have the server parse everything, report the bad records (the first 1,000, then stop), and load nothing. "
-        "Types, NOT NULL and CHECK are checked; keys, foreign keys, partition routing and triggers are not.",
+        "Types, NOT NULL and CHECK are checked; keys, foreign keys, partition routing, triggers "
+        "and row security are not.",
     ),
 ]
 Ray = Annotated[
@@ -192,6 +194,7 @@ class LoadCommand:
         from penstock.host import keep_freed_memory
 
         keep_freed_memory()
+        remember_target(asdict(request.access) | {"ledger_schema": request.housekeeping.ledger_schema})
         connect = connect_to(**asdict(request.access))
         with Loader(connect, request.housekeeping, resumes=resumes) as loader:
             plan = loader.plan(request.job, on_notice=self.messages.note)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.terminal.messages import show_warning
+from penstock.cli.terminal.typeable import remember_target
 from penstock.model.load.job import Access, Housekeeping
 from penstock.model.options import pick
 from penstock.model.redaction import hide_secrets
@@ -20,6 +21,7 @@ def open_target(options: Mapping[str, Any], *, allows_standby: bool = False) -> 
     """Return the factory for the server that the options name. Raises UsageError, LabError."""
     from penstock.api import connect_to
 
+    remember_target(options)
     warn_of_secrets(options.get("to"))
     return connect_to(**pick(Access, options), allows_standby=allows_standby)
 

@@ -10,11 +10,12 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from penstock.cli.terminal.typeable import complete_commands, remember_target
 from penstock.cli.terminal.visible import visible, visible_lines
 from penstock.errors import PenstockError
 
@@ -38,14 +39,16 @@ _written = _Written()
 
 
 def begin_output() -> None:
-    """Forget the result and the warnings of an earlier run in this process."""
+    """Forget the result, the warnings and the target of an earlier run in this process."""
+    remember_target({})
     _written.has_result = False
     _written.warnings.clear()
 
 
 def note_warning(notice: Notice) -> None:
     """Keep a printed warning, so that --json prints it too and --warnings error can check for it."""
-    _written.warnings.append(notice)
+    hint = None if notice.hint is None else complete_commands(notice.hint)
+    _written.warnings.append(replace(notice, message=complete_commands(notice.message), hint=hint))
 
 
 def shown_warnings() -> list[Notice]:
@@ -84,9 +87,9 @@ def write_result(result: Mapping[str, object] | DataclassInstance | Sequence[str
     OutputError, BrokenPipeError.
     """
     if isinstance(result, str):
-        write_drawn(visible(result), done=done)
+        write_drawn(visible(complete_commands(result)), done=done)
     elif isinstance(result, Sequence):
-        write_drawn("\n".join(map(visible, result)), done=done)
+        write_drawn("\n".join(visible(complete_commands(line)) for line in result), done=done)
     else:
         write_drawn(json.dumps(result, default=_to_json), done=done)
 
@@ -125,7 +128,8 @@ def write_message(*lines: str, head: str = "") -> None:
     are printed by one call, so that messages of several threads do not mix.
     """
     try:
-        print(head + "\n".join(map(visible_lines, lines)), file=sys.stderr, flush=True)
+        text = "\n".join(visible_lines(complete_commands(line)) for line in lines)
+        print(head + text, file=sys.stderr, flush=True)
     except OSError:
         _redirect_to_null(sys.stderr)
 

@@ -59,7 +59,7 @@ def validate_options(options: DialectOptions) -> None:
     for null in options.null or ():
         _check_null(null)
     if options.force_null and len(options.null or ()) > 1:
-        msg = "force_null takes one null string"
+        msg = "--force-null cannot be used with several --null"
         raise UsageError(msg, hint="Give --null once, or do not use --force-null.")
     if options.format == "csv" or (options.format is None and (options.quote, options.escape) != (None, None)):
         _check_quoting(options)

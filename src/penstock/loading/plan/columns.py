@@ -435,7 +435,7 @@ def _refuse_unfit(columns: Sequence[str], *, job: TargetJob, table: TableFacts, 
         null = f", or use --missing default, which stores null (or --set '{missing[0]}={NULL_PLACEHOLDER}')"
         raise TargetError(
             f'column "{missing[0]}" of table "{table.name}" is not in the file',
-            detail=f"{uri} lacks {listed}, which have no default.",
+            detail=f"{uri} lacks {listed}, which {'has' if len(missing) == 1 else 'have'} no default.",
             hint=f"Give it a value with --set {missing[0]}=VALUE{null if is_nullable else ''}.",
         )
 

@@ -85,6 +85,14 @@ def plan_load(
     is_repeatable = not any(_is_read_once(source) for target, _ in planned for source in target.objects)
     # A pipe cannot be read again, so the load cannot be resumed: it is loaded as a whole or not at all.
     is_single = not is_repeatable or (job.rules.atomic and any(target.fills_table for target in targets))
+    sessions = plan_sessions(
+        asked=1 if depends or is_single else job.sessions,
+        cpu_count=cpu_count,
+        free_connections=server.free_connections,
+        size_bytes=stored_size(targets),
+    )
+    if is_single:
+        sessions = replace(sessions, reason="all rows are loaded in one transaction")
     return LoadPlan(
         load_id=load_id,
         job=job,
@@ -92,12 +100,7 @@ def plan_load(
         tuning=tuning,
         is_repeatable=is_repeatable,
         targets=tuple(targets),
-        sessions=plan_sessions(
-            asked=1 if depends or is_single else job.sessions,
-            cpu_count=cpu_count,
-            free_connections=server.free_connections,
-            size_bytes=stored_size(targets),
-        ),
+        sessions=sessions,
         is_in_job_order=depends,
         ranks=ranks,
         defers_keys=bool(circles) and job.rules.atomic,

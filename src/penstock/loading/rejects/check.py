@@ -1,8 +1,8 @@
 """--check: the server parses everything as in a load, and nothing is loaded.
 
 Each block is copied into a temporary table like the target, as in a load that rejects records, and rolled back. Types,
-NOT NULL and CHECK constraints are checked. Keys, foreign keys, partition routing and triggers are not, because the
-temporary table lacks them.
+NOT NULL and CHECK constraints are checked. Keys, foreign keys, partition routing, triggers and row security are not,
+because the temporary table lacks them.
 """
 
 from __future__ import annotations

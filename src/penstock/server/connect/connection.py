@@ -37,7 +37,7 @@ from penstock.server.connect.conninfo import (
     over_own_socket,
     parse_conninfo,
 )
-from penstock.server.connect.errors import describe_report, is_passing, read_report
+from penstock.server.connect.errors import describe_report, find_hint, is_passing, read_report
 from penstock.server.connect.pooler import compose_is_direct
 from penstock.server.connect.route import (
     Route,
@@ -67,6 +67,18 @@ __all__ = [
 Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
 _log = logging.getLogger(__name__)
+
+# What the server sends if client_min_messages asks for it, and a session reports without a warning.
+_NO_WARNINGS = frozenset(("DEBUG", "LOG", "INFO", "NOTICE"))
+
+# Parts of messages of libpq and of the server in English, with the SQLSTATE that says the same, because a failure to
+# connect has no code. They only choose the hint.
+_REFUSALS = (
+    ("too many c", "53300"),
+    ("remaining connection slots are reserved", "53300"),
+    ("server is in hot standby mode", "25006"),
+    ("session is read-only", "25006"),
+)
 
 # These settings are set on every session, whatever the role, the database or postgresql.conf sets. Timeouts are off,
 # because a timeout for interactive work would end a load. The isolation level is read committed, because serializable
@@ -357,7 +369,7 @@ class ConnectionFactory:
                     return _connect(again)
             failure = _connection_error(error, self.safe_description)
             failure.is_transient = self._may_pass(error, settings)
-            failure.hint = self._explain(error, given, route) or failure.hint
+            failure.hint = _find_refusal_hint(str(error)) or self._explain(error, given, route) or failure.hint
             raise failure from error
 
     def _may_pass(self, error: psycopg.Error, settings: dict[str, str]) -> bool:
@@ -428,10 +440,11 @@ class ConnectionFactory:
             connection.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(self._role)))
 
     def _report_warning(self, diagnostic: Diagnostic) -> None:
-        # NOTICEs are left to the session that asked for them, which handles them itself. A shutdown of the server
-        # (57P01, 57P02) is left to the error that follows it, because the load may wait until the server is back.
+        # NOTICEs are left to the session that asked for them, which handles them itself. DEBUG, LOG and INFO come until
+        # client_min_messages is set, and are no warnings. A shutdown of the server (57P01, 57P02) is left to the error
+        # that follows it, because the load may wait until the server is back.
         severity = diagnostic.severity_nonlocalized or "NOTICE"
-        if severity != "NOTICE" and not (diagnostic.sqlstate or "").startswith("57P"):
+        if severity not in _NO_WARNINGS and not (diagnostic.sqlstate or "").startswith("57P"):
             self.on_warning(f"{severity}: {diagnostic.message_primary}")
 
 
@@ -476,6 +489,11 @@ def _is_certain_failure(error: psycopg.Error, *, tries_password: bool) -> bool:
     is_timeout = isinstance(error, psycopg.errors.ConnectionTimeout)
     pgconn = error.pgconn
     return is_timeout or pgconn is None or pgconn.needs_password or (pgconn.used_password and not tries_password)
+
+
+def _find_refusal_hint(message: str) -> str | None:
+    """Return the hint for a server that is full, or that is a standby; None if the message is about something else."""
+    return find_hint(next((sqlstate for words, sqlstate in _REFUSALS if words in message), None))
 
 
 def _connection_error(error: psycopg.Error, target: str) -> ServerError:

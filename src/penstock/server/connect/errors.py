@@ -213,6 +213,11 @@ def find_hint(sqlstate: str | None) -> str | None:
     return next((_HINTS[sqlstate[:length]] for length in (5, 3, 2) if sqlstate[:length] in _HINTS), None)
 
 
+def has_servers_hint(error: PenstockError) -> bool:
+    """Return whether the server itself sent a hint with an error of to_penstock_error, such as that of a trigger."""
+    return isinstance(error.__cause__, psycopg.Error) and bool(error.__cause__.diag.message_hint)
+
+
 def describe_report(report: ServerReport, what: str) -> str:
     """Return the facts of an error on a few lines: the server's detail, the action that failed, the context."""
     code = f" (SQLSTATE {report.sqlstate})" if report.sqlstate else ""

@@ -106,7 +106,12 @@ def explain_merge(
 
 
 def _choose_hint(diagnostic: Diagnostic, columns: Sequence[str], *, has_key: bool) -> str | None:
-    """Return the hint for errors that only a merge raises, or that mean something else in a merge."""
+    """Return the hint for errors that only a merge raises, or that mean something else in a merge.
+
+    If the server sent a hint, such as a trigger's, it stays.
+    """
+    if diagnostic.message_hint:
+        return None
     if is_policy_violation(diagnostic):
         return "Correct the record in the file, or have the table's owner change the policy: see pg_policies."
     if diagnostic.sqlstate == _NOT_NULL_VIOLATION and diagnostic.column_name not in columns:

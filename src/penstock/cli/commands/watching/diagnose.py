@@ -128,9 +128,9 @@ def describe_findings(recording: Recording, found: Findings) -> list[str]:
         lines += ["", f"{len(diagnoses) - _SHOWN} more: --json"]
     if not diagnoses:
         waits = [(part.name, f"{part.sessions:.2f}", f"{100 * part.share:.0f} %") for part in activity.waits[:10]]
-        heading = ("waits of active sessions", "on average", "of time")
+        table = [("waits of active sessions", "on average", "of time"), *waits] if waits else []
         headline = [] if found.hides_sessions else ["No findings."]
-        lines += ["", *headline, *line_up([heading, *waits], align="<>>", indent="  ")]
+        lines += ["", *headline, *line_up(table, align="<>>", indent="  ")]
     return lines
 
 
