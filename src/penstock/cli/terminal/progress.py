@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from penstock.cli.terminal.messages import Messages
     from penstock.model.load.outcome import LoadProgress
 
+# A load that ends sooner needs no line.
+_SHORT_S = 1.0
+
 # At this interval, a load that takes hours does not fill a log.
 _LINE_INTERVAL_S = 10.0
 
@@ -43,7 +46,8 @@ def showing_progress(messages: Messages) -> Iterator[Callable[[LoadProgress], No
 class PlainProgress:
     """Prints a line of progress every ten seconds, and a line when an activity after the last row begins.
 
-    The first line appears after ten seconds.
+    The first line appears after ten seconds; that of an activity after one second of the load, or
+    at once if indexes are rebuilt.
     """
 
     def __init__(self, messages: Messages) -> None:
@@ -55,7 +59,8 @@ class PlainProgress:
     def show(self, progress: LoadProgress) -> None:
         """Print the progress if a line is due."""
         if progress.activity:
-            if progress.activity != self._activity or progress.elapsed_s >= self._next_s:
+            is_long = progress.to_rebuild > 0 or progress.elapsed_s >= _SHORT_S
+            if (is_long and progress.activity != self._activity) or progress.elapsed_s >= self._next_s:
                 self._activity = progress.activity
                 self._next_s = progress.elapsed_s + _LINE_INTERVAL_S
                 self._messages.note(f"progress: {describe_activity(progress)}")

@@ -514,11 +514,13 @@ def _connection_error(error: psycopg.Error, target: str) -> ServerError:
 
 def _preparation_error(error: psycopg.Error, target: str, *, role: str | None) -> ServerError:
     report = read_report(error)
-    hint = f'Have "{role}" granted to the user who connects, or do not use --role.' if role else report.hint
     detail = describe_report(report, f"preparing a session on {target}")
     # A server that shuts down now is like a lost connection: the load waits for it.
     is_lost = report.sqlstate is None and isinstance(error, psycopg.OperationalError)
     is_transient = is_passing(report.sqlstate, is_disconnect=is_lost)
+    hint = report.hint
+    if role is not None and not is_transient:
+        hint = f'Have "{role}" granted to the user who connects, or do not use --role.'
     return ServerError(report.message, detail=detail, hint=hint, sqlstate=report.sqlstate, is_transient=is_transient)
 
 
