@@ -94,9 +94,9 @@ sys.exit(main(["settings", "apply", "max_wal_size=2GB", "--to", sys.argv[1]]))
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signal_ends_apply_and_restores(changed18: ChangedServer, number: signal.Signals) -> None:
-    """And a second one, while they are restored, waits: the settings would stay for the 12 hours of the lease."""
+    """And a second signal, while they are restored, waits: the settings would stay for the 12 hours of the lease."""
     before = changed18.snapshot()
     command = [sys.executable, "-c", _APPLYING, changed18.conninfo, str(int(number))]
     finished = subprocess.run(command, capture_output=True, text=True, check=False)
