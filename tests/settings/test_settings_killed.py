@@ -70,3 +70,37 @@ def test_killed_between_any_two_statements(
             restore(connection)
             assert records(connection) == []
         assert changed.snapshot() == before, f"killed before statement {last}"
+
+
+# Runs penstock settings apply, and sends itself a signal when the settings are set, and another when they are restored.
+_APPLYING = """
+import os, sys
+from penstock.changes.kinds.setting import AlterSystem
+from penstock.cli.main import main
+
+apply = AlterSystem.apply
+
+def set_(*args):
+    apply(*args)
+    AlterSystem.apply = restore
+    os.kill(os.getpid(), int(sys.argv[2]))
+
+def restore(*args):
+    os.kill(os.getpid(), int(sys.argv[2]))
+    apply(*args)
+
+AlterSystem.apply = set_
+sys.exit(main(["settings", "apply", "max_wal_size=2GB", "--to", sys.argv[1]]))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signal_ends_apply_and_restores(changed18: ChangedServer, number: signal.Signals) -> None:
+    """And a second signal, while they are restored, waits: the settings would stay for the 12 hours of the lease."""
+    before = changed18.snapshot()
+    command = [sys.executable, "-c", _APPLYING, changed18.conninfo, str(int(number))]
+    finished = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (finished.returncode, finished.stderr) == (130, "error: interrupted\n")
+    assert changed18.snapshot() == before
+    with changed18.connect() as connection:
+        assert records(connection) == []

@@ -20,6 +20,7 @@ from penstock.changes.settings.profiles import LEASABLE
 from penstock.changes.settings.values import is_sound, parse_value, show
 from penstock.errors import TargetError
 from penstock.frozen import frozen
+from penstock.host.interrupts import holding_interrupts
 from penstock.model.load.shape import SERVER, Change, Hold, lock_of
 from penstock.model.server.settings import (
     LeaseReport,
@@ -121,7 +122,8 @@ class SettingsLeases:
                 results = self._kind.apply(context, changes)
             except BaseException:
                 if is_usable(self._store.connection):
-                    self._restore(context, [hold])
+                    with holding_interrupts():
+                        self._restore(context, [hold])
                 raise
         return LeaseReport(results=tuple(results), warnings=cleared.warnings, lease_ids=(hold.holder_id,)), decision
 

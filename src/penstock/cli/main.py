@@ -35,6 +35,7 @@ from penstock.cli.terminal.output import (
     write_message,
     write_result,
 )
+from penstock.cli.terminal.signals import interrupting_signals
 from penstock.cli.terminal.typeable import complete_commands
 from penstock.cli.textcommand import TextCommand
 from penstock.errors import Interrupted, PenstockError, UsageError
@@ -187,7 +188,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # A finished load must not fail because the locale cannot write a file's name.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        with showing_log():
+        with interrupting_signals(), showing_log():
             code = _run(given or ["--help"])
         flush_output()
     except BrokenPipeError:

@@ -23,18 +23,20 @@ class Spool:
         """Return a file with the whole content of a pipe, under the pipe's URI. Raises SourceError."""
         if (before := self._copied.get(source.location)) is not None:
             return before
-        if self._folder is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="penstock-spool-")
-        path = Path(self._folder.name) / str(len(self._copied))
         stored = LocalObject(source)
+        path = None
         try:
+            if self._folder is None:
+                # Raises FileNotFoundError if TMPDIR, /tmp and the like are all full.
+                self._folder = tempfile.TemporaryDirectory(prefix="penstock-spool-")
+            path = Path(self._folder.name) / str(len(self._copied))
             with path.open("xb") as file:
                 for piece in stored.pieces():
                     file.write(piece)
         except OSError as exc:
             raise SourceError(
                 f'could not copy "{source.uri}" to a temporary file: {exc.strerror}',
-                detail=f'The file is "{path}".',
+                detail=None if path is None else f'The file is "{path}".',
                 hint="Set TMPDIR to a folder with enough space, or do not use --spool.",
             ) from exc
         finally:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import bz2
+import errno
 import gzip
 import io
 import os
 import subprocess
 import sys
 import tarfile
+import tempfile
 import threading
 from typing import TYPE_CHECKING
 
@@ -207,3 +209,18 @@ def test_a_silent_pipe_can_be_interrupted(tmp_path: Path) -> None:
             timer.join()
     finally:
         os.close(keeper)
+
+
+def test_pipe_without_a_folder_for_its_copy_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if Python finds no folder at all that takes a file, because every disk is full."""
+
+    def fail(prefix: str) -> None:
+        raise FileNotFoundError(errno.ENOENT, f"No usable temporary directory found for {prefix}")
+
+    monkeypatch.setattr(tempfile, "TemporaryDirectory", fail)
+    with (
+        SourceReader(spools=True) as reader,
+        pytest.raises(SourceError, match=r"could not copy .* No usable temporary directory") as caught,
+    ):
+        reader.list(["-"])
+    assert "TMPDIR" in str(caught.value.hint)

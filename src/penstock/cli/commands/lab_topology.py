@@ -85,7 +85,6 @@ def up(
 
     Exit codes: 0 it is up, 2 no PostgreSQL in DIR, 8 it could not be brought up, and was removed.
     """
-    from penstock.cli.commands.load import interrupting_signals
     from penstock.lab.installations import default_installation, installation_at
     from penstock.lab.topology import Lab
     from penstock.lab.topology.shapes import zones_of
@@ -98,17 +97,16 @@ def up(
         )
     installation = default_installation() if pg_bin is None else installation_at(pg_bin)
     lab = Lab.named(name)
-    with interrupting_signals():
-        found = lab.up(
-            shape,
-            installation,
-            parameters=parameters,
-            zone_latency_s=latency_s,
-            volume=volume,
-            local_storage_bytes=parse_size(local_storage, option="--local-storage") if local_storage else None,
-            memory_bytes=parse_size(memory, option="--memory") if memory else None,
-            has_s3=has_s3,
-        )
+    found = lab.up(
+        shape,
+        installation,
+        parameters=parameters,
+        zone_latency_s=latency_s,
+        volume=volume,
+        local_storage_bytes=parse_size(local_storage, option="--local-storage") if local_storage else None,
+        memory_bytes=parse_size(memory, option="--memory") if memory else None,
+        has_s3=has_s3,
+    )
     _print(found, as_json=as_json)
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -121,8 +119,7 @@ def load(
         raise OptionError("--members", members, "a number of 1 or more")
     count = None if members is None else int(members)
     command = LoadCommand(messages=Messages(is_quiet=quiet), as_json=as_json, ray=ray, members=count)
-    with interrupting_signals():
-        command.run(request, action="plan" if plan else "check" if check else "load")
+    command.run(request, action="plan" if plan else "check" if check else "load")
 
 
 def _read_request(sources: Sequence[str], options: Mapping[str, Any]) -> Request:
@@ -159,24 +156,6 @@ def _read_job_file(path: Path, options: Mapping[str, Any]) -> Request:
     if not path.exists():
         raise SourceError(f'job file "{path}" does not exist', location=FileLocation(file=str(path)))
     return read_job_file(path, options)
-
-
-@contextmanager
-def interrupting_signals() -> Iterator[None]:
-    """Treat SIGTERM and SIGHUP as Ctrl-C: the first commits the running transactions, a second one cancels them."""
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    # Signals that are ignored stay ignored, as SIGHUP is by nohup.
-    taken = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) == signal.SIG_DFL]
-    for number in taken:
-        signal.signal(number, interrupt)
-    try:
-        yield
-    finally:
-        for number in taken:
-            signal.signal(number, signal.SIG_DFL)
 
 
 @frozen

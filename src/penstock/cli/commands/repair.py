@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.commands.load import interrupting_signals
 from penstock.cli.options.declared import LEDGER, takes
 from penstock.cli.options.shared import Json, Quiet  # noqa: TC001 (typer reads annotations)
 from penstock.cli.options.target import open_target
@@ -59,7 +58,7 @@ def repair(
     messages = Messages(is_quiet=quiet)
     connect = open_target(options)
     repairer = Repairer(connect, **pick(Housekeeping, options), on_notice=messages.note)
-    with repairer, interrupting_signals():
+    with repairer:
         server = repairer.server()
         on_server = describe_server(server.name, server.database)
         if plan or forget_missing is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from penstock.cli.commands.load import LoadCommand, interrupting_signals
+from penstock.cli.commands.load import LoadCommand
 from penstock.cli.options.declared import takes
 from penstock.cli.options.shared import Json, LoadId, QuietLoad  # noqa: TC001 (typer reads annotations)
 from penstock.cli.options.target import open_target
@@ -50,5 +50,4 @@ def resume(load_id: LoadId, quiet: QuietLoad = False, as_json: Json = False, **o
     job = replace(job, rules=replace(job.rules, **{"wait": True, **rules}), **pick(LoadJob, options))
     request = Request(job=job, access=Access(**pick(Access, options)), housekeeping=house)
     command = LoadCommand(messages=messages, as_json=as_json)
-    with interrupting_signals():
-        command.run(request, action="load", resumes=whole_id)
+    command.run(request, action="load", resumes=whole_id)

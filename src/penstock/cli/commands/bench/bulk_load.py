@@ -60,22 +60,20 @@ def bulk_load(
     from penstock.bench.bulk_load.plan import FULL, QUICK, choose_steps
     from penstock.bench.bulk_load.run import measure_bulk_load
     from penstock.bench.bulk_load.table import as_object, chart
-    from penstock.cli.commands.load import interrupting_signals
     from penstock.report.plot import check_plot, draw_plot
 
     if plot is not None:
         check_plot(plot)
     default = () if to is not None else _SHAPES[:1] if quick else _SHAPES
     shapes = choose_shapes(topology, _SHAPES, default=default, volume=volume)
-    with interrupting_signals():
-        result = measure_bulk_load(
-            QUICK if quick else FULL,
-            steps=choose_steps(None if volume is None else volume.split(",")),
-            shapes=shapes,
-            files_from=files,
-            open_target=None if to is None else lambda found: _open(to, found),
-            say=write_message,
-        )
+    result = measure_bulk_load(
+        QUICK if quick else FULL,
+        steps=choose_steps(None if volume is None else volume.split(",")),
+        shapes=shapes,
+        files_from=files,
+        open_target=None if to is None else lambda found: _open(to, found),
+        say=write_message,
+    )
     write_result(as_object(result) if as_json else describe_bulk_load(result))
     if plot is not None:
         draw_plot(plot, chart(result))

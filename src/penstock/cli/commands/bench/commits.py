@@ -56,7 +56,6 @@ def commits(
     from penstock.bench.commits.plan import FULL, QUICK
     from penstock.bench.commits.run import measure_commits
     from penstock.bench.commits.table import as_object, chart
-    from penstock.cli.commands.load import interrupting_signals
     from penstock.cli.options.target import open_target
     from penstock.report.plot import check_plot, draw_plot
 
@@ -65,14 +64,13 @@ def commits(
     known = _SHAPES if volume is None else _SHAPES_ON_VOLUMES
     default = known if to is None else ()
     shapes = choose_shapes(topology, known, default=default, volume=volume)
-    with interrupting_signals():
-        result = measure_commits(
-            QUICK if quick else FULL,
-            shapes=shapes,
-            volume=volume,
-            to=None if to is None else open_target({"to": to}),
-            say=write_message,
-        )
+    result = measure_commits(
+        QUICK if quick else FULL,
+        shapes=shapes,
+        volume=volume,
+        to=None if to is None else open_target({"to": to}),
+        say=write_message,
+    )
     write_result(as_object(result) if as_json else describe_commits(result))
     if plot is not None:
         draw_plot(plot, chart(result))

@@ -70,7 +70,6 @@ def optimized_reads(
     from penstock.bench.optimized_reads.plan import FULL, QUICK
     from penstock.bench.optimized_reads.run import measure_reads
     from penstock.bench.optimized_reads.table import as_object, chart
-    from penstock.cli.commands.load import interrupting_signals
     from penstock.cli.options.target import open_target
     from penstock.report.plot import check_plot, draw_plot
 
@@ -83,14 +82,13 @@ def optimized_reads(
     experiment = QUICK if quick else FULL
     if sessions is not None:
         experiment = replace(experiment, sessions=parse_counts(sessions, option="--sessions"))
-    with interrupting_signals():
-        result = measure_reads(
-            experiment,
-            shapes=shapes,
-            to=None if to is None else open_target({"to": to}),
-            against=None if against is None else open_target({"to": against}),
-            say=write_message,
-        )
+    result = measure_reads(
+        experiment,
+        shapes=shapes,
+        to=None if to is None else open_target({"to": to}),
+        against=None if against is None else open_target({"to": against}),
+        say=write_message,
+    )
     write_result(as_object(result) if as_json else describe_reads(result))
     if plot is not None:
         draw_plot(plot, chart(result))

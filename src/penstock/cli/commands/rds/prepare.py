@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.commands.load import interrupting_signals
 from penstock.cli.commands.rds.show import Profile  # noqa: TC001 (typer reads annotations)
 from penstock.cli.options.declared import SERVER, takes
 from penstock.cli.options.shared import Json, Quiet  # noqa: TC001 (typer reads annotations)
@@ -43,7 +42,7 @@ def prepare_s3_import(
     place = parse_place(bucket, prefix)
     warn_of_secrets(options.get("to"))
     tell = Messages(is_quiet=quiet).note
-    with closing(open_s3_import(tell=tell, profile=profile, **options)) as setup, interrupting_signals():
+    with closing(open_s3_import(tell=tell, profile=profile, **options)) as setup:
         if plan:
             report = setup.plan_undo(place) if undo else setup.plan(place)
         else:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.commands.load import interrupting_signals
 from penstock.cli.options.declared import SERVER, takes
 from penstock.cli.options.shared import Json, Quiet  # noqa: TC001 (typer reads annotations)
 from penstock.cli.options.target import open_target
@@ -70,7 +69,7 @@ def place(
         granted=() if grant is None else tuple(map(parse_name, split_names(grant))),
         allows_same_device=same_device,
     )
-    with closing(_open(options, is_quiet=quiet)) as keeper, interrupting_signals():
+    with closing(_open(options, is_quiet=quiet)) as keeper:
         report = keeper.plan(request) if plan else keeper.place(request)
     if as_json:
         write_result(report_object(report))
@@ -105,7 +104,7 @@ def remove(quiet: Quiet = False, as_json: Json = False, **options: Any) -> None:
     What somebody else has changed since stays, and is shown. Refused while tables or indexes are there, which are
     listed; so are temporary files, once the setting is restored: run it again when they are gone.
     """
-    with closing(_open(options, is_quiet=quiet)) as keeper, interrupting_signals():
+    with closing(_open(options, is_quiet=quiet)) as keeper:
         report = keeper.remove()
     for text in report.left:
         show_warning(Notice(code="settings", message=f"not restored: {text}"))

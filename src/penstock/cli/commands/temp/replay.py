@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.commands.load import interrupting_signals
 from penstock.cli.options.declared import SERVER, takes
 from penstock.cli.options.shared import Json  # noqa: TC001 (typer reads annotations)
 from penstock.cli.options.target import open_target
@@ -80,20 +79,19 @@ def replay(
         raise UsageError("either --sql FILE or --top N is needed", hint="Name one of them.")
     if against is not None and place is not None:
         raise UsageError("--against cannot be used with --place", hint="Each server has its own temp_tablespaces.")
-    with interrupting_signals():
-        result = replay_statements(
-            open_target(options, allows_standby=True),
-            sql=sql,
-            top=top,
-            setup=setup,
-            concurrencies=parse_counts(concurrency, option="--concurrency"),
-            rounds=rounds,
-            timeout_s=parse_duration(timeout, option="--timeout"),
-            place=place,
-            against=None if against is None else open_target({**options, "to": against}, allows_standby=True),
-            allows_superuser=as_superuser,
-            say=write_message,
-        )
+    result = replay_statements(
+        open_target(options, allows_standby=True),
+        sql=sql,
+        top=top,
+        setup=setup,
+        concurrencies=parse_counts(concurrency, option="--concurrency"),
+        rounds=rounds,
+        timeout_s=parse_duration(timeout, option="--timeout"),
+        place=place,
+        against=None if against is None else open_target({**options, "to": against}, allows_standby=True),
+        allows_superuser=as_superuser,
+        say=write_message,
+    )
     write_result(replay_object(result) if as_json else describe_replay(result))
     if result.is_interrupted:
         raise Interrupted("replay interrupted")

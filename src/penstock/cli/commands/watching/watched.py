@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from penstock.cli.commands.load import interrupting_signals
 from penstock.cli.terminal.output import write_message
 from penstock.observe.sampler import Sampler, sample_on_clock
 
@@ -71,15 +70,14 @@ def sample_while(
     ending.daemon = True
     sampling.start()
     ending.start()
-    with interrupting_signals():
-        try:
-            show()
-        except KeyboardInterrupt:
-            pass  # Ctrl-C is the usual end of a watch.
-        finally:
-            ending.cancel()
-            watched.stop.set()
-            sampling.join(_LAST_SAMPLE_S)
+    try:
+        show()
+    except KeyboardInterrupt:
+        pass  # Ctrl-C is the usual end of a watch.
+    finally:
+        ending.cancel()
+        watched.stop.set()
+        sampling.join(_LAST_SAMPLE_S)
     if sampling.is_alive():
         write_message("the server does not answer: the last sample is missing")
     if watched.failure is not None:

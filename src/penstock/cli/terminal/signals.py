@@ -1,0 +1,29 @@
+"""Ends a command at SIGTERM and SIGHUP as at Ctrl-C, so that it restores what it has changed and says what happened."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+@contextmanager
+def interrupting_signals() -> Iterator[None]:
+    """Raise KeyboardInterrupt at SIGTERM and SIGHUP; only the main thread can set that, elsewhere nothing is set."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    # Signals that are ignored stay ignored, as SIGHUP is by nohup.
+    is_main = threading.current_thread() is threading.main_thread()
+    numbers = (signal.SIGTERM, signal.SIGHUP) if is_main else ()
+    taken = [number for number in numbers if signal.getsignal(number) == signal.SIG_DFL]
+    for number in taken:
+        signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        for number in taken:
+            signal.signal(number, signal.SIG_DFL)
