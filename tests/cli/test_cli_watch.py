@@ -171,24 +171,23 @@ def read_until(terminal: int, word: str) -> str:
     return shown
 
 
-def test_lost_connection_is_told_in_our_own_words(penstock: Callable[..., Finished], database18: str) -> None:
+def test_lost_connection_is_told_in_our_own_words(database18: str) -> None:
     """Psycopg logs beside what it raises, with the address of its object."""
-
-    def end_its_session() -> None:
-        query = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE '%observe'"
+    query = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE '%observe'"
+    with watching("--to", database18, "--interval", "0.05") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
         with psycopg.connect(database18, autocommit=True) as admin:
-            while not has_ended.is_set() and admin.execute(query).fetchall() != [(True,)]:
-                time.sleep(0.1)
-
-    has_ended = threading.Event()
-    ending = threading.Timer(1.0, end_its_session)
-    ending.start()
-    finished = penstock("watch", "--to", database18, "--interval", "0.05", "--for", "3")
-    has_ended.set()
-    ending.join()
-    assert finished.code == 0
-    assert "connection lost: " in finished.err
-    assert "psycopg" not in finished.err
+            assert admin.execute(query).fetchall() == [(True,)]
+        said = ""
+        while "connection lost: " not in said:
+            said += (line := process.stderr.readline())
+            assert line, said
+        process.send_signal(signal.SIGTERM)
+        _, rest = process.communicate(timeout=_KEEPING_TIME)
+    assert process.returncode == 0, said + rest
+    assert "psycopg" not in said + rest
 
 
 def test_server_that_stops_answering_keeps_nobody(database18: str) -> None:
