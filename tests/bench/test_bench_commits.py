@@ -6,6 +6,7 @@ import doctest
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -186,6 +187,7 @@ def test_a_signal_drops_the_schema(database18: str, signal_number: signal.Signal
             calls = "SELECT 1 FROM pg_stat_activity WHERE query LIKE 'CALL %' AND state = 'active'"
             while connection.execute(calls).fetchone() is None:
                 assert run.poll() is None, run.stderr and run.stderr.read()
+                time.sleep(0.01)
         run.send_signal(signal_number)
         run.communicate()
     assert run.returncode == 130

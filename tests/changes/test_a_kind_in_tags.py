@@ -11,6 +11,7 @@ import signal
 import stat
 import subprocess
 import sys
+import time
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -153,7 +154,7 @@ def test_killed_process_is_restored_by_the_next(database18: str, folder: Path) -
 
 def _await_end(connection: Connection, pid: int) -> None:
     while connection.execute("SELECT FROM pg_stat_activity WHERE pid = %s", [pid]).fetchone() is not None:
-        pass
+        time.sleep(0.01)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -362,6 +363,7 @@ def test_second_termination_rolls_back_and_drops_the_made_table(database18: str,
         waiting = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
         while not _query(database18, waiting):
             assert process.poll() is None
+            time.sleep(0.01)
         assert process.stderr is not None
         process.send_signal(signal.SIGTERM)
         while "interrupt again" not in process.stderr.readline():

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -321,7 +322,7 @@ def test_load_that_the_ledger_lost_tells_which_rows_stay(
     def forget(number: int) -> None:
         if number == 40:
             while not loads.count():
-                pass
+                time.sleep(0.01)
             loads.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
                 " WHERE datname = current_database() AND pid <> pg_backend_pid()"
@@ -438,7 +439,7 @@ def test_interrupt_commits_what_is_under_way_and_says_how_to_go_on(database18: s
         # Some way into it: an interrupt while sessions are being started gives the load up at once.
         under_way = "SELECT FROM pg_stat_progress_copy HAVING sum(tuples_processed) >= 300"
         while connection.execute(under_way).fetchone() is None and process.poll() is None:
-            pass
+            time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     _, messages = process.communicate()
     again = run_process(*command)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import threading
+import time
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -61,6 +62,7 @@ def test_commits_of_a_quorum_go_on_without_a_zone_and_stop_without_one_more(
     with _committing(conninfo) as commit:
         while _execute(conninfo, _WAITING) != 1:
             assert commit.is_alive()
+            time.sleep(0.01)
         assert main(["lab", "status"]) == 0
         assert "3 connected; missing: b1, b2, c1" in capfd.readouterr().out
         # What was killed stays down whatever else is asked.

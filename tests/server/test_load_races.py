@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -140,6 +141,7 @@ def test_planning_beside_a_load_that_drops(loads: Loads, path: Path, looks_for: 
         looking.start()
         while not loads.execute("SELECT FROM pg_locks WHERE NOT granted AND relation = 't'::regclass"):
             assert looking.is_alive()
+            time.sleep(0.01)
     looking.join(_LONG_S)
     assert found == ([[]] if looks_for == "replace" else [["t_1", "t_pkey"]])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -445,6 +446,7 @@ def test_row_of_another_session_is_counted_as_met(connection: Connection, databa
         is_blocked = "SELECT pg_catalog.pg_blocking_pids(%s) <> '{}'"
         while connection.execute(is_blocked, [merging.info.backend_pid]).fetchone() == (False,):
             assert not result.done()
+            time.sleep(0.01)
         other.commit()
         assert result.result() == MergeCounts(staged=2, inserted=1, updated=1)
     assert rows(connection) == [(1, 1), (2, 2)]

@@ -361,6 +361,7 @@ def test_interrupt_cancels_vacuum_and_the_load_has_succeeded(database: str, peop
         loading = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         while not loads.execute(waiting):
             assert loading.poll() is None
+            time.sleep(0.01)
         loading.send_signal(signal.SIGINT)
         out, err = loading.communicate()
         assert loading.returncode == 0, err

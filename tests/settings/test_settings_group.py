@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -112,7 +113,7 @@ def test_equal_values_are_shared_and_holders_that_have_gone_are_restored(
     killed.take(request_for(profile=make_profile({"min_wal_size": 100.0})))
     killed.close()
     while len(rds_server.execute(locks)) > others:
-        pass
+        time.sleep(0.01)
     again, _ = second.take(replace(wanted, lease_id=request_for().lease_id))
     assert (rds_server.show("min_wal_size"), rds_server.show("max_wal_size")) == ("80MB", "5000MB")
     first.release(one.lease_ids[0])
@@ -294,7 +295,7 @@ def test_dies_between_any_two_calls(
             run()
         rds.dies_after = None
         while rds_server.execute("SELECT FROM pg_locks WHERE locktype = 'advisory'"):
-            pass
+            time.sleep(0.01)
         open_settings().leases().restore()
         assert (rds.parameters["loads16"], rds.tags["loads16"]) == (prior, {}), last
         assert rds_server.show("max_wal_size") == "2GB"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -178,7 +179,7 @@ def test_lease_whose_holder_has_gone_is_restored_by_the_next(changed: ChangedSer
 def _wait_for_locks(server: ChangedServer) -> None:
     """Wait until a session that was closed has ended at the server."""
     while server.execute("SELECT FROM pg_locks WHERE locktype = 'advisory'"):
-        pass
+        time.sleep(0.01)
 
 
 def test_standing_lease_stays_until_it_is_restored(changed18: ChangedServer) -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -72,7 +73,7 @@ def kill_load(server: ChangedServer, conninfo: str, tmp_path: Path) -> None:
 def await_sessions(server: ChangedServer) -> None:
     """Wait until the server has noticed that a process has gone."""
     while server.execute("SELECT FROM pg_locks WHERE locktype = 'advisory'"):
-        pass
+        time.sleep(0.01)
 
 
 def run(conninfo: str, path: Path, *, settings: str = "none", again: bool = False) -> list[str]:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -223,7 +224,7 @@ def test_ended_process(changed18: ChangedServer, tmp_path: Path, number: signal.
     if number == signal.SIGKILL:
         assert changed18.show("max_wal_size") != "1GB"
         while changed18.execute("SELECT FROM pg_locks WHERE locktype = 'advisory'"):
-            pass
+            time.sleep(0.01)
         subprocess.run(
             [*command, "settings", "restore", "--to", changed18.conninfo], check=True, stdout=subprocess.PIPE
         )

@@ -132,6 +132,12 @@ def test_keywords_of_python_are_typed_as_the_options_are_declared() -> None:
     assert Path(keywords.__file__).read_text(encoding="utf-8") == render_keywords()
 
 
+@pytest.fixture(scope="module")
+def user_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Provide the folder of a user's programs, where mypy keeps what it has found out about penstock."""
+    return tmp_path_factory.mktemp("user")
+
+
 def _find_type_errors(program: str, folder: Path) -> list[str]:
     """Return the errors that mypy finds in a program of a user."""
     (folder / "program.py").write_text(program)
@@ -141,15 +147,15 @@ def _find_type_errors(program: str, folder: Path) -> list[str]:
     return [line for line in done.stdout.splitlines() if ": note: " not in line]
 
 
-def test_documented_python_is_typed(tmp_path: Path) -> None:
+def test_documented_python_is_typed(user_folder: Path) -> None:
     """The blocks of docs/python.md pass mypy --strict, as one program."""
     text = (_SOURCE.parents[1] / "docs" / "python.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     assert len(blocks) > 8
-    assert _find_type_errors("\n".join(blocks), tmp_path) == []
+    assert _find_type_errors("\n".join(blocks), user_folder) == []
 
 
-def test_type_checker_finds_words_and_options_that_do_not_exist(tmp_path: Path) -> None:
+def test_type_checker_finds_words_and_options_that_do_not_exist(user_folder: Path) -> None:
     """Before the program runs; what an option may be otherwise is no error."""
     calls = [
         'penstock.load("f", "t", mode="upsert", key="id", retry_for="5s", sessions="auto", null=["", "x"])',
@@ -157,7 +163,7 @@ def test_type_checker_finds_words_and_options_that_do_not_exist(tmp_path: Path) 
         'penstock.load("f", "t", colums="a")',
         'penstock.loads(to="service=x", mode="append")',
     ]
-    found = _find_type_errors("\n".join(["import penstock", *calls]), tmp_path)
+    found = _find_type_errors("\n".join(["import penstock", *calls]), user_folder)
     assert [(line.split(":")[1], line.rpartition("[")[2]) for line in found] == [
         ("3", "arg-type]"),
         ("4", "call-arg]"),

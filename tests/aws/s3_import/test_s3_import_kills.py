@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from aws.s3_import.conftest import Place
 
-# Calls in the first part of the tests, of about 30; all in the second.
-_FEW = 2
+# A call in the first part of the tests, of about 30; all in the second.
+_FEW = 1
 
 
 @pytest.mark.slow
