@@ -90,7 +90,7 @@ def test_killed_loader_is_resumed_without_a_row_lost_or_repeated(
     database18: str, tmp_path: Path, rng: random.Random, some: Callable[[Sequence[int], int], list[int]]
 ) -> None:
     """Kill -9 between any two of 60 row groups, seeded; each time another load ends what is left."""
-    _kill_and_resume(database18, tmp_path, some(rng.sample(range(60), 20), 3))
+    _kill_and_resume(database18, tmp_path, some(rng.sample(range(60), 20), 5))
 
 
 @pytest.mark.full

@@ -457,7 +457,7 @@ def test_killed_load_is_resumed_inside_the_file(
         for number in range(20_000)
     ]
     path.write_bytes(gzip.compress("\n\n".join(json.dumps(record) for record in records).encode(), 1))
-    for moment in some(rng.sample(range(9), 6), 3):
+    for moment in some(rng.sample(range(9), 6), 6):
         argv = [sys.executable, "-c", _PROGRAM, str(path), loads.conninfo, str(moment)]
         killed = subprocess.run(argv, check=False, env=os.environ | {"PYTHONPATH": "src"}, capture_output=True)
         assert killed.returncode == -signal.SIGKILL, killed.stderr

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from aws.s3_import.conftest import Place
 
-# A call in the first part of the tests, of about 30; all in the second.
-_FEW = 1
+# Calls in the first part of the tests, of about 30; all in the second.
+_FEW = 2
 
 
 @pytest.mark.slow
