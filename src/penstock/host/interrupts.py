@@ -36,6 +36,10 @@ class Interrupts:
             self._held.clear()
             deliver()
 
+    def end(self) -> None:
+        """Hold back nothing from now on: an interrupt is delivered even if its signal's handler is not restored yet."""
+        self._limit = 0
+
     def drop(self) -> None:
         """Forget the interrupts that arrived."""
         self._held.clear()
@@ -62,6 +66,7 @@ def holding_interrupts(*, limit: int = 2) -> Iterator[Interrupts]:
             signal.signal(number, hold)
         yield interrupts
     finally:
+        interrupts.end()
         for number, handler in handlers.items():
             signal.signal(number, handler)
         interrupts.deliver()

@@ -84,6 +84,20 @@ def test_handlers_are_restored_and_default_actions_stay() -> None:
     assert signal.getsignal(signal.SIGINT) == before
 
 
+def test_handler_that_is_not_restored_holds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interrupt while the handlers are restored, one by one, can leave the others behind."""
+    before = signal.getsignal(signal.SIGINT)
+    with monkeypatch.context() as patch, holding_interrupts():
+        held = signal.getsignal(signal.SIGINT)
+        patch.setattr(signal, "signal", lambda *_: None)
+    try:
+        assert signal.getsignal(signal.SIGINT) == held
+        with pytest.raises(KeyboardInterrupt):
+            _interrupt()
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def test_other_threads_hold_nothing() -> None:
     """Python runs handlers in the main thread only."""
     handlers: list[Callable[..., object] | int | None] = []
