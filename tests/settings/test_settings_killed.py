@@ -75,7 +75,7 @@ def test_killed_between_any_two_statements(
 
 # Runs penstock settings apply, and sends itself a signal when the settings are set, and another when they are restored.
 _APPLYING = """
-import os, sys
+import os, signal, sys
 from penstock.changes.kinds.setting import AlterSystem
 from penstock.cli.main import main
 
@@ -91,6 +91,9 @@ def restore(*args):
     apply(*args)
 
 AlterSystem.apply = set_
+# What runs the tests may ignore SIGHUP, as nohup does.
+if signal.getsignal(int(sys.argv[2])) == signal.SIG_IGN:
+    signal.signal(int(sys.argv[2]), signal.SIG_DFL)
 sys.exit(main(["settings", "apply", "max_wal_size=2GB", "--to", sys.argv[1]]))
 """
 
