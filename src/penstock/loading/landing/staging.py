@@ -13,7 +13,7 @@ from penstock.loading.landing.direct import truncate_due
 from penstock.loading.landing.statements import STATEMENTS, Statement
 from penstock.model.load.landing import POSITION_COLUMNS
 from penstock.model.server.table import TableName
-from penstock.server.connect.errors import has_servers_hint
+from penstock.server.connect.errors import hint_missing_right
 from penstock.server.ledger.schema import find_publications, staging_hint
 from penstock.server.table.identity import LoadedTable, send_check
 from penstock.server.table.staging import (
@@ -88,8 +88,7 @@ class Staging(Way):
                 as_text=as_text,
             )
         except TargetError as error:
-            if error.sqlstate == "42501" and not has_servers_hint(error):
-                error.hint = staging_hint(self._context.schema)
+            hint_missing_right(error, staging_hint(self._context.schema))
             raise
 
     def find_locks(self) -> dict[int, LockMode]:

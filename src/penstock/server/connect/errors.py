@@ -28,6 +28,8 @@ NOT_DATA = frozenset(("22023", "2200H"))
 _TARGET_CLASSES = ("42", "3F", "0A")
 _TARGET_STATES = {"55000", "54011", "25006"}
 
+_INSUFFICIENT_PRIVILEGE = "42501"
+
 _DATE_HINT = "Correct the value in the file, or set DateStyle for the role to the order that the file's dates have."
 
 # The hint for a missing privilege on an object without a hint of its own, such as a function or a tablespace.
@@ -213,9 +215,12 @@ def find_hint(sqlstate: str | None) -> str | None:
     return next((_HINTS[sqlstate[:length]] for length in (5, 3, 2) if sqlstate[:length] in _HINTS), None)
 
 
-def has_servers_hint(error: PenstockError) -> bool:
-    """Return whether the server itself sent a hint with an error of to_penstock_error, such as that of a trigger."""
-    return isinstance(error.__cause__, psycopg.Error) and bool(error.__cause__.diag.message_hint)
+def hint_missing_right(error: PenstockError, hint: str) -> None:
+    """Set the hint of an error of to_penstock_error that names a missing privilege, unless the server sent a hint."""
+    cause = error.__cause__
+    has_own = isinstance(cause, psycopg.Error) and bool(cause.diag.message_hint)
+    if error.sqlstate == _INSUFFICIENT_PRIVILEGE and not has_own:
+        error.hint = hint
 
 
 def describe_report(report: ServerReport, what: str) -> str:

@@ -9,7 +9,7 @@ from psycopg import sql
 from penstock.errors import TargetError
 from penstock.model.server.table import TableFacts, TableName
 from penstock.server.connect.connection import Connection
-from penstock.server.connect.errors import has_servers_hint, translate_errors
+from penstock.server.connect.errors import hint_missing_right, translate_errors
 from penstock.server.sql.queries import table_identifier
 
 _CHECKS_OF_COLUMNS = """
@@ -52,8 +52,7 @@ class ScratchTables:
                     _create(self._connection, name, facts)
                     _loosen(self._connection, name, made_up_columns(facts, filled))
             except TargetError as error:
-                if error.sqlstate == "42501" and not has_servers_hint(error):
-                    error.hint = "Have the role granted SELECT on the table, and TEMPORARY on the database."
+                hint_missing_right(error, "Have the role granted SELECT on the table, and TEMPORARY on the database.")
                 raise
             self._names[key] = name
         return self._names[key]

@@ -15,7 +15,7 @@ from penstock.errors import TableExistsError, TargetError
 from penstock.frozen import frozen
 from penstock.model.server.table import TableName
 from penstock.server.connect.connection import Connection
-from penstock.server.connect.errors import has_servers_hint, in_transaction, translate_errors
+from penstock.server.connect.errors import hint_missing_right, in_transaction, translate_errors
 from penstock.server.connect.search_path import find_creation_schema
 from penstock.server.sql.queries import fetch_one, table_identifier
 
@@ -52,10 +52,8 @@ def create_table(
     except TargetError as error:
         if isinstance(error.__cause__, psycopg.errors.DuplicateTable):
             raise _already_exists(name) from error.__cause__
-        if error.sqlstate == "42501" and not has_servers_hint(error):
-            error.hint = (
-                "Have the role granted CREATE on the schema, or on the database if the schema has to be created."
-            )
+        hint = "Have the role granted CREATE on the schema, or on the database if the schema has to be created."
+        hint_missing_right(error, hint)
         raise
     _log.info("created table %s with %s columns", created.name, len(columns))
     return created
