@@ -22,8 +22,9 @@ def frozen(cls: type[_Class]) -> type[_Class]:
     What dataclasses offers for such classes, such as replace() and field(), works. Methods of the class itself stay.
     """
     made = dataclass(slots=True, kw_only=True, eq=False, repr=False)(cls)
-    compared = [each.name for each in fields(made) if each.compare]  # type: ignore[arg-type]
-    shown = [each.name for each in fields(made) if each.repr]  # type: ignore[arg-type]
+    found = fields(made)  # type: ignore[arg-type]  # a dataclass as of the line above
+    compared = [each.name for each in found if each.compare]
+    shown = [each.name for each in found if each.repr]
     read: Callable[[object], Hashable] = attrgetter(*compared) if compared else lambda _: ()
 
     def __eq__(self: object, other: object) -> bool:  # noqa: N807 (set below)
@@ -37,6 +38,7 @@ def frozen(cls: type[_Class]) -> type[_Class]:
         return f"{self.__class__.__qualname__}({values})"
 
     for method in (__eq__, __hash__, __repr__):
-        if method.__name__ not in cls.__dict__ or (method is __hash__ and cls.__dict__["__hash__"] is None):
+        # A class that has __eq__ alone has __hash__ = None.
+        if cls.__dict__.get(method.__name__) is None:
             setattr(made, method.__name__, method)
     return made
