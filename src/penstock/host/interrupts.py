@@ -27,7 +27,8 @@ class Interrupts:
         """Keep an interrupt, or deliver it if there are as many as the limit: the main thread does not take them."""
         if len(self._held) >= self._limit:
             deliver()
-        self._held.append(deliver)
+        else:
+            self._held.append(deliver)
 
     def deliver(self) -> None:
         """Raise KeyboardInterrupt if an interrupt arrived; several that arrived together are one."""
