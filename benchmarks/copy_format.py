@@ -101,7 +101,7 @@ class _Tables(Target):
         key = f", PRIMARY KEY ({self.case.key})" if self.case.key else ""
         self._connection.execute(f"DROP SCHEMA IF EXISTS {_SCHEMA} CASCADE")
         self._connection.execute(f"CREATE SCHEMA {_SCHEMA}")
-        self._connection.execute(f"CREATE TABLE {_SCHEMA}.t ({self.case.columns}{key})")  # type: ignore[call-overload]
+        self._connection.execute(f"CREATE TABLE {_SCHEMA}.t ({self.case.columns}{key})".encode())
         self._connection.execute("CHECKPOINT")
 
     def count(self) -> int:

@@ -174,14 +174,14 @@ def _list_ways(options: Options, case: _Case, conninfo: str) -> dict[str, list[s
 
 def _renew(connection: psycopg.Connection, case: _Case) -> None:
     columns = ", ".join(f"{name} {kind}" for name, kind in case.columns.items())
-    connection.execute(f"CREATE SCHEMA IF NOT EXISTS {_SCHEMA}")  # type: ignore[call-overload]
-    connection.execute(f"DROP TABLE IF EXISTS {case.table}")  # type: ignore[call-overload]
-    connection.execute(f"CREATE TABLE {case.table} ({columns})")  # type: ignore[call-overload]
+    connection.execute(f"CREATE SCHEMA IF NOT EXISTS {_SCHEMA}".encode())
+    connection.execute(f"DROP TABLE IF EXISTS {case.table}".encode())
+    connection.execute(f"CREATE TABLE {case.table} ({columns})".encode())
     connection.execute("CHECKPOINT")
 
 
 def _check(connection: psycopg.Connection, case: _Case, *, rows: int, way: str) -> str:
-    found = connection.execute(f"SELECT count(*), ({case.make_sum})::text FROM {case.table}").fetchone()  # type: ignore[call-overload]
+    found = connection.execute(f"SELECT count(*), ({case.make_sum})::text FROM {case.table}".encode()).fetchone()
     assert found is not None
     if found[0] != rows:
         raise WrongRows(f"{way} stored {found[0]} rows of {rows}")

@@ -125,7 +125,7 @@ class Warehouse:
 
     def count(self) -> int:
         """Return lineitem's rows."""
-        row = self.connection.execute(f"SELECT count(*) FROM {LINEITEM}").fetchone()  # type: ignore[call-overload]
+        row = self.connection.execute(f"SELECT count(*) FROM {LINEITEM}".encode()).fetchone()
         assert row is not None
         return int(row[0])
 
@@ -145,4 +145,4 @@ class Warehouse:
 
     def _run(self, *statements: str) -> None:
         for statement in statements:
-            self.connection.execute(statement)  # type: ignore[call-overload]
+            self.connection.execute(statement.encode())
