@@ -224,7 +224,7 @@ def temp_usage(
     statements of other roles, and files on disk, need pg_monitor. Raises ServerError.
     """
     from penstock.api.temp.usage import temp_usage as read_temp_usage  # noqa: PLC0415 (few callers need it)
-    from penstock.api.watching import find_rds_host  # noqa: PLC0415
+    from penstock.api.watching import find_rds_host  # noqa: PLC0415 (with the line above)
 
     with closing(connect_to(to, allows_standby=True, **pick(Access, options))) as connect:
         return read_temp_usage(connect, interval_s=interval_s, top=top, host=find_rds_host(to))

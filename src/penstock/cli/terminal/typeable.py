@@ -58,7 +58,10 @@ def _compose(*, has_ledger: bool) -> str:
 
 
 def _without_secrets(to: str) -> str | None:
-    """Return a connection string as it was typed if it has no secret, else the words that name the server, if any."""
+    """Return a connection string as it was typed, or without its secrets.
+
+    If it has a secret, only the words that name the server are returned; None if no word does.
+    """
     from penstock.server.connect.conninfo import describe_target, parse_conninfo
 
     given = parse_conninfo(to)
