@@ -23,7 +23,7 @@ from support.codes import has_code
 from support.files import write_to
 from support.loads import Loads, await_end_of_backends, indexes_of, target
 from support.modes import Killed, killing_at
-from support.zoo import can_describe, describe_zoo, make_zoo
+from support.zoo import can_describe, describe_schema, make_zoo
 
 if TYPE_CHECKING:
     import random
@@ -89,7 +89,7 @@ def test_whatever_kills_a_loader_a_repair_puts_all_back(
     if not can_describe(pg):
         pytest.skip("no pg_dump here reads this server (Debian's package postgresql-15)")
     make_zoo(pg, database)
-    before = describe_zoo(pg, database)
+    before = describe_schema(pg, database)
     loads = Loads(database)
     names = ", ".join(f"zoo.{table}" for table in tables)
 
@@ -108,9 +108,9 @@ def test_whatever_kills_a_loader_a_repair_puts_all_back(
             loads.run(*targets(path, tables), rules=REBUILD)
         if number % 2:
             assert [str(error) for error in repair(database).errors] == [], f"killed at {point}"
-            assert describe_zoo(pg, database) == before, f"killed at {point}"
+            assert describe_schema(pg, database) == before, f"killed at {point}"
         loads.run(*targets(path, tables), rules=REBUILD)
-        assert describe_zoo(pg, database) == before, f"killed at {point}"
+        assert describe_schema(pg, database) == before, f"killed at {point}"
         assert loads.count("zoo.parent") == ROWS
         assert dropped(loads) == []
 
@@ -154,7 +154,7 @@ def test_a_killed_process_is_repaired_by_another(pg18: PgServer, database18: str
         " 'BEGIN PERFORM pg_advisory_xact_lock(42); RETURN NEW; END';"
         "CREATE TRIGGER wait BEFORE INSERT ON zoo.many FOR EACH ROW EXECUTE FUNCTION zoo.wait()"
     )
-    before = describe_zoo(pg18, database18)
+    before = describe_schema(pg18, database18)
     command = [sys.executable, "-m", "penstock"]
     argv = [*command, "load", str(path), "--into", "zoo.many", "--to", database18, "--indexes", "rebuild"]
     with psycopg.connect(database18) as blocker:
@@ -175,7 +175,7 @@ def test_a_killed_process_is_repaired_by_another(pg18: PgServer, database18: str
     await_end_of_backends(loads)
     done = subprocess.run([*command, "repair", "--json", "--to", database18], capture_output=True, check=True)
     assert {each["name"] for each in json.loads(done.stdout)["rebuilt"]} == set(MANY)
-    assert describe_zoo(pg18, database18) == before
+    assert describe_schema(pg18, database18) == before
     again = subprocess.run([*command, "repair", "--to", database18], capture_output=True, check=True, text=True)
     assert again.stdout.startswith("nothing to repair on ")
 
@@ -197,7 +197,7 @@ def test_repairs_that_die_one_after_another_end_all_the_same(pg: PgServer, datab
     if not can_describe(pg):
         pytest.skip("no pg_dump here reads this server (Debian's package postgresql-15)")
     make_zoo(pg, database)
-    before = describe_zoo(pg, database)
+    before = describe_schema(pg, database)
     loads = Loads(database, piece_bytes=200)
     die_while_loading(loads, *targets(path, ("parent", "tree")))
     left = [len(dropped(loads))]
@@ -209,7 +209,7 @@ def test_repairs_that_die_one_after_another_end_all_the_same(pg: PgServer, datab
             left.append(len(dropped(loads)))
         else:
             break
-    assert describe_zoo(pg, database) == before
+    assert describe_schema(pg, database) == before
     assert dropped(loads) == []
     assert left == sorted(left, reverse=True)
     assert len(set(left)) >= 10
@@ -218,7 +218,7 @@ def test_repairs_that_die_one_after_another_end_all_the_same(pg: PgServer, datab
 def test_the_last_of_two_loads_rebuilds(pg18: PgServer, loads: Loads, path: Path, tmp_path: Path) -> None:
     """The one that ends first leaves things dropped for the other, whichever began."""
     make_zoo(pg18, loads.conninfo)
-    before = describe_zoo(pg18, loads.conninfo)
+    before = describe_schema(pg18, loads.conninfo)
     second_path = tmp_path / "second.csv"
     second_path.write_text("id,a,b\n" + "".join(f"{n},{n},row {n}\n" for n in range(1001, 1001 + ROWS)))
     second = Loads(loads.conninfo, piece_bytes=200)
@@ -250,7 +250,7 @@ def test_the_last_of_two_loads_rebuilds(pg18: PgServer, loads: Loads, path: Path
     may_end.set()
     thread.join()
     assert errors == []
-    assert describe_zoo(pg18, loads.conninfo) == before
+    assert describe_schema(pg18, loads.conninfo) == before
     assert loads.count("zoo.many") == 2 * ROWS
     assert dropped(loads) == []
 
@@ -258,7 +258,7 @@ def test_the_last_of_two_loads_rebuilds(pg18: PgServer, loads: Loads, path: Path
 def test_rows_that_break_a_key_stay_and_the_rest_stays_dropped(pg18: PgServer, loads: Loads, tmp_path: Path) -> None:
     """The error names index and key; without the duplicates a repair puts all back, and the load ends."""
     make_zoo(pg18, loads.conninfo)
-    before = describe_zoo(pg18, loads.conninfo)
+    before = describe_schema(pg18, loads.conninfo)
     path = write_to(tmp_path / "twice.csv", "id,a,b\n1,1,x\n2,2,y\n2,3,z\n")
     with pytest.raises(DataError, match='rebuild constraint "many_pkey"') as caught:
         loads.run(target(path, into="zoo.many"), rules=REBUILD)
@@ -269,7 +269,7 @@ def test_rows_that_break_a_key_stay_and_the_rest_stays_dropped(pg18: PgServer, l
     assert repair(loads.conninfo).errors[0].sqlstate == "23505"
     loads.execute("DELETE FROM zoo.many WHERE a = 3")
     repair(loads.conninfo).raise_first()
-    assert describe_zoo(pg18, loads.conninfo) == before
+    assert describe_schema(pg18, loads.conninfo) == before
     assert loads.run(target(path, into="zoo.many"), rules=REBUILD).rows == 0
     assert loads.execute("SELECT state FROM penstock.loads") == [("complete",)]
 
@@ -277,11 +277,11 @@ def test_rows_that_break_a_key_stay_and_the_rest_stays_dropped(pg18: PgServer, l
 def test_a_load_that_fails_puts_everything_back(pg18: PgServer, loads: Loads, tmp_path: Path) -> None:
     """A bad record ends the load, and what was dropped is there again."""
     make_zoo(pg18, loads.conninfo)
-    before = describe_zoo(pg18, loads.conninfo)
+    before = describe_schema(pg18, loads.conninfo)
     path = write_to(tmp_path / "bad.csv", "id,a,b\n1,1,x\nnone,2,y\n")
     with pytest.raises(DataError, check=has_code("22P02")):
         loads.run(target(path, into="zoo.many"), target(path, into="zoo.circle_1"), rules=REBUILD)
-    assert describe_zoo(pg18, loads.conninfo) == before
+    assert describe_schema(pg18, loads.conninfo) == before
     assert dropped(loads) == []
     assert loads.execute("SELECT count(*) FROM penstock.holds") == [(0,)]
 

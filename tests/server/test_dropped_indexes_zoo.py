@@ -9,7 +9,7 @@ import pytest
 from penstock.model.load.job import LoadRules
 from support.files import write_to
 from support.loads import Loads, indexes_of, target
-from support.zoo import can_describe, describe_zoo, make_zoo
+from support.zoo import can_describe, describe_schema, make_zoo
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,13 +37,13 @@ def path(tmp_path: Path) -> Path:
 def test_the_zoo_is_what_it_was(pg: PgServer, database: str, path: Path) -> None:
     """All at once: circles of foreign keys are dropped and rebuilt together."""
     tables = make_zoo(pg, database)
-    before = describe_zoo(pg, database)
+    before = describe_schema(pg, database)
     loads = Loads(database)
     outcome = loads.run(*(target(path, into=table) for table in tables), rules=REBUILD)
     assert outcome.rows == ROWS * len(tables)
     assert len(tables) >= 40
     assert len(indexes_of(outcome).rebuilt) >= 85
-    after = describe_zoo(pg, database)
+    after = describe_schema(pg, database)
     assert after[0] == before[0]
     assert after[1:] == before[1:]
     assert loads.execute("SELECT count(*) FROM penstock.changes") == [(0,)]

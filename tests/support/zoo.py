@@ -123,6 +123,7 @@ ZOO = {
         ALTER INDEX tree_1_pkey RENAME TO one;
         ALTER INDEX tree_1_lower_a_idx ALTER COLUMN 1 SET STATISTICS 77;
         ALTER INDEX tree_b ALTER COLUMN 1 SET STATISTICS 99;
+        ALTER INDEX tree_3_b_1_lower_a_idx ALTER COLUMN 1 SET STATISTICS 88;
         ALTER INDEX tree_1_a_b_idx SET (fillfactor = 44);
         ALTER INDEX tree_3_b_1_a_b_idx SET TABLESPACE zoo_space;
         ALTER TABLE tree_1 CLUSTER ON tree_1_a_b_idx;
@@ -283,8 +284,8 @@ def _find_pg_dump(pg: PgServer) -> Path | None:
     return next((path for path in (own, *found) if path.exists()), None)
 
 
-def describe_zoo(pg: PgServer, conninfo: str) -> tuple[list[str], list[Row], list[Row]]:
-    """Return all that tells whether the zoo is what it was."""
+def describe_schema(pg: PgServer, conninfo: str) -> tuple[list[str], list[Row], list[Row]]:
+    """Return all that shows whether schema `zoo` is as it was."""
     program = str(_find_pg_dump(pg))
     done = subprocess.run([program, "--schema-only", "-n", "zoo", "-d", conninfo], capture_output=True, check=True)
     # Newer ones guard their output by a word that is another each time.

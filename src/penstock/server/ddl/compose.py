@@ -75,8 +75,9 @@ def compose_parent_index(index: IndexRow, constraint: ConstraintRow | None, tabl
 def compose_index_marks(index: IndexRow, constraint: ConstraintRow | None, table: Table) -> list[sql.Composed]:
     """Return the statements for an index's properties that are not in its definition. The index has its final name."""
     name, relation = sql.Identifier(table[0], index.name), sql.Identifier(*table)
+    # ALTER INDEX has no ONLY: it would give the indexes of all partitions the target of their parent.
     statements: list[sql.Composed] = [
-        sql.SQL("ALTER INDEX {} ALTER COLUMN {} SET STATISTICS {}").format(
+        sql.SQL("ALTER TABLE ONLY {} ALTER COLUMN {} SET STATISTICS {}").format(
             name, sql.Literal(number), sql.Literal(target)
         )
         for number, target in enumerate(index.statistics_targets, 1)
