@@ -18,7 +18,10 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from penstock.diagnose import examine
+from penstock.diagnose.load import judge_recording
 from penstock.host import cpu_count
+from penstock.observe.recordings import read_recording
 from support.loads import IMPATIENT, Loads, target, write_csv
 from support.slow import slow_link
 
@@ -66,7 +69,13 @@ class Plot:
         """Load files into t and return what limited that; there is a session for each processor."""
         Loads(self.conninfo, setup=setup)
         loads = Loads(conninfo or self.conninfo, record=self.folder / "recording")
-        return loads.run(target(paths), sessions=sessions or cpu_count(), rules=rules).diagnoses
+        loads.run(target(paths), sessions=sessions or cpu_count(), rules=rules)
+        return self.findings()
+
+    def findings(self) -> tuple[Diagnosis, ...]:
+        """Return what penstock diagnose says of the load's recording; most loads here are too short for a verdict."""
+        recording = read_recording(self.folder / "recording")
+        return judge_recording(recording, examine(recording)).diagnoses
 
     def files(self, rows: int, *, width: int = 10) -> list[Path]:
         """Return a file of rows for each processor."""
@@ -132,7 +141,8 @@ def slow_source(plot: Plot) -> tuple[Diagnosis, ...]:
             with slow_link(server.server_port, bytes_per_s=_SLOW_BYTES_PER_S) as port:
                 Loads(plot.conninfo, setup="CREATE TABLE t (a int, b text)")
                 loads = Loads(plot.conninfo, record=plot.folder / "recording")
-                return loads.run(target(f"http://127.0.0.1:{port}/{path.name}")).diagnoses  # type: ignore[arg-type]
+                loads.run(target(f"http://127.0.0.1:{port}/{path.name}"))  # type: ignore[arg-type]
+                return plot.findings()
         finally:
             server.shutdown()
             thread.join()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import secrets
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -96,6 +98,18 @@ def test_a_large_load_into_an_empty_table_parks(loads: Loads, path: Path) -> Non
     seen = look_while_loading(loads)
     assert indexes_of(loads.run(target(path), rules=replace(AUTO, again=True, changed="load"))).rebuilt == ()
     assert seen == [["i", "t_pkey"]]
+
+
+def test_a_small_pipe_is_not_told_what_a_rebuild_would_gain(loads: Loads, tmp_path: Path) -> None:
+    """Its size is known at its end only; then it is two rows."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=["a,b\n1,x\n2,y\n"])
+    writer.start()
+    outcome = loads.run(target(pipe), rules=AUTO)
+    writer.join()
+    assert outcome.rows == 2
+    assert indexes_of(outcome).gains == ()
 
 
 def test_a_rebuilding_load_into_an_empty_table_drops_its_key(loads: Loads, path: Path) -> None:

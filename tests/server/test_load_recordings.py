@@ -9,6 +9,8 @@ from unittest.mock import patch
 import psycopg
 import pytest
 
+from penstock.diagnose import examine
+from penstock.diagnose.load import judge_recording
 from penstock.errors import ServerError, SourceError
 from penstock.observe.kept import list_recordings, make_room, newest_recording
 from penstock.observe.recordings import read_recording
@@ -31,7 +33,7 @@ def slow_file(folder: Path, rows: int = 500) -> Path:
 
 
 def test_recording_has_samples_and_what_the_loader_counted(database18: str, tmp_path: Path) -> None:
-    """And the load's outcome says what limited it: the server."""
+    """And what limited it: the server. The load itself is too short for a verdict."""
     loads = Loads(database18, setup=SETUP, record=tmp_path / "r")
     outcome = loads.run(target(slow_file(tmp_path)))
     recording = read_recording(tmp_path / "r")
@@ -40,9 +42,19 @@ def test_recording_has_samples_and_what_the_loader_counted(database18: str, tmp_
     assert any("penstock session" in (each.application or "") for sample in samples for each in sample.sessions)
     assert recording.load is not None
     assert recording.load.accounts == outcome.accounts
-    assert outcome.diagnoses
+    assert outcome.diagnoses == ()
+    assert judge_recording(recording, examine(recording)).diagnoses
     seconds = recording.load.accounts.sessions
     assert seconds.sending_s + seconds.finishing_s > seconds.waiting_s + seconds.encoding_s + seconds.committing_s
+
+
+def test_load_that_is_long_and_large_enough_ends_with_its_verdict(database18: str, tmp_path: Path) -> None:
+    """From any time and size on, as this load is tuned: its row trigger is what costs its time."""
+    loads = Loads(database18, setup=SETUP, record=tmp_path / "r")
+    loads.tune(least_verdict_s=0.1, least_verdict_bytes=1)
+    first, *_ = loads.run(target(slow_file(tmp_path))).diagnoses
+    assert first.share >= 1 / 3
+    assert "--indexes rebuild" not in first.remedy
 
 
 def test_recording_has_the_files_and_what_was_planned_and_done(database18: str, tmp_path: Path) -> None:

@@ -39,9 +39,6 @@ _SPARE_CONNECTIONS = 3
 # The beginning of the application names of a load's sessions.
 _APPLICATION = "penstock"
 
-# A load that is not sampled and takes less than this is over before anybody asks what limits it.
-_SHORT_S = 0.5
-
 
 def ask_local_storage(host: str) -> LocalStorageMetrics | None:
     """Return CloudWatch's metrics of the local storage of an RDS endpoint; None if it has none. Raises AwsError."""
@@ -222,6 +219,7 @@ class LoadWatch:
         self._connect = connect
         self._plan = plan
         self._server = server
+        self._house = house
         self._path = house.record
         is_scarce = server.free_connections < plan.sessions.maximum + _SPARE_CONNECTIONS
         self._is_on = not house.no_record and not is_scarce and bool(plan.targets)
@@ -261,19 +259,25 @@ class LoadWatch:
         from penstock.diagnose.load import find_setting  # noqa: PLC0415 (with the line above)
 
         details = describe_load(self._plan, outcome)
-        return LoadCounts(accounts=outcome.accounts, setting=find_setting(self._plan), details=details)
+        setting = find_setting(self._plan, self._house, outcome.accounts, is_recorded=self._is_on)
+        return LoadCounts(accounts=outcome.accounts, setting=setting, details=details)
 
     def _judge(self, outcome: LoadOutcome) -> LoadOutcome:
-        """Return the outcome of a load with what limited it; nothing did for a short load."""
-        if outcome.accounts is None or (self._examination is None and outcome.accounts.elapsed_s < _SHORT_S):
+        """Return the outcome of a load with the verdict on it; a short or small load has none."""
+        if outcome.accounts is None or outcome.accounts.elapsed_s < self._plan.tuning.least_verdict_s:
             return outcome
-        from penstock.diagnose.load import LoadCase, judge_load  # noqa: PLC0415 (short loads do not need it)
+        from penstock.diagnose.load import (  # noqa: PLC0415 (short loads do not need it)
+            LoadCase,
+            find_verdict,
+            judge_load,
+        )
 
         counts = self._count(outcome)
         assert counts is not None
-        findings = None if self._examination is None else self._examination.conclude(outcome.accounts.io)
+        findings = None if self._examination is None else self._examination.conclude(counts)
         cpu_count = None if self._header is None else self._header.cpu_count
-        return replace(outcome, diagnoses=judge_load(LoadCase(counts=counts, findings=findings, cpu_count=cpu_count)))
+        found = judge_load(LoadCase(counts=counts, findings=findings, cpu_count=cpu_count))
+        return replace(outcome, diagnoses=find_verdict(found, outcome.accounts, self._plan.tuning))
 
     def _open_sampler(self) -> Sampler:
         host, _, _ = self._server.host.rpartition(":")

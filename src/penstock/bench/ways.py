@@ -23,7 +23,7 @@ from penstock.loading.plan.gather import gather_inputs
 from penstock.loading.plan.plan import plan_load
 from penstock.loading.run import run_load
 from penstock.model.load.accounts import LoadCounts
-from penstock.model.load.job import LoadJob, LoadRules, TargetJob
+from penstock.model.load.job import Housekeeping, LoadJob, LoadRules, TargetJob
 from penstock.model.server.table import TableName
 from penstock.model.source.block import CopySpec
 from penstock.server.benchmarks.tables import describe_copy, import_as_published
@@ -136,7 +136,8 @@ def load_files(connect: ConnectionFactory, schema: str, files: Sequence[DataFile
         outcome = run_load(plan, LoadTools(connect=connect, sources=sources, server_major=server.major))
     if outcome.accounts is None:
         return None
-    return LoadCounts(accounts=outcome.accounts, setting=find_setting(plan))
+    setting = find_setting(plan, Housekeeping(), outcome.accounts, is_recorded=False)
+    return LoadCounts(accounts=outcome.accounts, setting=setting)
 
 
 def check_rows(what: str, counts: Mapping[str, int], files: Sequence[DataFile]) -> None:

@@ -20,7 +20,7 @@ from penstock.frozen import frozen
 
 if TYPE_CHECKING:
     from penstock.model.diagnosis import Diagnosis
-    from penstock.model.load.accounts import BackendIo
+    from penstock.model.load.accounts import LoadCounts
     from penstock.model.recording import Recording, RecordingHeader, Sample
 
 
@@ -71,14 +71,16 @@ class Examination:
         for rule in self._rules_of_all:
             rule.see(whole, moments)
 
-    def conclude(self, io: BackendIo | None = None) -> Findings:
-        """Return the findings from all samples; `io` is what a load's accounts have of its sessions."""
+    def conclude(self, load: LoadCounts | None = None) -> Findings:
+        """Return the findings from all samples; `load` is what was counted of a load, None of any other workload."""
+        io = None if load is None else load.accounts.io
         case = Case(
             header=self._header,
             moments=self._activity.everything,
             elapsed_s=self._activity.elapsed_s or 1.0,
             rates=self._rates.result(),
             io=io if io is not None and io.is_exact else None,
+            setting=None if load is None else load.setting,
         )
         found = [diagnosis for rule in self._rules + self._rules_of_all for diagnosis in rule.conclude(case)]
         if any(each.code in _VOLUMES | _CAUSES for each in found):
@@ -113,7 +115,7 @@ def examine(recording: Recording) -> Findings:
     examination = Examination(recording.header)
     for sample in recording.samples:
         examination.see(sample)
-    return examination.conclude(None if recording.load is None else recording.load.accounts.io)
+    return examination.conclude(recording.load)
 
 
 def diagnose(recording: Recording) -> tuple[Diagnosis, ...]:

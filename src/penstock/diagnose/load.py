@@ -11,20 +11,27 @@ from dataclasses import astuple, replace
 from typing import TYPE_CHECKING
 
 from penstock.diagnose.activity import CPU
+from penstock.diagnose.choices import find_choices, write_remedy
 from penstock.diagnose.examination import Findings, rank
 from penstock.diagnose.load_advice import LOAD_ADVICE
 from penstock.diagnose.rules.case import FEWEST_SAMPLES, number
 from penstock.frozen import frozen
-from penstock.model.diagnosis import Diagnosis, Evidence
+from penstock.model.diagnosis import Confidence, Diagnosis, Evidence
 from penstock.model.load.accounts import LoadAccounts, LoadCounts, LoadSetting
 from penstock.units import MB
 
 if TYPE_CHECKING:
+    from penstock.model.load.job import Housekeeping
     from penstock.model.load.plan import LoadPlan
+    from penstock.model.load.tuning import LoadTuning
     from penstock.model.recording import Recording
 
 # A smaller share of a load's time is not worth a diagnosis.
 _LEAST_SHARE = 0.1
+
+# A limit with a smaller share of a load's time is no verdict on the load: without it the load would take two thirds of
+# its time, if nothing else limited it then.
+_LEAST_VERDICT_SHARE = 1 / 3
 
 # The server waits for the load if its sessions wait for their client at least this share of their active time.
 _LEAST_STARVED = 0.5
@@ -37,6 +44,8 @@ _IDLE_CPUS = 0.2
 _LEAST_COMPUTING = 0.4
 
 _NAMES_SHOWN = 3
+
+_GUESS: Confidence = "too few samples"
 
 # Diagnoses from samples that the counts explain better, because they know the client too.
 _EXPLAINED_BY_COUNTS = frozenset({"client-bound", "cpu-bound", "few-sessions", "waits-disagree-with-cpu"})
@@ -106,16 +115,16 @@ class LoadCase:
             evidence=tuple(evidence),
             samples=self.findings.activity.samples if is_sampled and self.findings is not None else 0,
             confidence="high",
-            remedy=advice.remedy.format(**words),
+            remedy=write_remedy(advice.remedy, self.setting, words),
             proof=advice.proof,
             source=advice.source,
         )
 
 
-def find_setting(plan: LoadPlan) -> LoadSetting:
-    """Return what a planned load leaves in effect that costs time for each row, and why it has that many sessions.
+def find_setting(plan: LoadPlan, house: Housekeeping, accounts: LoadAccounts, *, is_recorded: bool) -> LoadSetting:
+    """Return what a planned load left in effect that costs time for each row, and what the user can still change.
 
-    These are the indexes, the foreign keys and the row triggers.
+    These are the indexes, the foreign keys and the row triggers, and why the load had that many sessions.
     """
     kept = [part for target in plan.targets for part in target.indexes.kept]
     facts = [target.facts for target in plan.targets if target.facts is not None]
@@ -126,18 +135,28 @@ def find_setting(plan: LoadPlan) -> LoadSetting:
         triggers=() if disables else tuple(name for each in facts for name in each.row_triggers),
         sessions_why=plan.sessions.reason,
         is_import=plan.route.is_import,
+        droppable=tuple(name for target in plan.targets for name in target.indexes.droppable),
+        choices=find_choices(plan, house, accounts, is_recorded=is_recorded),
     )
 
 
+def find_verdict(found: Sequence[Diagnosis], accounts: LoadAccounts, tuning: LoadTuning) -> tuple[Diagnosis, ...]:
+    """Return those of a load's diagnoses that are a verdict; none if the load was short or small."""
+    size_bytes = max(accounts.bytes_read, accounts.bytes_copied)
+    if accounts.elapsed_s < tuning.least_verdict_s or size_bytes < tuning.least_verdict_bytes:
+        return ()
+    return tuple(each for each in found if each.share >= _LEAST_VERDICT_SHARE and each.confidence != _GUESS)
+
+
 def judge_load(case: LoadCase) -> tuple[Diagnosis, ...]:
-    """Return what limited a load, the largest share first; nothing if it was too short to have a limit."""
+    """Return what limited a load, the largest share first."""
     found = [diagnosis for rule in _RULES for diagnosis in rule(case) if diagnosis.share >= _LEAST_SHARE]
     sampled = [] if case.findings is None else list(case.findings.diagnoses)
     sampled = [diagnosis for diagnosis in sampled if diagnosis.code not in _EXPLAINED_BY_COUNTS]
-    is_known = any(each.confidence != "too few samples" for each in sampled)
+    is_known = any(each.confidence != _GUESS for each in sampled)
     if is_known or any(each.code in _SAYS_WHY for each in found):
         found = [diagnosis for diagnosis in found if diagnosis.code != "load-server"]
-    return tuple(sorted(rank([*found, *sampled]), key=lambda each: each.confidence == "too few samples"))
+    return tuple(sorted(rank([*found, *sampled]), key=lambda each: each.confidence == _GUESS))
 
 
 def judge_recording(recording: Recording, found: Findings) -> Findings:
@@ -216,26 +235,10 @@ def _server_processors(case: LoadCase) -> Iterator[Diagnosis]:
     ]
     why = case.setting.sessions_why
     if case.accounts.session_count <= (1 - _IDLE_CPUS) * cpus:
-        remedy = "Use more sessions: --sessions."
-        if case.setting.is_import:
-            # One session imports one object, so more sessions may find nothing to do.
-            remedy = "Use more sessions and more objects, or --via client: its sessions share an object."
-        words = {"why": f" ({why})" if why else "", "remedy": remedy}
-        yield case.conclude("load-few-sessions", share, evidence, is_sampled=True, **words)
+        yield case.conclude("load-few-sessions", share, evidence, is_sampled=True, why=f" ({why})" if why else "")
     else:
-        yield case.conclude("load-server-cpu", share, evidence, is_sampled=True, remedy=_lighten(case.setting))
-
-
-def _lighten(setting: LoadSetting) -> str:
-    """Return what makes the server compute less for each row."""
-    if setting.triggers:
-        return (
-            f"Disable triggers during the load, if the rows do not need them ({_name(setting.triggers)}): "
-            "--triggers disable."
-        )
-    if setting.indexes:
-        return f"Create the indexes after the rows ({_name(setting.indexes)}): --indexes rebuild."
-    return "Nothing else to gain here: parsing and storing rows takes all processors. More processors load faster."
+        words = {"triggers": _name(case.setting.triggers), "indexes": _name(case.setting.droppable)}
+        yield case.conclude("load-server-cpu", share, evidence, is_sampled=True, **words)
 
 
 def _name(names: Sequence[str]) -> str:

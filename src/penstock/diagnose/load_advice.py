@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from penstock.diagnose.choices import Way
 from penstock.diagnose.rules.advice import Advice
 
 _COUNTED = "docs/diagnose.md"
@@ -11,103 +12,165 @@ _MANUAL = "https://www.postgresql.org/docs/current/"
 _POPULATE = f"{_MANUAL}populate.html"
 _AGAIN = "load again: this share falls, at more rows per second"
 
+_MORE_FOR_BUILDS = (
+    Way(
+        "Give the builds more memory and workers (maintenance_work_mem, max_parallel_maintenance_workers): {bulk_load}."
+    ),
+    Way("More processors and a faster disk of the server shorten the builds."),
+)
+
 # docs/diagnose.md has a section for each code. Step names are those of the load's steps.
 LOAD_ADVICE: Final = {
     "load-source": Advice(
         "the load's time waits for the source of the files",
-        "Read from nearer or faster storage: run the load on a host near the bucket or the disk. A source that gives "
-        "each reader only so much is faster with more files, because each file has a reader.",
+        (
+            Way("Run the load on a host near {far_source}, or over a faster link."),
+            Way("Put the files on faster storage than {near_source} that has them."),
+            Way("The program that writes to {pipe} is slower than the load: let it write faster."),
+            Way(
+                "A source that gives each reader only so much is faster with {more_files}, because each file has a "
+                "reader."
+            ),
+        ),
         _AGAIN,
         _COUNTED,
     ),
     "load-decompression": Advice(
         "the load's time waits for the decompression of the files",
-        "Divide the data into more files, because each file is decompressed by one processor, or compress it with zstd "
-        "or lz4, which decompress several times as fast as xz and bzip2.",
+        (
+            Way("Divide the data into {more_files}, because each file is decompressed by one processor."),
+            Way("Compress the files with {fast_codec}, which decompress several times as fast as others."),
+            Way("A host with more or faster processors decompresses faster."),
+        ),
         _AGAIN,
         _COUNTED,
     ),
     "load-cutting": Advice(
         "the load's time waits until the records of the files are found, or decoded",
-        "Divide the data into more files, because each file is read by one thread.",
+        (
+            Way("Divide the data into {more_files}, because each file is read by one thread."),
+            Way("A host with faster processors reads faster."),
+        ),
         _AGAIN,
         _COUNTED,
     ),
     "load-encoding": Advice(
         "the load's time makes COPY data on the client's processors",
-        "Run the load on a host with more or faster processors. Files in UTF-8, in PostgreSQL's text format or as CSV "
-        "with commas, need the least work.",
+        (
+            Way("Run the load on a host with more or faster processors."),
+            Way("Files in {plain_text} need the least work."),
+            Way("With {text_format} the server reads the values, and not this host."),
+        ),
         _AGAIN,
         _COUNTED,
     ),
     "load-commit": Advice(
         "the load's time waits for COMMIT",
-        "Commit once, with --atomic, if the load may start again from its first row. penstock commits says what each "
-        "commit waits for.",
+        (
+            Way("Commit once, with {atomic}, if the load may start again from its first row."),
+            Way("penstock commits says what each commit waits for."),
+        ),
         _AGAIN,
         f"{_MANUAL}wal-async-commit.html",
     ),
     "load-network": Advice(
         "the load's time sends rows that the server waits for",
-        "Run the load on a host near the server, or over a faster link: the server takes rows faster than they arrive.",
+        (
+            Way(
+                "Run the load on a host near the server, or over a faster link: the server takes rows faster than "
+                "they arrive."
+            ),
+        ),
         "load again: Client:ClientRead is below half of the sessions' active time",
         _COUNTED,
     ),
     "load-foreign-keys": Advice(
         "the load's time waits for checks at the end of COPY commands: foreign keys {names}",
-        "Have the load drop the foreign keys and add them again at the end, which checks all rows at once: "
-        "--indexes rebuild.",
+        (
+            Way(
+                "Have the load drop the foreign keys and add them again at the end, which checks all rows at once: "
+                "{rebuild_keys}."
+            ),
+            Way("The checks are faster if the server's memory has the keys of the referenced tables."),
+        ),
         _AGAIN,
         _POPULATE,
     ),
     "load-triggers": Advice(
         "the load's time waits for work at the end of COPY commands: triggers {names}",
-        "Disable the triggers during the load with --triggers disable, if the rows do not need them.",
+        (
+            Way("Disable the triggers during the load, if the rows do not need them: {disable_triggers}."),
+            Way("Let the triggers' functions do less for each row."),
+        ),
         _AGAIN,
         _POPULATE,
     ),
     "load-server-cpu": Advice(
         "the load's time is spent on the server's processors, to parse, check and store rows",
-        "{remedy}",
+        (
+            Way("Disable triggers during the load, if the rows do not need them ({triggers}): {disable_triggers}."),
+            Way("If the load brings most of the table's rows, create the indexes after them ({indexes}): {rebuild}."),
+            Way("A server with more processors parses and stores rows faster."),
+        ),
         _AGAIN,
         _POPULATE,
     ),
     "load-few-sessions": Advice(
         "the load's time waits for the server, whose sessions compute while other processors are idle{why}",
-        "{remedy}",
+        (
+            Way("Use more sessions: {more_sessions}."),
+            Way("Without {not_atomic} several sessions load at a time."),
+            Way("Copy standard input to a file first, so that several sessions can load it: {spool}."),
+            Way("Each object is imported by one session: divide the data into {more_imports}."),
+            Way("With {via_client} several sessions share an object."),
+        ),
         _AGAIN,
         _COUNTED,
     ),
     "load-server": Advice(
         "the load's time waits for the server to take and store rows",
-        "Load more at a time, or record a longer load: samples of the server say what it does meanwhile.",
+        (
+            Way("{recording} shows what the server's sessions waited for."),
+            Way("Without {no_record} samples of the server say what it does meanwhile."),
+        ),
         _AGAIN,
         _COUNTED,
     ),
     "load-indexes": Advice(
         "the load's time creates indexes and keys after the rows",
-        "Give the builds more memory and workers (maintenance_work_mem, max_parallel_maintenance_workers): --settings "
-        "bulk-load does, unless the load used it. If the table had most of its rows before: --indexes keep.",
+        (*_MORE_FOR_BUILDS, Way("If the table had most of its rows before: {keep_indexes}.")),
         _AGAIN,
         _POPULATE,
     ),
     "load-upkeep": Advice(
         "the load's time runs VACUUM, ANALYZE or CHECKPOINT after the rows",
-        "Leave them to autovacuum, if queries can wait for it: --no-vacuum.",
+        (
+            Way("Leave VACUUM and ANALYZE to autovacuum, if queries can wait for it: {no_vacuum}."),
+            Way("Leave the checkpoint to the server: {no_checkpoint}."),
+        ),
         _AGAIN,
         _POPULATE,
     ),
     "load-replace": Advice(
         "the load's time creates the new table's indexes and keys, and exchanges the tables",
-        "Give the builds more memory and workers (maintenance_work_mem, max_parallel_maintenance_workers): --settings "
-        "bulk-load does, unless the load used it.",
+        _MORE_FOR_BUILDS,
         _AGAIN,
         _POPULATE,
     ),
     "load-store": Advice(
         "the load's time runs the statement that stores the staged rows",
-        "See the statement's plan with EXPLAIN, and give it an index on the key and enough work_mem. In place of "
-        "--mode truncate --atomic: --mode replace, which creates the indexes after the rows.",
+        (
+            Way(
+                "See the plan of {statement} with EXPLAIN, and give it the indexes that it looks up and enough "
+                "work_mem."
+            ),
+            Way("In place of {truncate}: {replace}, which creates the indexes after the rows."),
+            Way(
+                "If the load brings most of the table's rows, create the indexes that the mode does not need after "
+                "them: {rebuild}."
+            ),
+            Way("A faster disk, and more memory for the table and its indexes, shorten the statement."),
+        ),
         _AGAIN,
         _COUNTED,
     ),

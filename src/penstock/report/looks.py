@@ -56,7 +56,7 @@ def look_at(recording: Recording, *, name: str, letter: str) -> Look:
     for sample in recording.samples:
         examination.see(sample)
         timeline.see(keep_workload(sample, recording.header.application))
-    found = examination.conclude(None if recording.load is None else recording.load.accounts.io)
+    found = examination.conclude(recording.load)
     return Look(
         name=name,
         letter=letter,

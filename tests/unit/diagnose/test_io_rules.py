@@ -326,7 +326,8 @@ def codes_of_load(samples: list[Sample], io: BackendIo) -> list[str]:
     examination = Examination(HEADER)
     for each in samples:
         examination.see(each)
-    return named(examination.conclude(io).diagnoses)
+    load = LoadCounts(accounts=replace(NOTHING, io=io), setting=LoadSetting())
+    return named(examination.conclude(load).diagnoses)
 
 
 def test_full_page_images_of_others_do_not_blame_checkpoints() -> None:

@@ -1,15 +1,28 @@
-"""The texts of each diagnosis, by code. The rule fills in the words in braces."""
+"""The texts of each diagnosis, by code. The rule fills in the words in braces, choices.py what a load can change."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final
 
-_BATCH = "Commit {batch}: by COPY, by INSERT of many rows, or by more statements to a transaction."
-_SPILL_LESS = (
+from penstock.diagnose.choices import Way
+
+_BATCH = Way("Commit {batch}: by COPY, by INSERT of many rows, or by more statements to a transaction.", of_loads=False)
+_COMMIT_ONCE = Way("Commit once, with {atomic}, if the load may start again from its first row.", of_loads=True)
+_SPILL_LESS = Way(
     "Have the statement above spill less: an index in the order that it sorts by, or more work_mem for it alone, by "
-    "SET LOCAL in its transaction, as far as memory allows for so many sessions."
+    "SET LOCAL in its transaction, as far as memory allows for so many sessions.",
+    of_loads=False,
 )
+_BUILD_IN_MEMORY = (
+    Way("Give index builds more memory: {bulk_load}.", of_loads=True),
+    Way(
+        "A larger maintenance_work_mem of the role lets index builds spill less, a larger work_mem merges.",
+        of_loads=True,
+    ),
+)
+_FEWER_INDEXES = Way("During a load, fewer indexes leave less to read and write: {rebuild}.")
+_FEWER_CHECKPOINTS = Way("During a load, fewer checkpoints write fewer full-page images: {bulk_load}.")
 _SPILLS_LESS = "record again: waits for BufFileRead and BufFileWrite are below a tenth of active time"
 _FEWER_WAITS = "record again: this wait is below 1 % of active time, with more rows and fewer commits per second"
 _MANUAL = "https://www.postgresql.org/docs/current/"
@@ -21,10 +34,13 @@ _SYNCHRONOUS = f"{_MANUAL}warm-standby.html#SYNCHRONOUS-REPLICATION"
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """The claim (its share of time is printed before it), the remedy, the proof that it worked, and the source."""
+    """The claim (its share of time is printed before it), the remedy, the proof that it worked, and the source.
+
+    The remedy's sentences that do not fit a workload are left out (choices.py).
+    """
 
     claim: str
-    remedy: str
+    remedy: tuple[Way, ...]
     proof: str
     source: str
 
@@ -33,171 +49,293 @@ class Advice:
 ADVICE: Final = {
     "commit-local-flush": Advice(
         "active time waits until the server's own disk has flushed the WAL of commits",
-        f"{_BATCH} If a crash of the server may lose the last 0.6 s: SET LOCAL synchronous_commit = off in these "
-        "transactions, never for the whole server.",
+        (
+            _BATCH,
+            Way(
+                "If a crash of the server may lose the last 0.6 s: SET LOCAL synchronous_commit = off in these "
+                "transactions, never for the whole server.",
+                of_loads=False,
+            ),
+            _COMMIT_ONCE,
+            Way("Put pg_wal on a faster volume.", of_loads=True),
+        ),
         _FEWER_WAITS,
         f"{_MANUAL}wal-async-commit.html",
     ),
     "commit-standby": Advice(
         "active time waits until synchronous standbys have acknowledged commits",
-        f"{_BATCH} If losing the primary may lose what no standby has yet: SET LOCAL synchronous_commit = local in "
-        "these transactions.",
+        (
+            _BATCH,
+            Way(
+                "If losing the primary may lose what no standby has yet: SET LOCAL synchronous_commit = local in "
+                "these transactions.",
+                of_loads=False,
+            ),
+            _COMMIT_ONCE,
+            Way("A shorter way to the standbys, or faster disks of theirs, shorten each commit.", of_loads=True),
+        ),
         _FEWER_WAITS,
         _SYNCHRONOUS,
     ),
     "commit-aurora-storage": Advice(
         "active time waits until Aurora's storage has acknowledged commits",
-        f"{_BATCH} If a crash or a failover may lose the last commits: SET LOCAL synchronous_commit = off in these "
-        "transactions.",
+        (
+            _BATCH,
+            Way(
+                "If a crash or a failover may lose the last commits: SET LOCAL synchronous_commit = off in these "
+                "transactions.",
+                of_loads=False,
+            ),
+            _COMMIT_ONCE,
+            Way("penstock commits says what each commit waits for.", of_loads=True),
+        ),
         _FEWER_WAITS,
         "https://docs.aws.amazon.com/AmazonRDS/latest/AuroraUserGuide/apg-waits.xactsync.html",
     ),
     "standby-behind": Advice(
         "active time waits for synchronous standbys that do not keep up with the WAL, such as {name}",
-        "See what limits {name}: its disk, its processors, or the network to it. More rows to a commit do not help; "
-        "less WAL does: fewer indexes during a load (--indexes rebuild), fewer checkpoints (--settings bulk-load).",
+        (
+            Way(
+                "See what limits {name}: its disk, its processors, or the network to it. More rows to a commit do "
+                "not help; less WAL does.",
+            ),
+            _FEWER_INDEXES,
+            _FEWER_CHECKPOINTS,
+        ),
         "pg_stat_replication shows its flush_lsn within 16 MB of the primary's WAL while the workload runs",
         _SYNCHRONOUS,
     ),
     "standby-missing": Advice(
         "active time waits for synchronous standbys that are missing: {names}",
-        "Start {names}, or see why they do not connect. synchronous_standby_names is '{setting}': name only standbys "
-        "that exist. Until then no commit returns, and one that is cancelled stays committed on this server alone.",
+        (
+            Way(
+                "Start {names}, or see why they do not connect. synchronous_standby_names is '{setting}': name only"
+                " standbys that exist. Until then no commit returns, and one that is cancelled stays committed on "
+                "this server alone.",
+            ),
+        ),
         "pg_stat_replication shows enough streaming standbys with sync_state sync or quorum",
         _SYNCHRONOUS,
     ),
     "lock-wait": Advice(
         "active time waits for locks, {holder}",
-        "{release}",
+        (Way("{release}"),),
         "record again: no waits of class Lock, and these statements take as long as they do alone",
         f"{_MANUAL}explicit-locking.html",
     ),
     "client-bound": Advice(
         "the time of statements and transactions waits for clients, to send or to read",
-        "Look at the client and at the network to it: {how}, do not compute or call other services within a "
-        "transaction, and run the client near the server.",
+        (
+            Way(
+                "Look at the client and at the network to it: {how}, do not compute or call other services within a"
+                " transaction, and run the client near the server.",
+            ),
+        ),
         "record again: waits of class Client are below half of the time, at more rows per second",
         _ACTIVITY,
     ),
     "cpu-bound": Advice(
         "active time is spent on processors (sessions without a wait), and all processors are in use",
-        "Make the statement above do less (EXPLAIN (ANALYZE, BUFFERS) shows where its time goes), use fewer sessions, "
-        "or a server with more processors.",
+        (
+            Way(
+                "Make the statement above do less (EXPLAIN (ANALYZE, BUFFERS) shows where its time goes), use fewer"
+                " sessions, or a server with more processors.",
+            ),
+        ),
         "record again: active sessions without a wait stay below the processors, at as many statements per second",
         _ACTIVITY,
     ),
     "few-sessions": Advice(
         "active time computes in COPY commands, each of which uses one processor, and there are fewer than processors",
-        "Load by more sessions: several files, or parts of one file, at a time. penstock load does that with one file.",
+        (
+            Way(
+                "Load by more sessions: several files, or parts of one file, at a time. penstock load does that "
+                "with one file.",
+            ),
+        ),
         "record again: more sessions compute at a time, at more rows per second",
         f"{_MANUAL}populate.html",
     ),
     "temp-spill": Advice(
         "active time reads and writes temporary files",
-        f"{_SPILL_LESS} penstock temp usage shows the statements, and on which disk their files lie.",
+        (
+            _SPILL_LESS,
+            *_BUILD_IN_MEMORY,
+            Way("penstock temp usage shows the statements, and on which disk their files lie."),
+        ),
         _SPILLS_LESS,
         _TEMP,
     ),
     "temp-spill-on-data-volume": Advice(
         "active time reads and writes temporary files on {device}, which has the data too and is busy",
-        f"{_SPILL_LESS} Or place temporary work on a local disk with penstock temp place DIR; penstock temp replay "
-        "measures what that gains.",
+        (
+            _SPILL_LESS,
+            *_BUILD_IN_MEMORY,
+            Way(
+                "Place temporary work on a local disk with penstock temp place DIR; penstock temp replay measures "
+                "what that gains.",
+            ),
+        ),
         _SPILLS_LESS,
         _TEMP,
     ),
     "temp-disk-slow": Advice(
         "active time waits for temporary files on {device}, a disk of their own, which is busy",
-        f"{_SPILL_LESS} Or use a faster disk, or fewer sessions at a time.",
+        (
+            _SPILL_LESS,
+            *_BUILD_IN_MEMORY,
+            Way("Use a faster disk for temporary files."),
+            Way("Use fewer sessions at a time: {fewer_sessions}."),
+        ),
         _SPILLS_LESS,
         _TEMP,
     ),
     "temp-space-low": Advice(
         "active time is of sessions with temporary files on {device}, which had {free} free at the least{when}",
-        "A statement that finds the disk full fails. Set temp_file_limit for these roles, give their statements less "
-        "to sort, or let fewer of them run at a time.",
+        (
+            Way(
+                "A statement that finds the disk full fails. Set temp_file_limit for these roles, give their "
+                "statements less to sort, or let fewer of them run at a time.",
+            ),
+        ),
         "free space stays above a tenth of the disk",
         f"{_MANUAL}runtime-config-resource.html#GUC-TEMP-FILE-LIMIT",
     ),
     "volume-iops": Advice(
         "active time waits for I/O on {device}, which serves requests at {reached}",
-        "Use a volume with more IOPS (penstock storage plan names them), or have less to read and write: more memory "
-        "for the server, fewer indexes during a load (--indexes rebuild), fewer checkpoints (--settings bulk-load).",
+        (
+            Way(
+                "Use a volume with more IOPS (penstock storage plan names them), or give the server more memory, so"
+                " that it reads and writes less.",
+            ),
+            _FEWER_INDEXES,
+            _FEWER_CHECKPOINTS,
+        ),
         "record again: these waits fall, at more requests per second or at more rows per request",
         _STORAGE,
     ),
     "volume-throughput": Advice(
         "active time waits for I/O on {device}, which moves bytes at {reached}",
-        "Use a volume with more throughput (penstock storage plan names them), or have less to read and write: fewer "
-        "checkpoints write fewer full-page images (--settings bulk-load), and wal_compression makes them smaller.",
+        (
+            Way(
+                "Use a volume with more throughput (penstock storage plan names them). Full-page images are smaller"
+                " with wal_compression.",
+            ),
+            _FEWER_CHECKPOINTS,
+        ),
         "record again: these waits fall, at more MB/s or at more rows per MB",
         _STORAGE,
     ),
     "instance-limit": Advice(
         "active time waits for I/O on {device}, which is at {reached}; its volume could do more",
-        "Use a larger instance class: another volume does not help. penstock rds show has the limits of the class. Or "
-        "have less to read and write, as for volumes at their limit.",
+        (
+            Way(
+                "Use a larger instance class: another volume does not help. penstock rds show has the limits of the"
+                " class.",
+            ),
+            _FEWER_INDEXES,
+            _FEWER_CHECKPOINTS,
+        ),
         "record again: these waits fall, at more requests or bytes per second",
         "https://docs.aws.amazon.com/ebs/latest/userguide/ebs-io-characteristics.html",
     ),
     "volume-balance": Advice(
         "active time waits for I/O on {device}, whose burst balance is spent {when}; it then does {iops} IOPS",
-        "Use a volume without a burst balance, such as gp3, or a larger one, before a load that lasts longer. penstock "
-        "rds show has the storage of an instance.",
+        (
+            Way(
+                "Use a volume without a burst balance, such as gp3, or a larger one, before a load that lasts "
+                "longer. penstock rds show has the storage of an instance.",
+            ),
+        ),
         "record again: the volume does no more than its sustained IOPS, or has no balance to spend",
         "https://docs.aws.amazon.com/AmazonRDS/latest/UserGuide/CHAP_Storage.html",
     ),
     "data-io": Advice(
         "active time waits for I/O of tables and indexes; {why}",
-        "{remedy} Less to read and write helps in any case: more memory for the server, fewer indexes during a load "
-        "(--indexes rebuild), fewer checkpoints (--settings bulk-load).",
+        (
+            Way("{remedy} More memory for the server leaves less to read and write in any case."),
+            _FEWER_INDEXES,
+            _FEWER_CHECKPOINTS,
+        ),
         "record again: these waits fall, at more rows per second",
         _STORAGE,
     ),
     "checkpoints-forced": Advice(
         "active time waits for I/O while checkpoints follow each other, because WAL reaches max_wal_size ({setting})",
-        "Raise max_wal_size: for a load --settings bulk-load does that and restores it (penstock settings diff shows "
-        "what it would set), for other work ALTER SYSTEM, or for some hours penstock settings apply max_wal_size=SIZE.",
+        (
+            Way(
+                "Raise max_wal_size: {bulk_load} does that for a load and restores it (penstock settings diff shows"
+                " what it would set).",
+            ),
+            Way(
+                "A larger value stays with ALTER SYSTEM, or for some hours with penstock settings apply "
+                "max_wal_size=SIZE.",
+            ),
+        ),
         "record again: checkpoints are timed, not requested, and WAL has fewer full-page images",
         f"{_MANUAL}wal-configuration.html",
     ),
     "index-reads": Advice(
         "active time waits for blocks of indexes that are not in memory; most are read from {index} of {table}",
-        "For a load: --indexes rebuild creates the index after the rows, in order. Otherwise give the server more "
-        "shared_buffers, or insert rows in the order of the index.",
+        (
+            Way("If a load brings most of the table's rows, create the index after them, in order: {rebuild}."),
+            Way("Give the server more shared_buffers, or insert rows in the order of the index."),
+        ),
         "record again: fewer blocks of the index are read for each row",
         f"{_MANUAL}populate.html",
     ),
     "wal-write": Advice(
         "active time waits until WAL is written or flushed, in transactions that write much",
-        "Put pg_wal on a volume of its own, or on a faster one. Less WAL: fewer indexes during a load, fewer "
-        "checkpoints (--settings bulk-load), wal_compression.",
+        (
+            Way(
+                "Put pg_wal on a volume of its own, or on a faster one. wal_compression makes full-page images "
+                "smaller.",
+            ),
+            _FEWER_INDEXES,
+            _FEWER_CHECKPOINTS,
+        ),
         "record again: waits for WAL are below a tenth of active time, at more rows per second",
         f"{_MANUAL}wal-internals.html",
     ),
     "relation-extension": Advice(
         "active time waits to extend a table that several sessions fill",
-        "Use fewer sessions (--sessions), or partitions that are filled by different sessions. PostgreSQL 16 and later "
-        "extend tables by more blocks at a time.",
+        (
+            Way("Use fewer sessions ({fewer_sessions}), or partitions that are filled by different sessions."),
+            Way("PostgreSQL 16 and later extend tables by more blocks at a time."),
+        ),
         "record again: waits for Lock:extend are below a tenth of active time",
         f"{_MANUAL}monitoring-stats.html#WAIT-EVENT-LOCK-TABLE",
     ),
     "lwlock-contention": Advice(
         "active time waits for one of the server's internal locks, {name}",
-        "Use fewer sessions at a time (--sessions): these locks are held by other sessions that do the same.",
+        (
+            Way("Use fewer sessions at a time: {fewer_sessions}."),
+            Way("These locks are held by other sessions that do the same."),
+        ),
         "record again: waits for this lock are below a tenth of active time, at as many rows per second",
         f"{_MANUAL}monitoring-stats.html#WAIT-EVENT-LWLOCK-TABLE",
     ),
     "autovacuum": Advice(
         "active time is of autovacuum on {table}, which clients use meanwhile, while processors or I/O are short",
-        "For a load: --autovacuum pause keeps autovacuum from the table until the load's own VACUUM at the end. "
-        "Otherwise a larger autovacuum_vacuum_cost_delay for this table spreads the work. Never turn autovacuum off.",
+        (
+            Way(
+                "During a load, keep autovacuum from the table until the load's own VACUUM at the end: "
+                "{pause_autovacuum}.",
+            ),
+            Way("A larger autovacuum_vacuum_cost_delay for this table spreads the work. Never turn autovacuum off."),
+        ),
         "record again: no autovacuum worker is active on the table, at more rows per second",
         f"{_MANUAL}routine-vacuuming.html#AUTOVACUUM",
     ),
     "waits-disagree-with-cpu": Advice(
         "active time waits by the samples, but the host is as busy as without waits",
-        "See what uses the processors (top on the host, OS processes on RDS): other programs and the server's own "
-        "background processes are in no sample, and a short wait is partly work. Do not add processors for it.",
+        (
+            Way(
+                "See what uses the processors (top on the host, OS processes on RDS): other programs and the "
+                "server's own background processes are in no sample, and a short wait is partly work. Do not add "
+                "processors for it.",
+            ),
+        ),
         "with other programs stopped, the host's busy processors are near the active sessions without a wait",
         "docs/diagnose.md",
     ),

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from operator import mul
 from typing import TYPE_CHECKING, Protocol
 
+from penstock.diagnose.choices import write_remedy
 from penstock.diagnose.rules.advice import ADVICE
 from penstock.frozen import frozen
 from penstock.model.diagnosis import Confidence, Diagnosis, Evidence
@@ -15,7 +16,7 @@ from penstock.units import MIB
 if TYPE_CHECKING:
     from penstock.diagnose.activity import Moment, Tally, Ticks
     from penstock.diagnose.rates import Rates
-    from penstock.model.load.accounts import BackendIo
+    from penstock.model.load.accounts import BackendIo, LoadSetting
     from penstock.model.recording import RecordingHeader, Sample
 
 # Fewer samples of active sessions are not enough to conclude anything.
@@ -54,7 +55,8 @@ class Rule(Protocol):
 class Case:
     """The sums of a whole recording. `moments` counts the active sessions in all samples.
 
-    `io` is what the server counted of the workload's own sessions, if it did.
+    `io` is what the server counted of the workload's own sessions, if it did. `setting` is what stayed in effect during
+    the load, None if the workload is no load by penstock.
     """
 
     header: RecordingHeader
@@ -62,6 +64,7 @@ class Case:
     elapsed_s: float
     rates: Rates
     io: BackendIo | None = None
+    setting: LoadSetting | None = None
 
     def sessions(self, moments: Ticks) -> float:
         """Return the average number of sessions that these moments stand for."""
@@ -92,7 +95,7 @@ class Case:
             evidence=(*evidence, *_who(part)),
             samples=moments.count,
             confidence=confidence,
-            remedy=advice.remedy.format(**words),
+            remedy=write_remedy(advice.remedy, self.setting, words),
             proof=advice.proof,
             source=advice.source,
         )

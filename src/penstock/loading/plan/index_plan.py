@@ -29,7 +29,11 @@ def plan_indexes(plan: LoadPlan, connection: Connection) -> tuple[LoadPlan, dict
             continue
         if (parts := capture_tree(connection, facts.oid)) is not None:
             decision = decide(plan, target, parts, connection)
-            targets[number] = replace(target, indexes=decision.plan)
+            # What a rebuild would drop besides is what advice may name after the load.
+            asked = decide_indexes(parts, replace(_gather(plan, target), indexes="rebuild")).plan.dropped
+            dropped = {part.name for part in decision.plan.dropped}
+            droppable = tuple(part.name for part in asked if part.name not in dropped)
+            targets[number] = replace(target, indexes=replace(decision.plan, droppable=droppable))
             own = [key for key in decision.foreign_keys if key.relation_oid in parts.tables]
             freed[facts.oid] = _references(own) - _references(decision.staying)
     return replace(plan, targets=tuple(targets)), freed
@@ -66,19 +70,23 @@ def decide(
 
     Raises ServerError.
     """
-    rules = plan.job.rules
-    facts = IndexPlanFacts(
-        indexes=rules.indexes,
-        job=target.job,
-        is_empty=True,
-        size_bytes=plan.size_bytes,
-        has_dropped=has_dropped,
-        is_truncated=target.is_truncated_first,
-        rejects=rules.on_error == "reject",
-        tuning=plan.tuning,
-    )
-    if rules.indexes != "auto" or not decide_indexes(parts, facts).is_dropping:
+    facts = replace(_gather(plan, target), has_dropped=has_dropped)
+    if facts.indexes != "auto" or not decide_indexes(parts, facts).is_dropping:
         return decide_indexes(parts, facts)
     # Read the table only if the decision depends on whether it is empty.
     is_fresh = facts.is_truncated or is_empty(connection, parts.table.oid)
     return decide_indexes(parts, replace(facts, is_empty=is_fresh))
+
+
+def _gather(plan: LoadPlan, target: TargetPlan) -> IndexPlanFacts:
+    """Return the facts for the decision on a table's indexes, as if the table were empty."""
+    rules = plan.job.rules
+    return IndexPlanFacts(
+        indexes=rules.indexes,
+        job=target.job,
+        is_empty=True,
+        size_bytes=plan.size_bytes,
+        is_truncated=target.is_truncated_first,
+        rejects=rules.on_error == "reject",
+        tuning=plan.tuning,
+    )

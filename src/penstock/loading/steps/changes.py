@@ -87,7 +87,9 @@ class Changes(Step):
         if self._changes is not None and self._changes.is_holding:
             load.at_end(lambda connection: self.after(load, connection))
             outcome = replace(outcome, seconds=self._tools.clock() - load.tally.began_s)
-        gains = [target.indexes.gain for target in self._plan.targets if target.indexes.gain]
+        # The size of a pipe is not known when the plan is made.
+        is_large = outcome.bytes_copied >= self._plan.tuning.least_dropping_bytes
+        gains = [target.indexes.gain for target in self._plan.targets if target.indexes.gain and is_large]
         if not self._rebuilt and not gains:
             return outcome
         part = RebuiltIndexes(rebuilt=self._rebuilt, seconds=self._rebuild_s, gains=tuple(dict.fromkeys(gains)))

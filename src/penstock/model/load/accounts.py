@@ -139,6 +139,8 @@ class LoadSetting:
     """What stays in effect while rows are loaded, and costs time for each row; names are as SQL writes them.
 
     `sessions_why` is why the load has so many sessions. `is_import`: the server imports the objects from S3 itself.
+    `droppable` are the indexes and keys that --indexes rebuild would drop besides. `choices` are what the user can
+    still change, by the names that diagnose/choices.py has for it.
     """
 
     indexes: tuple[str, ...] = ()
@@ -146,6 +148,8 @@ class LoadSetting:
     foreign_keys: tuple[str, ...] = ()
     sessions_why: str = ""
     is_import: bool = False
+    droppable: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()
 
 
 @frozen

@@ -157,13 +157,15 @@ class IndexPlan:
     """What is dropped while a table is loaded and what is kept; `reason` says why, for the table as a whole.
 
     `reason` is empty if the table has no indexes or keys. `gain` says what dropping more would gain and which
-    option asks for it; None if nothing would be gained.
+    option asks for it; None if nothing would be gained. `droppable` are the names of what is kept and would be dropped
+    with --indexes rebuild.
     """
 
     reason: str = ""
     dropped: tuple[Part, ...] = ()
     kept: tuple[Part, ...] = ()
     gain: str | None = None
+    droppable: tuple[str, ...] = ()
 
 
 @frozen

@@ -64,6 +64,10 @@ class LoadTuning:
     # If a load stores fewer bytes, the next checkpoint that the server makes after checkpoint_timeout has little to
     # write.
     least_checkpoint_bytes: int = GIB
+    # What limits a shorter or smaller load is not reported: its fixed costs weigh too much, and there is little to
+    # gain.
+    least_verdict_s: float = 10.0
+    least_verdict_bytes: int = 64 * MIB
     # AWS is not asked for a smaller load: asking takes 0.2 s plus the time of AWS's answer, which is more than a better
     # number of sessions can save.
     least_asking_bytes: int = 64 * MIB
