@@ -29,7 +29,15 @@ if TYPE_CHECKING:
 _SOURCE = Path(penstock.__file__).parent
 _OPTIONS = TARGET_OPTIONS | LOAD_OPTIONS
 # A value for each kind whose values are not any text, as it is typed.
-_TYPED = {"LIST": "a,b", "COLUMN=VALUE": ["a=b"], "TIME": "1min", "N": "3", "SIZE": "2MB", "auto|N": "2"}
+_TYPED = {
+    "LIST": "a,b",
+    "COLUMN=VALUE": ["a=b"],
+    "OLD=NEW": ["a=b"],
+    "TIME": "1min",
+    "N": "3",
+    "SIZE": "2MB",
+    "auto|N": "2",
+}
 
 
 def _typed(field: Field[Any]) -> Any:

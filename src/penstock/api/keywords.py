@@ -34,6 +34,8 @@ class LoadKeywords(TypedDict, total=False):
     skip_lines: int
     header: bool | None
     encoding: str | None
+    names: Literal["lower", "snake"]
+    rename: Mapping[str, str] | str | list[str] | tuple[str, ...]
     role: str | None
     iam_auth: bool
     tunnel: str | None

@@ -177,6 +177,18 @@ def _read_values(value: Any) -> Mapping[str, str]:
     return dict(pairs)
 
 
+def _read_renames(value: Any) -> Mapping[str, str]:
+    """Return the new name of each old one, from a mapping or from a list of OLD=NEW; OLD may contain = itself."""
+    texts = [] if isinstance(value, Mapping) else read_texts(value)
+    pairs = list(value.items()) if isinstance(value, Mapping) else [text.rpartition("=")[::2] for text in texts]
+    named = [(old.strip(), new.strip()) for old, new in pairs if isinstance(old, str) and isinstance(new, str)]
+    if len(named) < len(pairs) or not all(old and new for old, new in named):
+        raise ValueError("OLD=NEW, as in 'Customer No.=customer'")
+    if len(dict(named)) < len(named):
+        raise ValueError("each name of the file once")
+    return dict(named)
+
+
 def _split_pair(text: str) -> tuple[str, str]:
     column, separator, value = text.partition("=")
     if not separator or not column.strip():
@@ -283,6 +295,7 @@ SWITCH = Kind(read=_read_switch, metavar=None, hint="bool")
 TABLE = Kind(read=_read_table, metavar="TABLE", hint="str | TableName")
 NAMES = Kind(read=read_names, metavar="LIST", hint=_TEXTS)
 VALUES = Kind(read=_read_values, metavar="COLUMN=VALUE", hint=f"Mapping[str, str] | {_TEXTS}", is_list=True)
+RENAMES = Kind(read=_read_renames, metavar="OLD=NEW", hint=f"Mapping[str, str] | {_TEXTS}", is_list=True)
 CHARACTER = Kind(read=read_character, metavar="CHAR", hint="str")
 COUNT = Kind(read=_read_count, metavar="N", hint="int")
 SESSIONS = Kind(read=_read_sessions, metavar="auto|N", hint='int | Literal["auto"]')

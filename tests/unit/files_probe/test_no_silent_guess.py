@@ -97,7 +97,7 @@ def _is_told(head: bytes, wanted: Rows, *, table_columns: list[str] | None, has_
         return True
     if found.notices or records.open_quote is not None or records.odd_line is not None:
         return True
-    if table_columns is None and naming_notice(found.header, found.field_count, uri="f") is not None:
+    if table_columns is None and naming_notice(found.header, found.field_count, DialectOptions(), uri="f") is not None:
         return True
     width = found.field_count if table_columns is None else len(table_columns)
     rows = read[1:] if found.dialect.has_header else read

@@ -30,9 +30,15 @@ HeaderVerdict = Literal["certain", "likely", "possible", "none"]
 
 
 def judge_header(
-    fields: Sequence[str | None], rows: Sequence[Sequence[str | None]], table_columns: Sequence[str] | None
+    fields: Sequence[str | None],
+    rows: Sequence[Sequence[str | None]],
+    table_columns: Sequence[str] | None,
+    *,
+    spelled: Sequence[str | None],
 ) -> HeaderVerdict:
     """Return whether a first record is a header. `fields` are the first record's, `rows` some of the records after it.
+
+    `spelled` are the fields as names of the table's columns.
 
     A field looks like a value if it is a number, a date, a time or a null. The verdict is
 
@@ -46,7 +52,7 @@ def judge_header(
     Otherwise all records consist of words, see `_judge_words`. An empty first field above row numbers, as R and pandas
     write it, counts as a name.
     """
-    known = 0 if table_columns is None else _count_known(fields, table_columns)
+    known = 0 if table_columns is None else _count_known((*fields, *spelled), table_columns)
     if known > 1 or (known and 2 * known >= len(fields)):
         return "certain"
     names = [_folded(field or "") for field in fields]

@@ -115,7 +115,10 @@ def read_header(
         raise DataError(msg, detail=f"{sample.uri} line 1.", hint="Check --format and --quote, or use --no-header.")
     first = sample.records.whole[0]
     fields = split_header(first.text, dialect, uri=sample.uri, line=first.line)
-    verdict = "certain" if options.header else judge_header(fields, _read_rows(sample, dialect, after=1), table_columns)
+    verdict: HeaderVerdict = "certain"
+    if not options.header:
+        rows, spelled = _read_rows(sample, dialect, after=1), [options.spell(field) for field in fields]
+        verdict = judge_header(fields, rows, table_columns, spelled=spelled)
     return (tuple(fields) if verdict in ("certain", "likely") else None), verdict
 
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 from penstock.errors import TargetError, UsageError
 from penstock.files.probe.columnar import refuse_types
 from penstock.model.load.plan import ROW_NAME, Edge, name_fields
-from penstock.model.server.names import MOST_COLUMNS, NAME_LIMIT_BYTES, SYSTEM_COLUMNS, fold_name, name_columns
+from penstock.model.server.names import MOST_COLUMNS, NAME_LIMIT_BYTES, SYSTEM_COLUMNS, fold_name, snake_name
 from penstock.model.server.table import Column, ColumnMap, TableFacts
-from penstock.model.source.dialect import Notice
+from penstock.model.source.dialect import DialectOptions, Notice
 
 if TYPE_CHECKING:
     from penstock.files.probe import ProbeResult
@@ -42,7 +42,7 @@ def name_created_columns(header: Sequence[str], job: TargetJob, *, uri: str) -> 
             raise TargetError(
                 f'column "{name}" of --columns or --set {fault}', detail=f"It is to be created for {uri}."
             )
-    named = zip(header, name_columns(header), strict=True)
+    named = zip(header, job.dialect.name_columns(header), strict=True)
     columns = (*(name for field, name in named if not is_skipped(field, name, job)), *job.set)
     if len(columns) > MOST_COLUMNS:
         raise TargetError(
@@ -59,7 +59,7 @@ def name_created_types(sample: ColumnarSample, job: TargetJob, *, count: int, ur
     Raises SourceError if a type cannot be loaded.
     """
     names = job.columns if job.columns is not None else sample.names
-    created = name_columns(names)
+    created = job.dialect.name_columns(names)
     kept = [index for index, name in enumerate(names) if not is_skipped(name, created[index], job)]
     refuse_types(sample, kept, uri=uri)
     types = [sample.fields[index].sql_type or "" for index in kept]
@@ -71,8 +71,8 @@ def name_folder_columns(values: Iterable[Mapping[str, str | None]], names: Seque
 
     `values` has what the folders of each object state, `names` are those of the file's columns.
     """
-    known = {fold_name(name.strip()) for name in (*names, *job.set, *job.skip)}
-    stated = {fold_name(name.strip()): name for each in values for name in each}
+    known = {*job.dialect.name_columns(names), *(fold_name(name.strip()) for name in (*names, *job.set, *job.skip))}
+    stated = {job.dialect.name_columns([name])[0]: name for each in values for name in each}
     return [name for folded, name in stated.items() if folded not in known]
 
 
@@ -104,15 +104,19 @@ def edge_notice(edge: Edge | None, probe: ProbeResult, *, uri: str) -> Notice | 
     return Notice(code="empty-field", message=message, uri=uri, hint="Use --columns with one name more to load it.")
 
 
-def naming_notice(header: Sequence[str] | None, field_count: int, *, uri: str) -> Notice | None:
+def naming_notice(
+    header: Sequence[str] | None, field_count: int, options: DialectOptions, *, uri: str
+) -> Notice | None:
     """Return a warning about created columns whose names are not those of the header."""
     if header is None:
         named = "column_1" if field_count == 1 else f"column_1 to column_{field_count}"
         hint = "Use --header if the first line names the columns; if it is data, name them with --columns."
         message = f"no header was found: created columns are named {named}"
         return Notice(code="column-names", message=message, uri=uri, hint=hint)
-    pairs = zip(header, name_columns(header), strict=True)
-    changed = [f'"{field.strip()}" is {name}' for field, name in pairs if fold_name(field.strip()) != name]
+    pairs = zip(header, options.name_columns(header), strict=True)
+    changed = [
+        f'"{field.strip()}" is {name}' for field, name in pairs if fold_name(options.spell(field).strip()) != name
+    ]
     if not changed:
         return None
     more = f" and {len(changed) - _NAMES_SHOWN:,} more" if len(changed) > _NAMES_SHOWN else ""
@@ -142,6 +146,7 @@ def map_columns(
     """
     _check_constants(job, table)
     _check_force_null(job, table)
+    _check_renames(job, table)
     names = job.columns if job.columns is not None else name_fields(header, edge)
     if edge == "row names" and header is not None:
         _refuse_row_names(header, job=job, table=table, uri=uri)
@@ -155,7 +160,7 @@ def map_columns(
             field_count=len(columns),
             ends_empty=edge == "empty",
         )
-    _check_skip(job, (*names, *folder_values), created=name_columns(names), uri=uri)
+    _check_names(job, (*names, *folder_values), uri=uri)
     found = _find_columns(names, job, table)
     unknown = [names[index] for index, column in found.items() if column is None]
     _refuse_unknown(unknown, table=table, uri=uri, is_trailed=not names[-1].strip())
@@ -184,6 +189,7 @@ def map_names(header: Sequence[str], *, job: TargetJob, table: TableFacts, uri: 
     if (whole := find_whole_column(job, table)) is not None:
         return ColumnMap(columns=(whole, *constants), constants=values, names=(), takes_json=(0,))
     names = header if job.columns is None else job.columns
+    names = (*names, *(name for name in job.dialect.rename if name not in names))
     refuse_many_names(len(names), uri=uri)
     found = _find_columns(names, job, table)
     named = {names[index]: column.name for index, column in found.items() if column is not None}
@@ -276,7 +282,7 @@ def unknown_columns(
     names = job.columns if job.columns is not None else name_fields(header, edge)
     if names is None:
         return {}
-    created = name_columns(names)
+    created = job.dialect.name_columns(names)
     unknown = [index for index, column in _find_columns(names, job, table).items() if column is None]
     if columnar is None:
         return {created[index]: "text" for index in unknown}
@@ -285,9 +291,9 @@ def unknown_columns(
 
 
 def _columns_by_position(job: TargetJob, table: TableFacts) -> tuple[str, ...]:
-    if job.skip:
+    for name in (*job.skip, *job.dialect.rename):
         raise UsageError(
-            f'cannot skip column "{job.skip[0]}" of a file without a header',
+            f'cannot {"skip" if name in job.skip else "rename"} column "{name}" of a file without a header',
             hint="Name the file's fields with --columns.",
         )
     return tuple(column.name for column in table.columns if not column.is_generated and column.name not in job.set)
@@ -305,18 +311,19 @@ def _find_columns(names: Sequence[str], job: TargetJob, table: TableFacts) -> di
     It is the column that the field's name matches, or else the one with the name created for it.
     """
     found: dict[int, Column | None] = {}
-    for index, (name, created) in enumerate(zip(names, name_columns(names), strict=True)):
+    for index, (name, created) in enumerate(zip(names, job.dialect.name_columns(names), strict=True)):
         if is_skipped(name, created, job):
             continue
-        column = _find_column(name, table)
+        column = _find_column(name, job, table)
         if column is None or column in found.values():
             column = table.column(created) or column
         found[index] = column
     return found
 
 
-def _find_column(name: str, table: TableFacts) -> Column | None:
+def _find_column(name: str, job: TargetJob, table: TableFacts) -> Column | None:
     """Return the column with this name, else the only one that equals it without case and surrounding blanks."""
+    name = job.dialect.rename.get(name.strip(), name)
     if column := table.column(name):
         return column
     folded = name.strip().lower()
@@ -330,8 +337,8 @@ def _find_stated(
     """Return the value of each column that folders name, and that neither the file nor --set fills."""
     stated = {}
     for name, value in folder_values.items():
-        created = name_columns([name])[0]
-        column = _find_column(name, table) or table.column(created)
+        created = job.dialect.name_columns([name])[0]
+        column = _find_column(name, job, table) or table.column(created)
         is_free = column is not None and not column.is_generated and column.name not in (*fed, *job.set)
         if column is not None and is_free and not is_skipped(name, created, job):
             stated[column.name] = value
@@ -349,6 +356,14 @@ def _check_constants(job: TargetJob, table: TableFacts) -> None:
             raise TargetError(f'column "{name}" of --set is a generated column')
 
 
+def _check_renames(job: TargetJob, table: TableFacts) -> None:
+    for old, new in job.dialect.rename.items():
+        if _find_column(old, job, table) is None:
+            raise TargetError(
+                f'column "{new}" of --rename does not exist in table "{table.name}"', hint=_suggest(new, table)
+            )
+
+
 def _check_force_null(job: TargetJob, table: TableFacts) -> None:
     for name in job.dialect.force_null:
         if name != "*" and table.column(name) is None:
@@ -357,14 +372,20 @@ def _check_force_null(job: TargetJob, table: TableFacts) -> None:
             )
 
 
-def _check_skip(job: TargetJob, names: Sequence[str], *, created: Sequence[str], uri: str) -> None:
-    for name in job.skip:
-        if name not in (*names, *created) and job.missing != "default":
-            raise UsageError(
-                f'column "{name}" of --skip is not in the file',
-                detail=f"{uri} has: {', '.join(names)}.",
-                hint="If only some files have it, use --missing default.",
-            )
+def _check_names(job: TargetJob, names: Sequence[str], *, uri: str) -> None:
+    """Raise UsageError if --skip or --rename names a column that the file lacks, and that it may not lack."""
+    if job.missing == "default":
+        return
+    known = {*names, *(name.strip() for name in names)}
+    given = [("--rename", name) for name in job.dialect.rename if name not in known]
+    known |= {*job.dialect.name_columns(names)}
+    given += [("--skip", name) for name in job.skip if name not in known]
+    for option, name in given:
+        raise UsageError(
+            f'column "{name}" of {option} is not in the file',
+            detail=f"{uri} has: {', '.join(names)}.",
+            hint="If only some files have it, use --missing default.",
+        )
 
 
 def _refuse_row_names(header: Sequence[str], *, job: TargetJob, table: TableFacts, uri: str) -> None:
@@ -441,5 +462,7 @@ def _refuse_unfit(columns: Sequence[str], *, job: TargetJob, table: TableFacts, 
 
 
 def _suggest(name: str, table: TableFacts) -> str | None:
+    if table.column(snake_name(name)) is not None:
+        return f'Use --names snake, with which it goes to column "{snake_name(name)}".'
     near = difflib.get_close_matches(name.lower(), [column.name for column in table.columns], n=1)
     return f'Perhaps you meant the column "{near[0]}".' if near else None

@@ -87,6 +87,15 @@ def _describe_target(target: TargetPlan, *, oid: int, sources: Sequence[str], ne
         "columns": target.job.columns,
         "set": dict(target.job.set),
         "skip": target.job.skip,
+        **_describe_names(target.job.dialect),
+    }
+
+
+def _describe_names(options: DialectOptions) -> dict[str, Any]:
+    """Return how the file's names are spelled, if an option says so: the identity of other loads stays as it was."""
+    default = DialectOptions()
+    return {
+        name: getattr(options, name) for name in ("names", "rename") if getattr(options, name) != getattr(default, name)
     }
 
 

@@ -392,7 +392,7 @@ def options_of(sample: ObjectSample, options: DialectOptions) -> DialectOptions:
 
 def _naming_notices(probe: ProbeResult, job: TargetJob, edge: Edge | None, *, uri: str) -> tuple[Notice, ...]:
     names = name_fields(probe.header, edge)
-    notice = None if job.columns is not None else naming_notice(names, probe.field_count, uri=uri)
+    notice = None if job.columns is not None else naming_notice(names, probe.field_count, job.dialect, uri=uri)
     return () if notice is None else (notice,)
 
 

@@ -173,6 +173,11 @@ class TargetJob:
         if not self.sources:
             raise UsageError("no source to load", hint="Name files or URLs, or - for standard input.")
         read_options(self)
+        option = "--rename" if self.dialect.rename else "--names snake" if self.dialect.names == "snake" else None
+        if self.columns is not None and option is not None:
+            raise UsageError(
+                f"{option} and --columns exclude each other", hint="--columns has the names of the table's columns."
+            )
 
     @property
     def landing(self) -> Landing:

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Literal
 
 from penstock.frozen import frozen
-from penstock.model.options import CHARACTER, COUNT, NAMES, SWITCH, options_in, read_options, text, texts, words
+from penstock.model.options import (
+    CHARACTER,
+    COUNT,
+    NAMES,
+    RENAMES,
+    SWITCH,
+    options_in,
+    read_options,
+    text,
+    texts,
+    words,
+)
+from penstock.model.server.names import name_columns, snake_name
 
 # The formats of text, and of all files.
 Format = Literal["csv", "text", "tsv", "jsonl"]
 FileFormat = Literal["csv", "text", "tsv", "jsonl", "parquet", "arrow"]
+# How the names of a file's columns are spelled as names of the table's.
+Spelling = Literal["lower", "snake"]
 
 
 @frozen
@@ -38,6 +53,10 @@ class Dialect:
 
 
 _files = options_in("How the files are written")
+_columns = options_in("Columns")
+
+# The options that files of every format have.
+_FOR_ALL_FORMATS = ("format", "names", "rename")
 
 
 @frozen
@@ -74,8 +93,30 @@ class DialectOptions:
         "Encoding of the files, by PostgreSQL's name, or UTF16 or UTF32 (default: UTF8).",
     )
 
+    names: Spelling = _columns(
+        "lower",
+        words(Spelling),
+        "How names of the file's columns become names of the table's. lower: in lower case. snake: also with _ in "
+        "place of blanks and punctuation, so that Culmen Length (mm) is culmen_length_mm; a column with the file's own "
+        "name is still found (default: lower).",
+    )
+    rename: Mapping[str, str] = _columns(
+        {},
+        RENAMES,
+        "Load column OLD of the file into column NEW of the table. May be given several times.",
+    )
+
     def __post_init__(self) -> None:
         read_options(self)
+
+    def spell(self, name: str) -> str:
+        """Return what a column of the file is called in the table, before it is folded to lower case."""
+        renamed = self.rename.get(name.strip())
+        return renamed if renamed is not None else snake_name(name) if self.names == "snake" else name
+
+    def name_columns(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Return the columns that a new table has for the columns of a file."""
+        return name_columns([self.spell(name) for name in names])
 
     @property
     def text_format(self) -> Format | None:
@@ -85,7 +126,7 @@ class DialectOptions:
     def find_text_option(self) -> str | None:
         """Return the name of a given option that is for text only, None without one."""
         given = (field.name for field in fields(self) if getattr(self, field.name) != field.default)
-        return next((name for name in given if name != "format"), None)
+        return next((name for name in given if name not in _FOR_ALL_FORMATS), None)
 
     @property
     def may_name_separator(self) -> bool:
