@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 from psycopg import sql
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from penstock.errors import ServerError, UsageError
 from penstock.server.connect import connection as connections
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.server.connect.connection import Connection
+    from support.servers import PgServer
 
 
 def show(connection: Connection, setting: str) -> str:
@@ -187,6 +188,69 @@ def test_server_without_the_wanted_kind_of_session_points_to_the_primary(
         ConnectionFactory(make_conninfo(user_conninfo, target_session_attrs="read-write")).connect()
     assert "primary" in (caught.value.hint or "")
     assert "password" not in (caught.value.hint or "")
+
+
+@pytest.fixture
+def over_tcp(pg: PgServer, database: str, user_name: str) -> str:
+    """Provide a connection string with which a role with a password connects over TCP, which asks for it."""
+    return make_conninfo(pg.over_tcp(database), user=user_name, password="hunter2")
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ({"dbname": "no such database"}, "existing database"),
+        ({"dbname": "template0"}, "another database"),
+        ({"password": "wrong"}, "password"),
+        ({"options": "-c statement_timeout=abc"}, "setting"),
+        ({"options": "-c nothing_at_all=1"}, "setting"),
+        ({"sslmode": "nonsense"}, "setting"),
+        ({"port": "70000"}, "setting"),
+    ],
+)
+def test_refusal_over_tcp_says_what_is_refused(over_tcp: str, setting: dict[str, str], words: str) -> None:
+    """The server asks for a password before it looks for the database; the password is at fault only if it is wrong."""
+    with pytest.raises(ServerError) as caught:
+        ConnectionFactory(make_conninfo(over_tcp, **setting)).connect()
+    assert words in (caught.value.hint or "")
+    assert ("right password" in (caught.value.hint or "")) == ("password" in setting)
+    assert not caught.value.is_transient
+
+
+def test_role_that_does_not_exist_is_named_where_no_password_is_asked_for(database18: str) -> None:
+    """The embedded server trusts those who reach its socket."""
+    with pytest.raises(ServerError) as caught:
+        ConnectionFactory(make_conninfo(database18, user="nobody_at_all")).connect()
+    assert "role that exists" in (caught.value.hint or "")
+
+
+def test_database_that_a_role_may_not_use_is_not_blamed_on_its_password(database: str, over_tcp: str) -> None:
+    """The privilege to connect is missing."""
+    name = str(conninfo_to_dict(over_tcp)["dbname"])
+    with psycopg.connect(database, autocommit=True) as admin:
+        admin.execute(sql.SQL("REVOKE CONNECT ON DATABASE {} FROM PUBLIC").format(sql.Identifier(name)))
+    with pytest.raises(ServerError) as caught:
+        ConnectionFactory(over_tcp).connect()
+    assert "grant CONNECT" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("value", ["database", "true", "ON", "1"])
+@pytest.mark.parametrize("allows_standby", [False, True])
+def test_replication_connection_is_refused_before_it_is_opened(value: str, *, allows_standby: bool) -> None:
+    """No server is asked: nobody listens on port 1."""
+    conninfo = f"host=127.0.0.1 port=1 replication={value}"
+    with pytest.raises(UsageError):
+        ConnectionFactory(conninfo, allows_standby=allows_standby).connect()
+
+
+@pytest.mark.parametrize("kind", ["standby", "read-only"])
+def test_server_that_cannot_be_written_is_asked_for_by_readers_only(kind: str) -> None:
+    """A load would be retried for minutes, because a standby may be promoted."""
+    conninfo = f"host=127.0.0.1 port=1 target_session_attrs={kind}"
+    with pytest.raises(UsageError):
+        ConnectionFactory(conninfo).connect()
+    with pytest.raises(ServerError):
+        ConnectionFactory(conninfo, allows_standby=True).connect()
 
 
 def test_debug_lines_of_a_server_are_no_warnings(database: str) -> None:

@@ -14,7 +14,7 @@ from psycopg import sql
 
 from penstock import doctor, load
 from penstock.api.doctor import examine_server, find_directories
-from penstock.errors import ServerError, TargetError
+from penstock.errors import PenstockError, ServerError, TargetError
 from penstock.lab.copies import make_reachable
 from penstock.lab.programs import run_program
 from penstock.lab.users import choose_server_user
@@ -311,6 +311,19 @@ def test_load_and_doctor_refuse_a_standby_with_the_same_words(pair: Pair, tmp_pa
     with pytest.raises(TargetError) as caught:
         load(tmp_path / "t.csv", **where)
     assert (caught.value.message, found.subject) == (found.text, "server")
+
+
+@pytest.mark.parametrize(
+    "options",
+    ["", " target_session_attrs=any", " target_session_attrs=any options='-c default_transaction_read_only=on'"],
+)
+def test_load_into_a_standby_is_not_told_to_use_read_write(pair: Pair, tmp_path: Path, options: str) -> None:
+    """No option makes a standby writable."""
+    (tmp_path / "t.csv").write_text("a\n1\n")
+    with pytest.raises(PenstockError) as caught:
+        load(tmp_path / "t.csv", to=f"{pair._standby.conninfo()}{options}", into="t", create=True)
+    assert "primary" in (caught.value.hint or "")
+    assert "--read-write" not in (caught.value.hint or "")
 
 
 def test_standby_that_asks_for_a_password_is_told(pair: Pair) -> None:

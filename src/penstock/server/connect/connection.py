@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import select
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,7 +30,7 @@ from penstock.model.server.endpoints import is_rds_endpoint
 from penstock.model.server.iam import explain_refusal
 from penstock.model.server.server import PoolerFacts
 from penstock.server.connect.conninfo import (
-    check_database_name,
+    check_settings,
     describe_target,
     given_settings,
     has_connection_settings,
@@ -71,13 +72,22 @@ _log = logging.getLogger(__name__)
 # What the server sends if client_min_messages asks for it, and a session reports without a warning.
 _NO_WARNINGS = frozenset(("DEBUG", "LOG", "INFO", "NOTICE"))
 
-# Parts of messages of libpq and of the server in English, with the SQLSTATE that says the same, because a failure to
-# connect has no code. They only choose the hint.
+_SETTING_HINT = "Correct this setting in the connection string, the service file or PGOPTIONS."
+
+# What messages of libpq and of the server in English say, with the hint: a failure to connect has no code. The password
+# that was asked for is not at fault in any of these. They only choose the hint.
 _REFUSALS = (
-    ("too many c", "53300"),
-    ("remaining connection slots are reserved", "53300"),
-    ("server is in hot standby mode", "25006"),
-    ("session is read-only", "25006"),
+    (r"too many c", find_hint("53300")),
+    (r"remaining connection slots are reserved", find_hint("53300")),
+    (r"server is in hot standby mode", find_hint("25006")),
+    (r"session is read-only", find_hint("25006")),
+    (r'FATAL:  database ".*" does not exist', find_hint("3D000")),
+    (r"FATAL:  permission denied for database", "Have the database's owner grant CONNECT on it to the user."),
+    (r'FATAL:  database ".*" is not currently accepting', "Name another database: this one allows no connections."),
+    (r'FATAL:  role ".*" (does not exist|is not permitted)', find_hint("28000")),
+    (r"FATAL:  no pg_hba.conf entry|pg_hba.conf rejects", find_hint("28000")),
+    (r"FATAL:  invalid (value for parameter|command-line)|FATAL:  unrecognized configuration", _SETTING_HINT),
+    (r"invalid (\w+|integer) value[ :]|invalid port number|service .* not found", _SETTING_HINT),
 )
 
 # These settings are set on every session, whatever the role, the database or postgresql.conf sets. Timeouts are off,
@@ -284,7 +294,7 @@ class ConnectionFactory:
         pg_stat_activity. Raises ServerError.
         """
         given = given_settings(self._settings, os.environ)
-        check_database_name(given)
+        check_settings(given, writes=not self._allows_standby, read_write=self._read_write)
         defaults = self._defaults(given, label)
         settings = {**self._settings, **defaults, "client_encoding": encoding}
         connection = self._open_first(settings, defaults, given=given)
@@ -492,8 +502,8 @@ def _is_certain_failure(error: psycopg.Error, *, tries_password: bool) -> bool:
 
 
 def _find_refusal_hint(message: str) -> str | None:
-    """Return the hint for a server that is full, or that is a standby; None if the message is about something else."""
-    return find_hint(next((sqlstate for words, sqlstate in _REFUSALS if words in message), None))
+    """Return the hint for what the server, or libpq, says it refuses; None if it says something else."""
+    return next((hint for words, hint in _REFUSALS if re.search(words, message)), None)
 
 
 def _connection_error(error: psycopg.Error, target: str) -> ServerError:
@@ -536,7 +546,11 @@ def _make_first_settings(
     search_path.
     """
     is_direct = compose_is_direct(connection.pgconn)
-    read_only = sql.SQL("pg_catalog.current_setting('default_transaction_read_only')::pg_catalog.bool")
+    # A standby is read-only in any case, and no option changes that.
+    read_only = sql.SQL(
+        "pg_catalog.current_setting('default_transaction_read_only')::pg_catalog.bool"
+        " AND NOT pg_catalog.pg_is_in_recovery()"
+    )
     head = sql.SQL("pg_catalog.pg_backend_pid(), {}, {}").format(is_direct, read_only)
     reads = [sql.SQL("pg_catalog.current_setting({})").format(sql.Literal(name)) for name in _InputSettings._fields]
     settings = _fixed_settings(version_num, read_write=read_write) | {"DateStyle": "ISO", "search_path": OWN_PATH}

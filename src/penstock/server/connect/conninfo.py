@@ -54,6 +54,9 @@ _DEFAULTS = {
     "tcp_user_timeout": "600000",
 }
 
+# Values of replication with which libpq opens an ordinary session.
+_NO_REPLICATION = ("", "0", "off", "no", "false")
+
 # Requirements that users set by variable for all their servers (PGCHANNELBINDING, PGREQUIREAUTH ...). The embedded
 # server cannot fulfil them, because it accepts its owner on a Unix socket without a password.
 _OVER_OWN_SOCKET = {
@@ -101,11 +104,25 @@ def parse_conninfo(conninfo: str) -> dict[str, str]:
     return {key: str(value) for key, value in settings.items() if value is not None}
 
 
-def check_database_name(given: Mapping[str, str]) -> None:
-    """Raise UsageError if a connection string was given as the database name.
+def check_settings(given: Mapping[str, str], *, writes: bool, read_write: bool) -> None:
+    """Raise UsageError if no session with these settings can do anything, or can write if it `writes`.
 
-    libpq would send it as a name, and the server would write it to its log, password included.
+    libpq would send a connection string that was given as the database name, and the server would write it to its log,
+    password included. A session for replication runs no statements. `read_write`: transactions can write although they
+    are read-only by default.
     """
+    if given.get("replication", "").lower() not in _NO_REPLICATION:
+        raise UsageError(
+            "the connection string asks for a replication connection",
+            detail=f"replication={given['replication']}: such a session runs no statements.",
+            hint="Take replication out of the connection string or the service file.",
+        )
+    kind = given.get("target_session_attrs")
+    if writes and (kind == "standby" or (kind == "read-only" and not read_write)):
+        raise UsageError(
+            f"target_session_attrs={kind} asks for a server that cannot be written",
+            hint="Use target_session_attrs=primary, or take the setting out.",
+        )
     if _may_hold_secret(given.get("dbname", "")):
         raise UsageError(
             "a connection string was given as the database name",
