@@ -9,7 +9,8 @@ import pytest
 from penstock.api import connect_to
 from penstock.api.ledger_view import LedgerView
 from penstock.errors import DataError, TargetError
-from penstock.model.load.job import LoadRules
+from penstock.model.load.job import LoadRules, Transform
+from penstock.model.server.names import parse_table_name
 from penstock.server.copy.copy import CopySession
 from support.files import write_to
 from support.loads import Loads, find_sums, target
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from penstock.model.load.job import TargetJob
     from penstock.model.load.outcome import LoadOutcome
 
 REJECT = LoadRules(retry_for=0.0, on_error="reject")
@@ -222,8 +224,38 @@ def test_rejects_of_unlike_files_are_written_to_files_of_their_own(
     assert [path.name for path in paths] == ["rejects.csv", "rejects-2.csv"]
     assert [path.read_text() for path in paths] == ["id,parent\nx,\n", "parent,id\n,y\n"]
     assert ledger.retry(run_id(outcome)).left == 2
-    with pytest.raises(TargetError, match="do not fit into one file"):
-        ledger.retry(run_id(outcome), paths[0])
+    paths[1].write_text("parent,id\n,7\n")
+    done = ledger.retry(run_id(outcome), paths[1])
+    assert (done.rows, done.left, loads.rows("child")) == (1, 1, [(7, None)])
+    with pytest.raises(TargetError, match="has 1 records, and the load has 0"):
+        ledger.retry(run_id(outcome), paths[1])
+    paths[0].write_text("id,parent\n8,\n")
+    assert (ledger.retry(run_id(outcome), paths[0]).left, loads.count("child")) == (0, 2)
+
+
+def test_file_without_the_header_is_no_reject_file(loads: Loads, ledger: LedgerView, tmp_path: Path) -> None:
+    """Its columns may be others, and another load's file is not taken for this load's."""
+    outcome = loads.run(target(write(tmp_path / "one", "id,parent", ["x,"]), into="child", format="csv"), rules=REJECT)
+    with pytest.raises(TargetError, match="is no reject file of load"):
+        ledger.retry(run_id(outcome), write(tmp_path / "other", "parent,id", ["1,2"]))
+    assert loads.count("child") == 0
+
+
+def test_table_of_a_file_is_named_if_several_have_its_header(loads: Loads, ledger: LedgerView, tmp_path: Path) -> None:
+    """Records never go into a table by guess."""
+    jobs = [
+        target(write(tmp_path / table, "id,parent", [f"bad {table},"]), into=table, format="csv")
+        for table in ("child", "tree")
+    ]
+    load_id = run_id(loads.run(*jobs, rules=REJECT))
+    paths = ledger.write_rejects(load_id, tmp_path / "rejects.csv")
+    assert len(paths) == 2
+    corrected = write(tmp_path / "corrected", "id,parent", ["5,"])
+    with pytest.raises(TargetError, match="may belong to several reject files") as caught:
+        ledger.retry(load_id, corrected)
+    assert "--into" in (caught.value.hint or "")
+    done = ledger.retry(load_id, corrected, into=parse_table_name("tree"))
+    assert (done.rows, done.left, loads.rows("tree"), loads.rows("child")) == (1, 1, [(5, None)], [])
 
 
 def test_load_that_has_not_ended_is_not_retried(loads: Loads, ledger: LedgerView, tmp_path: Path) -> None:
@@ -264,3 +296,119 @@ def test_records_of_a_table_that_is_created_are_rejected_and_retried(
     file.write_text(file.read_text().replace("\n1\n", "\n1,5\n"))
     assert ledger.retry(run_id(outcome), file).rows == 1
     assert loads.rows("made") == [("1", "2"), ("1", "5"), ("3", "4")]
+
+
+# ---------------------------------------------------------------- targets that are merged, transformed or replaced
+
+ORIGIN = "SELECT o.uri, r.line, r.raw FROM penstock.rejects AS r JOIN penstock.objects AS o"
+ORIGIN += " ON o.load = r.load AND o.number = r.object ORDER BY o.uri, r.line"
+COUNTS = "SELECT number, staged, inserted, updated, duplicates, existing FROM penstock.targets ORDER BY number"
+
+
+def upsert(path: Path, into: str, **options: Any) -> TargetJob:
+    """Return a target that is merged by id."""
+    return mode_target(path, "upsert", into=into, key=("id",), format="csv", has_header=True, **options)
+
+
+def load_two_upserts(loads: Loads, folder: Path) -> tuple[str, Path]:
+    """Upsert children, then parents, two bad records of each; return the load's id and the children's file."""
+    children = write(folder / "children", "id,parent", ["1,1", "x,1", "3,2", "4,1"])
+    parents = write(folder / "parents", "id", ["1", "two", "3", "-4"])
+    loads.execute("ALTER TABLE parent ADD CONSTRAINT positive CHECK (id > 0)")
+    outcome = loads.run(upsert(children, "child"), upsert(parents, "parent"), rules=REJECT)
+    assert (outcome.rows, outcome.rejected) == (4, 4)
+    return run_id(outcome), children
+
+
+def test_several_merged_targets_are_retried_under_their_load(loads: Loads, ledger: LedgerView, tmp_path: Path) -> None:
+    """Parents go in before their children; what is still wrong keeps its place in the first load's own file."""
+    load_id, children = load_two_upserts(loads, tmp_path)
+    assert ledger.retry(load_id).left == 4
+    loads.execute("ALTER TABLE parent DROP CONSTRAINT positive")
+    files = ledger.write_rejects(load_id, tmp_path / "r.csv")
+    texts = {path.read_text(): path for path in files}
+    children_file, parents_file = texts["id,parent\nx,1\n3,2\n"], texts["id\ntwo\n-4\n"]
+    parents_file.write_text("id\n2\n-4\n")
+    done = ledger.retry(load_id, parents_file)
+    # A child waits for the corrected parent, and goes in with it.
+    assert (done.load_id, done.rows, done.left) == (load_id, 3, 1)
+    assert loads.rows("child") == [(1, 1), (3, 2), (4, 1)]
+    assert loads.execute(ORIGIN) == [(str(children), 3, b"x,1\n")]
+    assert children_file.exists()
+    children_file = ledger.write_rejects(load_id, tmp_path / "again.csv")[0]
+    children_file.write_text("id,parent\n2,1\n")
+    assert ledger.retry(load_id, children_file).left == 0
+    assert [len(loads.rows(table)) for table in ("child", "parent")] == [4, 4]
+    assert len(ledger.loads()) == 1
+    assert find_sums(loads) == [(0, 4, 4, 0, 0), (1, 4, 4, 0, 0)]
+    assert loads.execute(COUNTS) == [(0, 4, 4, 0, 0, 0), (1, 4, 4, 0, 0, 0)]
+    assert loads.execute("SELECT rows FROM penstock.loads") == [(8,)]
+    assert ledger.load(load_id)[0].rows == 8
+
+
+def test_half_corrected_file_of_an_upsert_loads_what_is_right_once(
+    loads: Loads, ledger: LedgerView, tmp_path: Path
+) -> None:
+    """What COPY refuses, what the merge refuses, and what is right."""
+    path = write(tmp_path / "children", "id,parent", ["1,", "x,", "y,", "z,", "5,"])
+    load_id = run_id(loads.run(upsert(path, "child"), rules=REJECT))
+    (file,) = ledger.write_rejects(load_id, tmp_path / "r.csv")
+    file.write_text("id,parent\n2,\nstill wrong,\n4,99\n")
+    done = ledger.retry(load_id, file)
+    assert (done.load_id, done.rows, done.left) == (load_id, 1, 2)
+    assert loads.rows("child") == [(1, None), (2, None), (5, None)]
+    assert loads.execute(ORIGIN) == [(str(path), 4, b"still wrong,\n"), (str(path), 5, b"4,99\n")]
+    assert find_sums(loads) == [(0, 5, 3, 0, 2)]
+    loads.execute("INSERT INTO parent VALUES (99)")
+    assert (ledger.retry(load_id).rows, loads.count("child")) == (1, 4)
+
+
+def test_duplicates_in_a_retried_file_are_named_by_their_lines(
+    loads: Loads, ledger: LedgerView, tmp_path: Path
+) -> None:
+    """With --keep error the retry changes nothing."""
+    path = write(tmp_path / "children", "id,parent", ["x,", "y,"])
+    load_id = run_id(loads.run(upsert(path, "child", keep="error"), rules=REJECT))
+    (file,) = ledger.write_rejects(load_id, tmp_path / "r.csv")
+    file.write_text("id,parent\n2,\n2,\n")
+    with pytest.raises(DataError) as caught:
+        ledger.retry(load_id, file)
+    assert f"First in {path} line 2, then in {path} line 3." in (caught.value.detail or "")
+    assert (loads.count("child"), loads.execute("SELECT count(*) FROM penstock.rejects")) == (0, [(2,)])
+
+
+def test_records_of_a_replaced_table_go_into_the_table_that_replaced_it(
+    loads: Loads, ledger: LedgerView, tmp_path: Path
+) -> None:
+    """It has another oid than the load began with."""
+    path = write(tmp_path / "tree", "id,parent", ["1,", "x,1", "3,1"])
+    load_id = run_id(loads.run(mode_target(path, "replace", into="tree", format="csv"), rules=REJECT))
+    (file,) = ledger.write_rejects(load_id, tmp_path / "r.csv")
+    file.write_text("id,parent\n2,1\n")
+    done = ledger.retry(load_id, file)
+    assert (done.rows, done.left, loads.rows("tree")) == (1, 0, [(1, None), (2, 1), (3, 1)])
+
+
+def test_records_of_a_transform_are_transformed(loads: Loads, ledger: LedgerView, tmp_path: Path) -> None:
+    """By the load's own statement; a record that it refuses undoes the retry."""
+    sql = Transform(name="t.sql", text="INSERT INTO child SELECT id::int * 10, NULL FROM :staging")
+    path = write(tmp_path / "file", "id,parent", ["1,", "2", "3,"])
+    job = mode_target(path, "append", into="child", transform=sql, format="csv", has_header=True)
+    load_id = run_id(loads.run(job, rules=REJECT))
+    (file,) = ledger.write_rejects(load_id, tmp_path / "r.csv")
+    file.write_text("id,parent\nx,\n")
+    with pytest.raises(DataError):
+        ledger.retry(load_id, file)
+    file.write_text("id,parent\n2,\n")
+    assert (ledger.retry(load_id, file).rows, loads.count("child")) == (1, 3)
+    assert sorted(row[0] for row in loads.rows("child")) == [10, 20, 30]
+
+
+def test_records_of_an_atomic_load_are_inserted(loads: Loads, ledger: LedgerView, tmp_path: Path) -> None:
+    """They were staged, without a key."""
+    path = write(tmp_path / "children", "id,parent", ["1,", "x,"])
+    rules = LoadRules(retry_for=0.0, on_error="reject", atomic=True)
+    load_id = run_id(loads.run(mode_target(path, "truncate", into="child", format="csv"), rules=rules))
+    (file,) = ledger.write_rejects(load_id, tmp_path / "r.csv")
+    file.write_text("id,parent\n2,\n")
+    assert (ledger.retry(load_id, file).rows, loads.rows("child")) == (1, [(1, None), (2, None)])

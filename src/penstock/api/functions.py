@@ -190,16 +190,20 @@ def loads(
 def retry(
     load_id: str,
     file: str | os.PathLike[str] | None = None,
+    into: str | TableName | None = None,
     *,
     to: str | None = None,
     **options: Unpack[AccessKeywords],
 ) -> RetryOutcome:
     """Load the rejected records of a load again, or the records of a corrected reject file instead.
 
-    `load_id` may be abbreviated to its first characters. Raises ServerError, TargetError.
+    `load_id` may be abbreviated to its first characters; "latest" is the newest load with rejected records. `into` is
+    the table of the file's records, needed only if several reject files of the load have the same header. Raises
+    PenstockError; then nothing was changed.
     """
+    table = parse_table_name(into) if isinstance(into, str) else into
     with _open_ledger(to, options) as view:
-        return view.retry(view.find(load_id), None if file is None else Path(file))
+        return view.retry(view.find_rejecting(load_id), None if file is None else Path(file), into=table)
 
 
 @takes(ACCESS_KEYWORDS)

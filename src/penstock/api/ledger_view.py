@@ -8,18 +8,17 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from penstock.api.closing import Closing
 from penstock.aws.credentials import AwsCredentials
-from penstock.errors import SourceError, TargetError
+from penstock.errors import TargetError
 from penstock.files import SourceReader
 from penstock.loading.context import LoadTools
 from penstock.loading.plan.identity import job_from_json
-from penstock.loading.rejects.reject_file import read_reject_file, write_reject_files
+from penstock.loading.rejects.reject_file import write_reject_files
 from penstock.loading.retry import Patience, patiently
-from penstock.model.load.job import Housekeeping, LoadJob, LoadRules, TargetJob
+from penstock.model.load.job import LoadJob
 from penstock.model.load.reject import RejectCause, RetryOutcome
 from penstock.server.changes.missing import find_missing
 from penstock.server.facts.facts import read_server_facts
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     )
     from penstock.model.load.shape import Missing
     from penstock.model.server.server import ServerFacts
+    from penstock.model.server.table import TableName
     from penstock.server.connect.connection import Connection, ConnectionFactory
 
 
@@ -200,32 +200,20 @@ class LedgerView(Closing):
         with self._open() as connection:
             return write_reject_files(load_id, path, self._tools(connection), connection)
 
-    def retry(self, load_id: str, path: Path | None = None) -> RetryOutcome:
-        """Load the rejected records of a load again, or the records of an edited reject file instead."""
-        from penstock.loading.rejects.retry import refuse_other_count, retry_rejects  # noqa: PLC0415 (few callers need it)
+    def retry(self, load_id: str, path: Path | None = None, *, into: TableName | None = None) -> RetryOutcome:
+        """Load the rejected records of a load again, or the records of an edited reject file instead.
 
-        record, _ = self.load(load_id)
-        job = None if record.job is None else job_from_json(record.job)
-        with self._connect.borrow() as connection:
+        `into` names the table of the file's records if several of the load's reject files have the same header.
+        """
+        from penstock.loading.landing.retry import retry_rejects  # noqa: PLC0415 (few callers need it)
+
+        with self._open() as connection:
             tools = self._tools(connection)
-            tools.ledger.ensure(connection)
-            self._rights(connection, load_id).refuse_others_job("retry", job)
-            edited = None if path is None else read_reject_file(load_id, path, tools, connection)
-            if job is not None and record.state == "complete":
-                from penstock.loading.rejects.merged import find_merged_target  # noqa: PLC0415 (as above)
-
-                target = find_merged_target(load_id, job, connection, schema=self._schema)
-                if target is not None:
-                    if path is not None and edited is not None:
-                        # The merge removes all rejected records from the ledger, and reads again the file that `edited`
-                        # was read from. So the number of records must match, and the file must be a regular file.
-                        refuse_other_count(edited, RejectStore(self._schema, load_id), connection, load_id=load_id)
-                        if not path.is_file():
-                            raise SourceError(f'"{path}" is not a regular file')
-                    return self._merge_again(load_id, target, job.rules, path)
+            rights, load = self._rights(connection, load_id), RejectStore(self._schema, load_id).read_load(connection)
+            rights.refuse_others_job("retry", None if load is None or load.job is None else job_from_json(load.job))
         # Use a separate session, because it holds the load's lock until the session ends.
         with self._connect.connect(label="retry") as connection:
-            return retry_rejects(load_id, tools, connection, edited=edited)
+            return retry_rejects(load_id, tools, connection, path=path, into=into)
 
     @contextmanager
     def _open(self) -> Iterator[Connection]:
@@ -233,28 +221,6 @@ class LedgerView(Closing):
         with self._connect.borrow() as connection:
             has_ledger(connection, self._schema)
             yield connection
-
-    def _merge_again(self, load_id: str, target: TargetJob, rules: LoadRules, path: Path | None) -> RetryOutcome:
-        """Load rejected records by a new load, with the mode or transform of their load.
-
-        Records that are refused again are rejected records of the new load.
-        """
-        from penstock.api.loader import Loader  # noqa: PLC0415 (50 ms, for who merges)
-
-        rules = replace(rules, again=True, on_error="reject", max_rejects=None, wait=True, join=False)
-        with (
-            TemporaryDirectory(prefix="penstock-retry-") as folder,
-            Loader(self._connect, Housekeeping(ledger_schema=self._schema), retries=load_id) as loader,
-        ):
-            file = self.write_rejects(load_id, Path(folder) / "rejects")[0] if path is None else path
-            job = LoadJob(targets=(replace(target, sources=(str(file),)),), rules=rules)
-            outcome = loader.run(loader.plan(job))
-        return RetryOutcome(
-            load_id=outcome.load_id or load_id,
-            rows=outcome.rows,
-            suppressed=outcome.suppressed,
-            left=outcome.rejected or 0,
-        )
 
     def _rights(self, connection: Connection, load_id: str) -> LoadRights:
         rights = read_rights(connection, self._schema, load_id)

@@ -65,8 +65,7 @@ _HOUSEKEEPING = Housekeeping()
 class Loader(Closing):
     """Plans, checks and runs loads into one server; close it, or use it as a context manager.
 
-    If `resumes` is given, it is the id of the load to resume, and no other load is begun. If `retries` is given, it is
-    the id of a load whose rejected records are merged; the ledger drops these records when the new load ends. Standard
+    If `resumes` is given, it is the id of the load to resume, and no other load is begun. Standard
     input can be read only once, so plan and run with the same Loader. Warnings and notices are logged if no callback
     takes them.
     """
@@ -77,7 +76,6 @@ class Loader(Closing):
         housekeeping: Housekeeping = _HOUSEKEEPING,
         *,
         resumes: str | None = None,
-        retries: str | None = None,
         tuning: LoadTuning = DEFAULT_TUNING,
     ) -> None:
         if housekeeping.settings not in ("none", "auto"):
@@ -88,7 +86,6 @@ class Loader(Closing):
                 raise OptionError("settings", housekeeping.settings, f"none, auto or {', '.join(PROFILES)}")
         self._connect = connect
         self._resumes = resumes
-        self._retries = retries
         self._tuning = tuning
         self._housekeeping = housekeeping
         self._ledger = Ledger(housekeeping.ledger_schema)
@@ -390,7 +387,6 @@ class Loader(Closing):
             server=self.server,
             open_settings=self._open_settings,
             resumes=self._resumes,
-            retries=self._retries,
             max_record_bytes=(rules or LoadRules()).max_record,
             rejects_torn=rules is not None and rules.on_error == "reject",
         )

@@ -54,11 +54,10 @@ class LoadTools:
 
     `guard` checks the free disk space if the server's disks are in this machine. `server` holds the server's facts;
     `open_settings` opens the backend that changes its settings, and `lease` changes them for this load. `resumes` is
-    the id of the load to resume: if it is given, no other load may begin. `retries` is the id of the load whose
-    rejected records this load loads. `max_record_bytes` and `rejects_torn` (reject only the line that contains a stray
-    quote) follow from the load's rules. `sends_text`: the rows of columnar files are sent as COPY text in any case.
-    `as_text` are the objects of which the server has refused a batch in the binary format, by their numbers in the
-    ledger.
+    the id of the load to resume: if it is given, no other load may begin. `max_record_bytes` and `rejects_torn` (reject
+    only the line that contains a stray quote) follow from the load's rules. `sends_text`: the rows of columnar files
+    are sent as COPY text in any case. `as_text` are the objects of which the server has refused a batch in the binary
+    format, by their numbers in the ledger.
     """
 
     connect: ConnectionFactory
@@ -74,7 +73,6 @@ class LoadTools:
     open_settings: Callable[[], SettingsBackend] | None = None
     lease: Lease | None = None
     resumes: str | None = None
-    retries: str | None = None
     max_record_bytes: int = MAX_RECORD_BYTES
     rejects_torn: bool = False
     sends_text: bool = False

@@ -120,10 +120,6 @@ def finish_load(
         if context.plan.defers_keys:
             defer_constraints(connection)
         counts = [count for way in ways for count in way.land(prepared, note_statement)]
-        if tools.retries is not None:
-            from penstock.loading.rejects.merged import discard_merged  # noqa: PLC0415 (for who retries)
-
-            discard_merged(tools.retries, connection, schema=context.schema)
         tools.warnings.refuse()
         return counts
 

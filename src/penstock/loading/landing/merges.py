@@ -73,7 +73,7 @@ class RejectingMerges:
             refusal = self._find_refusal(facts)
             parts = statement.find_parts() if refusal is None else None
             if parts is None:
-                with _explaining(refusal, _find_own_codes(facts)):
+                with explaining(refusal, facts):
                     results.append(statement.run(name_record, note))
             else:
                 results.append(self._sort(parts, name_record))
@@ -88,19 +88,16 @@ class RejectingMerges:
         """Return a hint that says why a table's records cannot be rejected, or None if they can."""
         if not self._plan.is_repeatable:
             return "Say --spool: a record is rejected byte for byte, and a pipe cannot be read again for that."
-        with translate_errors(f"looking up table {facts.name}"):
-            return find_hindrance(self._connection, table_identifier(facts.name).as_string(self._connection))
+        return find_refusal(self._connection, facts)
 
     def _sort(self, parts: MergeParts, name_record: NameRecord) -> MergeSorter:
         """Begin a merge. Raises DataError if --keep error is given and two records have the same key."""
-        if parts.key is not None and parts.refuses_duplicates:
-            refuse_duplicates(self._connection, parts.staging, parts.key, name_record=name_record)
-        sorter = MergeSorter(
+        sorter = open_sorter(
             self._connection,
             parts,
             number=len(self._sorters),
-            own_codes=_find_own_codes(parts.target),
             portion_bytes=self._plan.batch.merge_portion_bytes,
+            name_record=name_record,
         )
         self._sorters.append(sorter)
         limit = self._find_limit()
@@ -151,13 +148,32 @@ class RejectingMerges:
         return count
 
 
+def open_sorter(
+    connection: Connection, parts: MergeParts, *, number: int, portion_bytes: int, name_record: NameRecord
+) -> MergeSorter:
+    """Return the sorter of a merge; `number` tells the merges of a transaction apart.
+
+    Raises DataError if --keep error is given and two records have the same key, ServerError.
+    """
+    if parts.key is not None and parts.refuses_duplicates:
+        refuse_duplicates(connection, parts.staging, parts.key, name_record=name_record)
+    own_codes = _find_own_codes(parts.target)
+    return MergeSorter(connection, parts, number=number, own_codes=own_codes, portion_bytes=portion_bytes)
+
+
+def find_refusal(connection: Connection, facts: TableFacts) -> str | None:
+    """Return a hint that says why a table's records cannot be rejected, or None if they can. Raises ServerError."""
+    with translate_errors(f"looking up table {facts.name}"):
+        return find_hindrance(connection, table_identifier(facts.name).as_string(connection))
+
+
 @contextmanager
-def _explaining(hint: str | None, own_codes: Sequence[str]) -> Iterator[None]:
-    """Add to an error of a record the hint why the record was not rejected."""
+def explaining(hint: str | None, facts: TableFacts) -> Iterator[None]:
+    """Add to an error of a record of the table the hint why the record was not rejected."""
     try:
         yield
     except PenstockError as error:
-        if hint is not None and _is_records_fault(error, own_codes):
+        if hint is not None and _is_records_fault(error, _find_own_codes(facts)):
             error.hint = hint
         raise
 

@@ -145,7 +145,14 @@ class Staging(Way):
 
     def _make_statement(self, landing: TargetLanding, staging: TableName | None) -> Statement:
         assert staging is not None
-        return STATEMENTS[landing.target.landing.statement](self._connection, landing, staging)
+        return STATEMENTS[landing.target.landing.statement](
+            self._connection,
+            number=landing.record.number,
+            job=landing.target.job,
+            facts=landing.facts,
+            columns=landing.target.column_map.columns,
+            staging=staging,
+        )
 
     def _check_tables(self) -> None:
         """Raise TargetError if a target was renamed, or replaced by another table, since the load began."""

@@ -14,23 +14,38 @@ from penstock.server.merge.merge_transform import check_transform, run_transform
 from penstock.server.merge.merge_whole import merge_whole
 
 if TYPE_CHECKING:
-    from penstock.loading.claim.prepared import TargetLanding
+    from collections.abc import Sequence
+
     from penstock.loading.landing.context import NoteStatement
+    from penstock.model.load.job import TargetJob
     from penstock.model.load.job import Transform as Sql
     from penstock.model.load.plan import TargetPlan
-    from penstock.model.server.table import TableName
+    from penstock.model.server.table import TableFacts, TableName
     from penstock.server.connect.connection import Connection
     from penstock.server.merge.merge_errors import NameRecord
 
 
 class Statement:
-    """Stores the staged records of one target in its table. Methods raise PenstockError."""
+    """Stores the staged records of one target in its table. Methods raise PenstockError.
 
-    def __init__(self, connection: Connection, landing: TargetLanding, staging: TableName) -> None:
+    `number` is the target's number in the job, `columns` are those of the staging table.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        number: int,
+        job: TargetJob,
+        facts: TableFacts,
+        columns: Sequence[str],
+        staging: TableName,
+    ) -> None:
         self._connection = connection
-        self._landing = landing
-        self.facts = landing.facts
-        self._job = landing.target.job
+        self._number = number
+        self._job = job
+        self.facts = facts
+        self._columns = columns
         self._staging = staging
 
     @staticmethod
@@ -75,7 +90,7 @@ class Merge(Statement):
             self._connection,
             staging=self._staging,
             target=self.facts,
-            columns=self._landing.target.column_map.columns,
+            columns=self._columns,
             key=self._job.key,
             updates=self._job.landing.updates,
             keep=self._job.keep,
@@ -97,9 +112,9 @@ class Transform(Statement):
         """Run the statement, and note what it has done."""
         staged = count_staged(self._connection, self._staging)
         done = run_transform(self._connection, self._sql, staging=self._staging)
-        table = str(self._landing.target.table)
+        table = str(self._job.into)
         said = StatementOutcome(name=self._sql.name, table=table, records=staged, tag=done.text, rows=done.rows)
-        note(self._landing.record.number, said)
+        note(self._number, said)
         return MergeCounts(staged=staged, inserted=done.rows)
 
     @property

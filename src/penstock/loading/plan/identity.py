@@ -72,6 +72,16 @@ def describe_changes(before: str, now: str) -> list[str]:
     return changes
 
 
+def loaded_columns(meaning: str, number: int) -> tuple[str, ...]:
+    """Return the columns that a load's meaning has for a target, none if it does not name them.
+
+    >>> loaded_columns('{"targets": [{"numbers": {"a": 1, "b": 2}}]}', 0)
+    ('a', 'b')
+    """
+    targets = json.loads(meaning).get("targets", ())
+    return tuple(targets[number].get("numbers") or ()) if number < len(targets) else ()
+
+
 def _describe_target(target: TargetPlan, *, oid: int, sources: Sequence[str], new_schema: str | None) -> dict[str, Any]:
     return {
         "oid": oid,

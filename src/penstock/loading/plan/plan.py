@@ -81,7 +81,7 @@ def plan_load(
     _refuse_double_creation(targets)
     refuse_shared_tables(targets)
     depends = _rows_depend_on_each_other(inputs, targets)
-    ranks, circles = _rank_targets(inputs)
+    ranks, circles = rank_tables([gathered.facts for gathered in inputs])
     is_repeatable = not any(_is_read_once(source) for target, _ in planned for source in target.objects)
     # A pipe cannot be read again, so the load cannot be resumed: it is loaded as a whole or not at all.
     is_single = not is_repeatable or (job.rules.atomic and any(target.fills_table for target in targets))
@@ -123,12 +123,12 @@ _DEPENDS_NOTICE = Notice(
 )
 
 
-def _rank_targets(inputs: Sequence[TargetInput]) -> tuple[tuple[int, ...], tuple[Notice, ...]]:
-    """Return the rank of each target, and a notice for each circle of foreign keys.
+def rank_tables(facts: Sequence[TableFacts | None]) -> tuple[tuple[int, ...], tuple[Notice, ...]]:
+    """Return the rank of each table, and a notice for each circle of foreign keys.
 
-    Referenced tables come first; otherwise the order is that of the job.
+    Referenced tables come first; otherwise the order is the given one. None is a table that does not exist yet.
     """
-    tables = {gathered.facts.oid: gathered.facts for gathered in inputs if gathered.facts is not None}
+    tables = {each.oid: each for each in facts if each is not None}
     graph = {
         oid: [other for other in tables if other in facts.references and other != oid] for oid, facts in tables.items()
     }
@@ -144,10 +144,10 @@ def _rank_targets(inputs: Sequence[TargetInput]) -> tuple[tuple[int, ...], tuple
             for oid in circle:
                 graph[oid] = [other for other in graph[oid] if other not in circle]
     ranked = sorted(
-        range(len(inputs)),
-        key=lambda number: -1 if (facts := inputs[number].facts) is None else order.index(facts.oid),
+        range(len(facts)),
+        key=lambda number: -1 if (each := facts[number]) is None else order.index(each.oid),
     )
-    return tuple(ranked.index(number) for number in range(len(inputs))), tuple(notices)
+    return tuple(ranked.index(number) for number in range(len(facts))), tuple(notices)
 
 
 def _notice_circle(names: Sequence[str]) -> Notice:

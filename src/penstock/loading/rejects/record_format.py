@@ -38,9 +38,13 @@ def form_from_json(text: str) -> RecordForm:
     )
 
 
-def make_origin(form: RecordForm, *, number: int, uri: str, server_major: int) -> Origin:
-    """Return what is needed to send records of an object without opening the object."""
-    return Origin(number=number, uri=uri, form=form, encoder=make_form_encoder(form), server_major=server_major)
+def make_origin(form: RecordForm, *, number: int, uri: str, server_major: int, has_positions: bool = False) -> Origin:
+    """Return what is needed to send records of an object without opening the object.
+
+    With `has_positions`, they are sent to a staging table.
+    """
+    encoder = make_form_encoder(form, positions=number if has_positions else None)
+    return Origin(number=number, uri=uri, form=form, encoder=encoder, server_major=server_major)
 
 
 def _read_dialect(fields: dict[str, Any]) -> Dialect:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
@@ -16,7 +16,8 @@ from penstock.loading.context import LoadTools
 from penstock.loading.rejects.pieces import Piece
 from penstock.loading.rejects.record_format import form_from_json, make_origin
 from penstock.loading.rejects.retry import find_line_end
-from penstock.model.load.reject import RecordForm
+from penstock.model.load.reject import RecordForm, StoredForm
+from penstock.model.server.table import TableName
 from penstock.server.connect.connection import Connection
 from penstock.server.ledger.listing import list_objects
 from penstock.server.ledger.rejects import RejectStore
@@ -51,32 +52,97 @@ def write_reject_files(load_id: str, path: Path, tools: LoadTools, connection: C
     return [writer.file.path for writer in writers.values()]
 
 
-def read_reject_file(load_id: str, path: Path, tools: LoadTools, connection: Connection) -> list[bytes]:
-    """Return the records of an edited reject file. Raises SourceError, DataError, TargetError.
+def read_reject_file(
+    load_id: str, path: Path, tools: LoadTools, connection: Connection, *, into: TableName | None = None
+) -> dict[tuple[int, int], bytes]:
+    """Return the records of an edited reject file, by object and offset of the rejected records that they replace.
 
-    The file is split into records of as many lines as were written for each, because by the dialect a stray quote may
-    join a record with the next one. If lines were added or removed, it is split by the dialect.
+    The header says which of the load's reject files it is; if several have it, `into` names the table. The file is
+    split into records of as many lines as were written for each, because by the dialect a stray quote may join a record
+    with the next one. If lines were added or removed, it is split by the dialect. Raises SourceError, DataError,
+    TargetError.
     """
     store = RejectStore(tools.ledger.schema, load_id)
     stored = store.read_forms(connection)
     if not stored:
         raise TargetError(f"load {load_id} has rejected no records", hint="See penstock loads.")
-    forms = {number: form_from_json(item.form) for number, item in stored.items()}
-    if len({_form_key(form) for form in forms.values()}) > 1:
-        raise TargetError(
-            "the rejected records of this load do not fit into one file",
-            detail="They come from files with different headers, dialects or tables.",
-            hint=f"Load the edited files separately, or run penstock retry {load_id} without a file.",
-        )
-    number, form = next(iter(forms.items()))
     try:
         data = path.read_bytes()
     except OSError as exc:
         raise SourceError(f'could not read "{path}": {exc.strerror}') from exc
-    origin = make_origin(form, number=number, uri=str(path), server_major=tools.server_major)
+    forms = {number: form_from_json(item.form) for number, item in stored.items()}
+    numbers = _find_objects(data, stored, forms, path, load_id=load_id, into=into)
+    rejects = [reject for some in store.read_all(connection, objects=numbers) for reject in some]
+    records = _cut(data, forms[numbers[0]], [reject.raw for reject in rejects], path, tools)
+    if len(records) != len(rejects):
+        raise TargetError(
+            f"the file has {len(records)} records, and the load has {len(rejects)} rejected ones",
+            detail="Each record of the file takes the place of the rejected one in the same place. One that is not"
+            " corrected yet stays in the file as it is, and stays rejected.",
+            hint=f"Write them again with penstock rejects {load_id} --reject-file PATH, and edit that.",
+        )
+    pairs = zip(rejects, records, strict=True)
+    return {(reject.object_number, reject.start): record for reject, record in pairs}
+
+
+def _find_objects(
+    data: bytes,
+    stored: Mapping[int, StoredForm],
+    forms: Mapping[int, RecordForm],
+    path: Path,
+    *,
+    load_id: str,
+    into: TableName | None,
+) -> list[int]:
+    """Return the numbers of the objects whose rejected records a reject file has. Raises TargetError."""
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for number, form in forms.items():
+        groups.setdefault(_form_key(form), []).append(number)
+    found = [numbers for numbers in groups.values() if _has_header(data, forms[numbers[0]])]
+    if into is not None:
+        found = [numbers for numbers in found if _is_named(stored[numbers[0]].table, into)]
+    if not found:
+        raise TargetError(
+            f'"{path}" is no reject file of load {load_id}',
+            detail=f"No reject file of the load{'' if into is None else f' for table {into}'} has its first line.",
+            hint=f"Write them again with penstock rejects {load_id} --reject-file PATH, and keep the header in them.",
+        )
+    if len(found) > 1:
+        tables = list(dict.fromkeys(stored[numbers[0]].table for numbers in found))
+        names = ", ".join(f'"{table}"' for table in tables)
+        raise TargetError(
+            f'the records of "{path}" may belong to several reject files of load {load_id}',
+            detail=f"Those have the same header, and tables {names}."
+            if len(tables) > 1
+            else f"Those have the same header, other dialects, and table {names}.",
+            hint=f"Name the table with --into {tables[0]}."
+            if len(tables) > 1
+            else f"Load the file by itself, and run penstock rejects {load_id} --discard.",
+        )
+    return found[0]
+
+
+def _is_named(table: TableName, name: TableName) -> bool:
+    return table.name == name.name and name.schema in (None, table.schema)
+
+
+def _has_header(data: bytes, form: RecordForm) -> bool:
+    """Whether a file begins with the header of a reject file; line ends may have changed."""
+    if form.header is None:
+        return True
+    encoding = form.dialect.encoding
+    text = data.removeprefix(byte_order_mark(form.bom))
+    header = encode_again(form.header.rstrip(b"\r\n"), encoding=encoding)
+    rest = text[len(header) :]
+    ends = tuple(encode_again(mark, encoding=encoding) for mark in (b"\n", b"\r"))
+    return text.startswith(header) and (not rest or rest.startswith(ends))
+
+
+def _cut(data: bytes, form: RecordForm, raws: Sequence[bytes], path: Path, tools: LoadTools) -> list[bytes]:
+    """Return the records of an edited file without its header; `raws` are those that were written to it."""
+    origin = make_origin(form, number=0, uri=str(path), server_major=tools.server_major)
     data = data.removeprefix(byte_order_mark(form.bom))
     pieces = list(transcode([data], encoding=form.dialect.encoding, uri=str(path)))
-    raws = [reject.raw for rejects in store.read_all(connection) for reject in rejects]
     if raws and (parts := _cut_as_written(b"".join(pieces), [form.header or b"", *raws])):
         return list(parts[1:])
     kind = TornReader if form.dialect.format == "csv" else BlockReader

@@ -228,14 +228,17 @@ class LandingRecord:
 class LandedTarget:
     """A target whose records were first copied into another table. `number` is its number in the job.
 
-    `schema` and `table` name that other table. `objects` are the numbers of the objects in it.
+    `landing_schema` and `landing_table` named that other table. `schema` and `table` name the target's table now, None
+    if it does not exist any more.
     """
 
     number: int
+    kind: Literal["staging", "replacement"]
+    landing_schema: str
+    landing_table: str
     target_oid: int
-    schema: str
-    table: str
-    objects: list[int]
+    schema: str | None
+    table: str | None
 
 
 @frozen

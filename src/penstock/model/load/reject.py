@@ -91,19 +91,27 @@ class RejectCause:
 
 @frozen
 class StoredForm:
-    """The ledger's record of an object with rejected records; `form` says how its records are read, as JSON."""
+    """The ledger's record of an object with rejected records, which was loaded into `table`.
+
+    `form` says how its records are read, as JSON.
+    """
 
     uri: str
+    table: TableName
     form: str
 
 
 @frozen
 class RejectingLoad:
-    """A load that has rejected records. `job` is the job as JSON, None if its sources cannot be read again."""
+    """A load that has rejected records. `job` is the job as JSON, None if its sources cannot be read again.
+
+    `meaning` is the load's meaning as JSON (see loading/plan/identity.py).
+    """
 
     epoch: int
     state: str
     lock_key: str
+    meaning: str
     job: str | None
 
 

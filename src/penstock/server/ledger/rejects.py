@@ -12,6 +12,7 @@ from psycopg import sql
 
 from penstock.model.jsontext import to_json
 from penstock.model.load.reject import Correction, Reason, Reject, RejectCause, RejectingLoad, StoredForm
+from penstock.model.server.table import TableName
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.ledger.listing import refuse_at_work
@@ -169,6 +170,7 @@ class RejectStore:
         connection: Connection,
         *,
         beyond: tuple[int, int] | None = None,
+        objects: Sequence[int] | None = None,
         codes: Sequence[str] | None = None,
         is_backwards: bool = False,
         limit_bytes: int = 8 * MIB,
@@ -176,7 +178,8 @@ class RejectStore:
         """Return records in the order of objects and offsets, at most `limit_bytes` of them, but at least one.
 
         Only records after (with `is_backwards`, before) the object number and offset `beyond` are returned. With
-        `codes`, only records with these SQLSTATEs are returned. With `is_backwards`, the order is descending.
+        `objects`, only records of the objects with these numbers, with `codes`, only records with these SQLSTATEs are
+        returned. With `is_backwards`, the order is descending.
         """
         query = self._compose(
             """
@@ -190,6 +193,7 @@ class RejectStore:
                                     FROM ONLY {rejects} AS r
                                    WHERE r.load = %(load)s
                                      AND (r.object, r.start) {beyond} (%(object)s, %(start)s)
+                                     AND (%(objects)s::integer[] IS NULL OR r.object = ANY (%(objects)s))
                                      AND (%(codes)s::text[] IS NULL OR r.sqlstate = ANY (%(codes)s))
                                    ORDER BY r.object {order}, r.start {order}
                                    LIMIT %(limit)s / %(overhead)s + 1
@@ -205,7 +209,7 @@ class RejectStore:
         )
         number, start = beyond or ((_BEHIND_ALL, 0) if is_backwards else (-1, 0))
         values = {"load": self._load_id, "object": number, "start": start, "codes": codes and list(codes)}
-        values |= {"limit": limit_bytes, "overhead": _OVERHEAD_BYTES}
+        values |= {"limit": limit_bytes, "overhead": _OVERHEAD_BYTES, "objects": objects and list(objects)}
         with translate_errors("reading rejected records"):
             rows = connection.execute(query, values).fetchall()
         return [
@@ -219,12 +223,10 @@ class RejectStore:
             for number, start, line, column, sqlstate, message, detail, raw in rows
         ]
 
-    def read_all(
-        self, connection: Connection, *, codes: Sequence[str] | None = None, is_backwards: bool = False
-    ) -> Iterator[list[Reject]]:
-        """Yield all records, or those of some SQLSTATEs, a few MiB at a time."""
+    def read_all(self, connection: Connection, *, objects: Sequence[int] | None = None) -> Iterator[list[Reject]]:
+        """Yield all records, or those of some objects, a few MiB at a time."""
         beyond = None
-        while rejects := self.read(connection, beyond=beyond, codes=codes, is_backwards=is_backwards):
+        while rejects := self.read(connection, beyond=beyond, objects=objects):
             yield rejects
             beyond = rejects[-1].object_number, rejects[-1].start
 
@@ -265,7 +267,9 @@ class RejectStore:
 
     def read_load(self, connection: Connection) -> RejectingLoad | None:
         """Return the load of these records, or None if it does not exist."""
-        query = self._compose("SELECT epoch, state, lock_key, job::text AS job FROM ONLY {loads} WHERE id = %s")
+        query = self._compose(
+            "SELECT epoch, state, lock_key, meaning::text AS meaning, job::text AS job FROM ONLY {loads} WHERE id = %s"
+        )
         with translate_errors("reading the load"):
             return next(iter(fetch_as(connection, RejectingLoad, query, [self._load_id])), None)
 
@@ -273,7 +277,7 @@ class RejectStore:
         """Return the form of the records of each object with rejected records, by the object's number."""
         query = self._compose(
             """
-            SELECT DISTINCT ON (r.object) r.object, o.uri, r.form::text
+            SELECT DISTINCT ON (r.object) r.object, o.uri, o.target_schema, o.target_table, r.form::text
               FROM ONLY {ranges} AS r
               JOIN ONLY {objects} AS o ON o.load = r.load AND o.number = r.object
              WHERE r.load = %s
@@ -283,7 +287,10 @@ class RejectStore:
         )
         with translate_errors("reading the dialect of rejected records"):
             rows = connection.execute(query, [self._load_id]).fetchall()
-        return {number: StoredForm(uri=uri, form=form) for number, uri, form in rows}
+        return {
+            number: StoredForm(uri=uri, table=TableName(schema=schema or None, name=table), form=form)
+            for number, uri, schema, table, form in rows
+        }
 
 
 def find_latest(connection: Connection, schema: str) -> str | None:

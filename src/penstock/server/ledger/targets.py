@@ -157,19 +157,52 @@ def read_landed(connection: Connection, schema: str, load_id: str) -> list[Lande
     """Return the targets of a load whose records were staged or put into a replacing table. Raises ServerError."""
     query = compose_query(
         """
-        SELECT t.number, t.target_oid, min(o.target_schema) AS schema, min(o.target_table) AS "table",
-               array_agg(o.number ORDER BY o.number) AS objects
+        SELECT t.number,
+               t.kind,
+               t.landing_schema,
+               t.landing_table,
+               coalesce(c.oid, 0)::int8 AS target_oid,
+               n.nspname AS schema,
+               c.relname AS "table"
           FROM ONLY {targets} AS t
-          JOIN ONLY {objects} AS o ON o.load = t.load AND o.target_oid = t.target_oid
+          LEFT JOIN pg_catalog.pg_class AS c ON c.oid = {target_oid}
+          LEFT JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
          WHERE t.load = %s
            AND t.kind IS NOT NULL
-         GROUP BY t.number, t.target_oid
          ORDER BY t.number
         """,
         schema,
     )
     with translate_errors("reading where records were stored"):
         return fetch_as(connection, LandedTarget, query, [load_id])
+
+
+def add_counts(connection: Connection, schema: str, load_id: str, counts: LandedCounts) -> None:
+    """Add what a retry has stored of a target's rejected records to the counts of its complete load.
+
+    RejectStore.correct counts all staged records as rows of the load. Raises ServerError.
+    """
+    query = compose_query(
+        """
+        UPDATE ONLY {targets}
+           SET staged = staged + %(staged)s,
+               inserted = inserted + %(inserted)s,
+               updated = updated + %(updated)s,
+               duplicates = duplicates + %(duplicates)s,
+               existing = existing + %(existing)s,
+               suppressed = suppressed + %(suppressed)s
+         WHERE load = %(load)s
+           AND number = %(number)s
+        """,
+        schema,
+    )
+    total = compose_query(
+        "UPDATE ONLY {loads} SET rows = rows + %s, login = CASE WHEN login = SESSION_USER THEN login END WHERE id = %s",
+        schema,
+    )
+    with translate_errors("recording what became of the records"):
+        connection.execute(query, asdict(counts) | {"load": load_id})
+        connection.execute(total, [counts.inserted + counts.updated - counts.staged, load_id])
 
 
 def find_filled(connection: Connection, schema: str, load_id: str) -> list[int]:

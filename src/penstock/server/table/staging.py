@@ -116,6 +116,12 @@ def delete_landed(connection: Connection, table: TableName, object_number: int) 
         )
 
 
+def truncate_landing_table(connection: Connection, table: TableName) -> None:
+    """Remove all records of a staging table that this transaction has created. Raises ServerError."""
+    with translate_errors(f"emptying staging table {table}"):
+        connection.execute(sql.SQL("TRUNCATE {}").format(table_identifier(table)))
+
+
 def find_landing_table(connection: Connection, *, schema: str, name: str) -> LandingTable | None:
     """Return the relation that has a staging table's name, or None. Check `is_ours` before use. Raises ServerError."""
     with translate_errors(f"looking up staging table {schema}.{name}"):
