@@ -1,13 +1,25 @@
-"""The ledger has one version; what has another is refused."""
+"""The ledger has one version; what has another is refused, and so is what another version has recorded."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
+from penstock import __version__
+from penstock.api.ledger_view import LedgerView
+from penstock.api.repair import Repairer
+from penstock.changes.store.table import TableStore
 from penstock.errors import TargetError
+from penstock.model.load.job import LoadRules
+from penstock.model.load.shape import SERVER, Hold
 from penstock.server.connect.connection import ConnectionFactory
 from penstock.server.ledger import Ledger
-from support.loads import Loads
+from support.files import write_to
+from support.loads import ORIGIN, Loads, target
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.fixture
@@ -18,11 +30,113 @@ def loads(database: str) -> Loads:
 
 @pytest.mark.parametrize("version", [1, 999])
 def test_ledger_of_another_version_is_refused_by_name(loads: Loads, version: int) -> None:
-    """Nothing of it is read or written, whatever its policies are; the hint says what can be done."""
+    """Nothing of it is read or written, whatever its policies are; the hint does not lead to another ledger."""
     with ConnectionFactory(loads.conninfo).connect() as connection:
         Ledger().ensure(connection)
         loads.execute(f"COMMENT ON TABLE penstock.loads IS 'penstock ledger, version {version}'")
         loads.execute("CREATE POLICY former ON penstock.loads USING (true)")
         with pytest.raises(TargetError, match=f'"penstock" has version {version}, and this penstock') as caught:
             Ledger().ensure(connection)
-    assert "--ledger-schema" in str(caught.value.hint)
+    assert "--ledger-schema" not in str(caught.value.hint)
+    assert f"{'older' if version == 1 else 'newer'} penstock" in str(caught.value.hint)
+
+
+def test_ledger_knows_the_penstock_that_created_it(loads: Loads) -> None:
+    """The hint names it if it is another one than this."""
+    with ConnectionFactory(loads.conninfo).connect() as connection:
+        Ledger().ensure(connection)
+        assert loads.execute("SELECT obj_description('penstock.objects'::regclass)") == [
+            (f"created by penstock {__version__}",)
+        ]
+        loads.execute("COMMENT ON TABLE penstock.loads IS 'penstock ledger, version 999'")
+        loads.execute("COMMENT ON TABLE penstock.objects IS 'created by penstock 7.2.0rc1'")
+        with pytest.raises(TargetError) as caught:
+            Ledger().ensure(connection)
+    assert "version 7.2.0rc1" in str(caught.value.hint)
+
+
+def test_ledger_without_comments_is_not_replaced(loads: Loads) -> None:
+    """A dump may lack them: the hint gives the comment back, and it works."""
+    with ConnectionFactory(loads.conninfo).connect() as connection:
+        Ledger().ensure(connection)
+        loads.execute("COMMENT ON TABLE penstock.loads IS NULL")
+        with pytest.raises(TargetError) as caught:
+            Ledger().ensure(connection)
+        loads.execute("COMMENT ON" + str(caught.value.hint).partition("COMMENT ON")[2])
+        Ledger().ensure(connection)
+
+
+# What a later version might record, and how it is named.
+_LATER = {
+    "target option": ("""jsonb_set(job, '{targets,0,relabel}', '{"A": "b"}')""", "relabel"),
+    "dialect option": ("jsonb_set(job, '{targets,0,dialect,comment}', '\"#\"')", "comment"),
+    "rule": ("jsonb_set(job, '{rules,notify}', 'true')", "notify"),
+    "part": ("job || '{\"windows\": 1}'", "windows"),
+    "value of a target": ("jsonb_set(job, '{targets,0,mode}', '\"sync\"')", "sync"),
+    "value of a rule": ("jsonb_set(job, '{rules,on_error}', '\"quarantine\"')", "quarantine"),
+    "value of another kind": ("jsonb_set(job, '{targets,0,key}', '{\"columns\": [\"a\"]}')", "key"),
+    "form": ("job - 'targets'", "form"),
+}
+
+
+@pytest.mark.parametrize("command", ["resume", "retry"])
+@pytest.mark.parametrize("what", _LATER)
+@pytest.mark.pg(">= 18")
+def test_job_of_a_later_version_is_refused_by_name(loads: Loads, tmp_path: Path, what: str, command: str) -> None:
+    """What this version does not know could decide which rows are stored."""
+    loads.execute("CREATE TABLE t (a int)")
+    loads.run(target(write_to(tmp_path / "f.csv", "a\n1\nx\n")), rules=LoadRules(on_error="reject"))
+    change, name = _LATER[what]
+    loads.execute(f"UPDATE penstock.loads SET job = {change} || '{{\"penstock\": \"7.2.0\"}}', state = 'running'")
+    with LedgerView(ConnectionFactory(loads.conninfo)) as view:
+        (record,) = view.loads()
+        with pytest.raises(TargetError) as caught:
+            view.job(record.load_id) if command == "resume" else view.retry(record.load_id)
+    assert name in caught.value.message
+    assert "7.2.0" in str(caught.value.detail)
+
+
+@pytest.mark.parametrize(
+    "change", ["'{dialect,comment}', '1'", "'{column_map,renamed}', '[]'", "'{later}', '1'", "'{dialect}', '[]'"]
+)
+@pytest.mark.pg(">= 18")
+def test_form_of_a_later_version_is_refused(loads: Loads, tmp_path: Path, change: str) -> None:
+    """Rejected records would be read in another way than their file."""
+    loads.execute("CREATE TABLE t (a int)")
+    outcome = loads.run(target(write_to(tmp_path / "f.csv", "a\n1\nx\n")), rules=LoadRules(on_error="reject"))
+    loads.execute(f"UPDATE penstock.ranges SET form = jsonb_set(form, {change})")
+    with LedgerView(ConnectionFactory(loads.conninfo)) as view, pytest.raises(TargetError, match="cannot read how"):
+        view.retry(str(outcome.load_id))
+
+
+@pytest.mark.pg(">= 18")
+def test_changes_of_a_later_version_are_not_restored(loads: Loads, tmp_path: Path) -> None:
+    """A repair names their kind, and keeps their record."""
+    loads.execute("CREATE TABLE t (a int)")
+    loads.run(target(write_to(tmp_path / "f.csv", "a\n1\n")))
+    loads.execute(
+        "INSERT INTO penstock.changes"
+        " (origin, target_oid, number, target_schema, target_table, kind, relation_oid, name, record, load)"
+        f" SELECT {ORIGIN}, 't'::regclass, 1, 'public', 't', 'storage', 't'::regclass, 'x', '{{}}', id"
+        "   FROM penstock.loads"
+    )
+    (error,) = loads.repair().errors
+    assert "storage" in error.message
+    with Repairer(ConnectionFactory(loads.conninfo)) as repairer:
+        assert [(step.action, "storage" in step.reason) for step in repairer.plan()] == [("refuse", True)]
+    assert loads.run(target(write_to(tmp_path / "g.csv", "a\n2\n"))).rows == 1
+    assert loads.execute("SELECT kind FROM penstock.changes") == [("storage",)]
+
+
+@pytest.mark.pg(">= 18")
+def test_hold_of_a_later_version_is_refused(loads: Loads, tmp_path: Path) -> None:
+    """It names a server in a way that this version does not know."""
+    loads.execute("CREATE TABLE t (a int)")
+    loads.run(target(write_to(tmp_path / "f.csv", "a\n1\n")))
+    hold = Hold(holder_id="00000000-0000-0000-0000-000000000001", target_oid=SERVER, lock="1")
+    with ConnectionFactory(loads.conninfo).connect() as connection:
+        store = TableStore(connection=connection)
+        store.write(hold, [])
+        loads.execute("""UPDATE penstock.holds SET server = '{"zone": "a"}'""")
+        with pytest.raises(TargetError, match="zone"):
+            store.read_holds()

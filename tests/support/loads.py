@@ -117,6 +117,7 @@ class Loads:
         record: Path | None = None,
         samples: bool = False,
         chunk_bytes: int | None = None,
+        ledger_schema: str = "penstock",
         **tuning: Any,
     ) -> None:
         """`chunk_bytes` ends each COPY command, and `tuning` takes what LoadTuning does."""
@@ -126,7 +127,9 @@ class Loads:
         self._connect = ConnectionFactory(conninfo, role=role)
         self._piece_bytes = piece_bytes
         # A load that happens to take longer than half a second would be sampled by a session of its own.
-        self._housekeeping = Housekeeping(record=record, no_record=record is None and not samples)
+        self._housekeeping = Housekeeping(
+            record=record, no_record=record is None and not samples, ledger_schema=ledger_schema
+        )
         self._tuning = LoadTuning(**tuning)
         if chunk_bytes is not None:
             self.chop(chunk_bytes)

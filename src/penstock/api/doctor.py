@@ -102,15 +102,17 @@ def diagnose(
     ledger_schema: str = "penstock",
     creates: bool = False,
     publishes: bool = False,
+    is_repeating: bool = False,
     uses_iam: bool = False,
 ) -> Diagnosis:
     """Return the facts of a server, and whether a load into a table would work; changes nothing.
 
     Works on a standby and through a pooler, and needs no privilege. If a `request` is given and no finding refuses it,
     the load that it describes is planned too. If `creates` is true, the load creates the table if it does not exist. If
-    `publishes` is true, the ledger's tables may be published. Raises ServerError.
+    `publishes` is true, the ledger's tables may be published. With `is_repeating`, other ledgers may know the load's
+    files. Raises ServerError.
     """
-    found = examine_server(connect, ledger_schema=ledger_schema, table=table)
+    found = examine_server(connect, ledger_schema=ledger_schema, table=table, is_repeating=is_repeating)
     aws = ask_aws(connect, now=now)
     described = None if isinstance(aws, AwsError) else aws
     findings = list(judge(found, creates=creates, publishes=publishes))
@@ -153,7 +155,11 @@ def _judge_load(planned: LoadExamination, described: RdsDescription | None) -> l
 
 
 def examine_server(
-    connect: ConnectionFactory, *, ledger_schema: str = "penstock", table: TableName | None = None
+    connect: ConnectionFactory,
+    *,
+    ledger_schema: str = "penstock",
+    table: TableName | None = None,
+    is_repeating: bool = False,
 ) -> Inspection:
     """Return the facts of a server, and of a table to load into; changes nothing, and works through a pooler.
 
@@ -168,6 +174,7 @@ def examine_server(
                 table,
                 user=inspection.server.user,
                 ledger_schema=ledger_schema if is_readable else None,
+                is_repeating=is_repeating,
             )
             inspection = replace(inspection, table=inspected)
     return replace(inspection, host=_examine_host(inspection)) if inspection.server.is_local else inspection

@@ -20,7 +20,7 @@ from penstock.api.options import ACCESS_KEYWORDS, LOAD_KEYWORDS, takes
 from penstock.api.rds.exports import read_export
 from penstock.errors import ServerError, SourceError, UsageError
 from penstock.loading.job.request import make_request, make_target
-from penstock.model.load.job import Access
+from penstock.model.load.job import Access, LoadRules
 from penstock.model.options import pick
 from penstock.model.server.names import parse_table_name
 from penstock.model.source.dialect import DialectOptions, Notice
@@ -160,6 +160,7 @@ def doctor(
             ledger_schema=options.get("ledger_schema", "penstock"),
             creates=bool(options.get("create")),
             publishes=bool(options.get("publish_ledger")),
+            is_repeating=LoadRules(**pick(LoadRules, options)).is_repeating,
             uses_iam=is_iam,
         )
     except ServerError as error:

@@ -174,7 +174,7 @@ class LedgerView(Closing):
             raise TargetError(
                 f"load {load_id} read a pipe, which cannot be read again", hint="Run its own command again."
             )
-        job = job_from_json(record.job)
+        job = job_from_json(record.job, load_id=load_id)
         with self._connect.borrow() as connection:
             self._rights(connection, load_id).refuse_others_job("resume", job)
         return job
@@ -210,7 +210,8 @@ class LedgerView(Closing):
         with self._open() as connection:
             tools = self._tools(connection)
             rights, load = self._rights(connection, load_id), RejectStore(self._schema, load_id).read_load(connection)
-            rights.refuse_others_job("retry", None if load is None or load.job is None else job_from_json(load.job))
+            job = None if load is None or load.job is None else job_from_json(load.job, load_id=load_id)
+            rights.refuse_others_job("retry", job)
         # Use a separate session, because it holds the load's lock until the session ends.
         with self._connect.connect(label="retry") as connection:
             return retry_rejects(load_id, tools, connection, path=path, into=into)

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -25,7 +25,7 @@ from penstock.loading.context import LoadTools
 from penstock.loading.imports.route import refuse_check
 from penstock.loading.listener import Listener
 from penstock.loading.plan.changes import refuse_altered
-from penstock.loading.plan.gather import gather_inputs
+from penstock.loading.plan.gather import find_objects, gather_inputs
 from penstock.loading.plan.guard import SpaceGuard
 from penstock.loading.plan.index_plan import free_references, plan_indexes
 from penstock.loading.plan.plan import TargetInput, plan_load
@@ -42,6 +42,7 @@ from penstock.model.options import OptionError
 from penstock.model.source.dialect import Notice
 from penstock.server.changes.missing import refuse_missing
 from penstock.server.ledger import Ledger
+from penstock.server.ledger.lookup import look_for_ledgers, refuse_known_elsewhere
 from penstock.server.ledger.rights import read_rights
 from penstock.server.ledger.schema import has_ledger
 from penstock.server.ledger.upkeep import find_left_rejects
@@ -148,19 +149,22 @@ class Loader(Closing):
             if self._resumes is not None:
                 self._check_rights(self._resumes, job, connection)
             schema = self._ledger.schema
-            is_ledger_there = cache(partial(has_ledger, connection, schema))
+            ledgers = look_for_ledgers(connection, schema)
             server, job, inputs = gather_inputs(
                 job,
                 sources=self._sources,
                 connection=connection,
                 on_notice=heard.add,
                 ledger_schema=schema,
-                has_ledger=is_ledger_there,
+                has_ledger=ledgers.exists,
             )
             self._server = server = replace(server, is_embedded=self._connect.is_embedded)
             oids = [gathered.facts.oid for gathered in inputs if gathered.facts is not None]
-            if oids and is_ledger_there():
+            if oids and ledgers.exists:
                 refuse_missing(connection, schema, oids)
+            if ledgers.others and not job.rules.is_repeating:
+                tables, items = find_objects(inputs)
+                refuse_known_elsewhere(connection, ledgers, tables, items)
             self._samples = tuple(gathered.sample for gathered in inputs)
             # Reading a definition waits for a session that has locked the table against readers.
             read = partial(

@@ -18,9 +18,10 @@ from penstock.server.table.catalog import check_loadable, find_foreign_partition
 if TYPE_CHECKING:
     from penstock.files import SourceReader
     from penstock.model.load.job import LoadJob, TargetJob
+    from penstock.model.load.ledger import LedgerObject
     from penstock.model.load.plan import ObjectSample
     from penstock.model.server.server import ServerFacts
-    from penstock.model.server.table import TableFacts
+    from penstock.model.server.table import TableFacts, TableName
     from penstock.model.source.source import SourceObject
     from penstock.server.connect.connection import Connection
 
@@ -34,7 +35,7 @@ def gather_inputs(
     connection: Connection,
     on_notice: Callable[[Notice], None],
     ledger_schema: str | None = None,
-    has_ledger: Callable[[], bool] = lambda: False,
+    has_ledger: bool = False,
 ) -> tuple[ServerFacts, LoadJob, tuple[TargetInput, ...]]:
     """Return the server's facts, the job, and the objects, sample and table facts of each of its targets.
 
@@ -72,7 +73,7 @@ def _gather_target(
     server: ServerFacts,
     on_notice: Callable[[Notice], None],
     ledger_schema: str | None,
-    has_ledger: Callable[[], bool],
+    has_ledger: bool,
 ) -> TargetInput | None:
     notices: list[Notice] = []
     objects = sources.list(target.sources, on_notice=notices.append)
@@ -88,7 +89,7 @@ def _gather_target(
         )
     unknown, may_be_loaded = objects, False
     depends_on_files = target.types != "text" or target.add_columns
-    if facts is not None and ledger_schema is not None and not target.landing.is_fresh and has_ledger():
+    if facts is not None and ledger_schema is not None and not target.landing.is_fresh and has_ledger:
         # If there is only one object, it is the sample. Whether it is loaded is looked up when the load begins.
         if len(objects) > 1 or depends_on_files:
             unknown = _find_unknown(objects, facts, connection, ledger_schema)
@@ -134,6 +135,18 @@ def _find_unknown(
         for source, item in zip(objects, items, strict=True)
         if source.is_pipe or (item.uri, item.size_bytes) not in loaded
     )
+
+
+def find_objects(inputs: tuple[TargetInput, ...]) -> tuple[dict[int, TableName], list[LedgerObject]]:
+    """Return the tables that exist, by oid, and the objects to be loaded into them; pipes have no names."""
+    found = [(each, each.facts) for each in inputs if each.facts is not None]
+    items = [
+        ledger_object(source, number=number, target_oid=facts.oid, target=facts.name)
+        for each, facts in found
+        for number, source in enumerate(each.objects)
+        if not source.is_pipe
+    ]
+    return {facts.oid: facts.name for _, facts in found}, items
 
 
 def _sample_first(objects: tuple[SourceObject, ...], options: DialectOptions, sources: SourceReader) -> ObjectSample:

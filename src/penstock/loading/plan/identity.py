@@ -13,10 +13,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from penstock import __version__
 from penstock.model.jsontext import to_json
 from penstock.model.load.job import LoadJob, LoadRules, TargetJob
 from penstock.model.load.plan import LoadPlan, TargetPlan
+from penstock.model.recorded import make_recorded, reading_record
 from penstock.model.source.dialect import DialectOptions
+
+# The key in a job's JSON for the version of penstock that wrote it.
+_WRITER = "penstock"
 
 
 def describe_meaning(
@@ -118,25 +123,22 @@ def _number_columns(target: TargetPlan) -> dict[str, int | None]:
 
 
 def job_to_json(job: LoadJob) -> str:
-    """Return a job as JSON that `job_from_json` reads: its options by their names."""
-    return to_json(asdict(job))
+    """Return a job as JSON that `job_from_json` reads: its options by their names, and the version of penstock."""
+    return to_json({_WRITER: __version__, **asdict(job)})
 
 
-def job_from_json(text: str) -> LoadJob:
-    """Return the job that `job_to_json` wrote. Raises UsageError."""
+def job_from_json(text: str, *, load_id: str | None = None) -> LoadJob:
+    """Return the job that `job_to_json` wrote, of the load `load_id`.
+
+    Raises TargetError if another version of penstock wrote it, and this one does not know all of it.
+    """
     fields = json.loads(text)
-    return LoadJob(
-        targets=tuple(_read_target(target) for target in fields["targets"]),
-        sessions=fields["sessions"],
-        rules=LoadRules(**_with_tuples(fields["rules"])),
-    )
+    writer = fields.pop(_WRITER, None) if isinstance(fields, dict) else None
+    with reading_record("the job" if load_id is None else f"the job of load {load_id}", writer=writer):
+        targets = tuple(_read_target(target) for target in fields["targets"])
+        rules = make_recorded(LoadRules, fields["rules"])
+        return make_recorded(LoadJob, fields | {"targets": targets, "rules": rules})
 
 
 def _read_target(fields: dict[str, Any]) -> TargetJob:
-    dialect = DialectOptions(**_with_tuples(fields["dialect"]))
-    return TargetJob(**_with_tuples(fields | {"dialect": dialect}))
-
-
-def _with_tuples(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return fields with tuples in place of the lists of JSON."""
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+    return make_recorded(TargetJob, fields | {"dialect": make_recorded(DialectOptions, fields["dialect"])})

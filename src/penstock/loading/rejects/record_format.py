@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 from penstock.copyformat import make_form_encoder
 from penstock.loading.rejects.pieces import Origin
 from penstock.model.jsontext import to_json
 from penstock.model.load.reject import RecordForm
+from penstock.model.recorded import make_recorded, reading_record, refuse_unknown
 from penstock.model.server.table import ColumnMap, TableName
 from penstock.model.source.dialect import Dialect
 
@@ -24,18 +26,21 @@ def form_to_json(form: RecordForm) -> str:
 
 
 def form_from_json(text: str) -> RecordForm:
-    """Return the form that `form_to_json` wrote."""
+    """Return the form that `form_to_json` wrote.
+
+    Raises TargetError if another version of penstock wrote it, and this one does not know all of it.
+    """
     fields = json.loads(text)
-    return RecordForm(
-        dialect=_read_dialect(fields["dialect"]),
-        column_map=_read_column_map(fields["column_map"]),
-        table=TableName(**fields["table"]),
-        encoding=fields["encoding"],
-        header=None if fields["header_hex"] is None else bytes.fromhex(fields["header_hex"]),
-        allows_suppressed_rows=fields["allows_suppressed_rows"],
-        working_names=tuple((working, name) for working, name in fields["working_names"]),
-        bom=fields["bom"],
-    )
+    with reading_record("how rejected records are read"):
+        header = fields.pop("header_hex")
+        read = {
+            "dialect": make_recorded(Dialect, fields["dialect"], part="field"),
+            "column_map": _read_column_map(fields["column_map"]),
+            "table": make_recorded(TableName, fields["table"], part="field"),
+            "header": None if header is None else bytes.fromhex(header),
+            "working_names": tuple((working, name) for working, name in fields["working_names"]),
+        }
+        return make_recorded(RecordForm, fields | read, part="field")
 
 
 def make_origin(form: RecordForm, *, number: int, uri: str, server_major: int, has_positions: bool = False) -> Origin:
@@ -47,11 +52,8 @@ def make_origin(form: RecordForm, *, number: int, uri: str, server_major: int, h
     return Origin(number=number, uri=uri, form=form, encoder=encoder, server_major=server_major)
 
 
-def _read_dialect(fields: dict[str, Any]) -> Dialect:
-    return replace(Dialect(**fields), nulls=tuple(fields["nulls"]), force_null=tuple(fields["force_null"]))
-
-
 def _read_column_map(fields: dict[str, Any]) -> ColumnMap:
+    refuse_unknown(fields, [each.name for each in dataclasses.fields(ColumnMap)], part="field")
     keep = fields["keep"]
     return ColumnMap(
         columns=tuple(fields["columns"]),

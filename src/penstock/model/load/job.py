@@ -307,6 +307,11 @@ class LoadRules:
         if self.max_rejects is not None:
             refuse_without_rejects("--max-rejects", self)
 
+    @property
+    def is_repeating(self) -> bool:
+        """Return whether objects may be loaded although another ledger has recorded them."""
+        return self.again or self.emptied != "error"
+
 
 def refuse_without_rejects(option: str, rules: LoadRules) -> None:
     """Raise UsageError if an option for rejected records is given without --on-error reject."""

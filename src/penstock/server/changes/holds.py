@@ -18,6 +18,7 @@ from psycopg.rows import kwargs_row
 from psycopg.types.json import Jsonb
 
 from penstock.model.load.shape import Hold
+from penstock.model.recorded import make_recorded, reading_record
 from penstock.model.server.identity import ServerIdentity
 from penstock.server.connect.connection import Connection, is_usable
 from penstock.server.connect.errors import translate_errors
@@ -128,7 +129,9 @@ def read_holds(
 
 
 def _make_hold(*, names: list[str], server: dict[str, Any] | None, **fields: Any) -> Hold:
-    return Hold(names=tuple(names), server=None if server is None else ServerIdentity(**server), **fields)
+    with reading_record("which server a load has changed"):
+        identity = None if server is None else make_recorded(ServerIdentity, server, part="field")
+    return Hold(names=tuple(names), server=identity, **fields)
 
 
 def read_time(connection: Connection) -> datetime:

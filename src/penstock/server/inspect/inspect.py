@@ -44,7 +44,8 @@ from penstock.server.ddl.definition import PublicationRow
 from penstock.server.facts.facts import ask_server_facts
 from penstock.server.facts.recognise import recognise_flavour, recognise_managers
 from penstock.server.inspect.moment import read_moment
-from penstock.server.ledger.schema import has_ledger, look_for_ledger
+from penstock.server.ledger.lookup import look_for_ledgers, refuse_known_elsewhere
+from penstock.server.ledger.schema import look_for_ledger
 from penstock.server.sql.queries import fetch_rows, send_query
 from penstock.server.table.catalog import check_loadable, find_foreign_partitions, find_table
 from penstock.server.table.locking import LOCK_NOT_AVAILABLE, with_lock_retries
@@ -200,11 +201,16 @@ def _all(answers: dict[str, list[Any]], query: str) -> tuple[Any, ...] | None:
 
 
 def inspect_table(
-    connection: Connection, name: TableName, *, user: str, ledger_schema: str | None = None
+    connection: Connection,
+    name: TableName,
+    *,
+    user: str,
+    ledger_schema: str | None = None,
+    is_repeating: bool = False,
 ) -> TableInspection:
     """Return what a load into a table would meet. `user` is the role that loads. Raises ServerError.
 
-    `ledger_schema` is None if the ledger cannot be read.
+    `ledger_schema` is None if the ledger cannot be read. With `is_repeating`, other ledgers may know the table.
     """
     facts = find_table(connection, name)
     if facts is None:
@@ -225,8 +231,12 @@ def inspect_table(
     refusal = None
     try:
         check_loadable(facts, user=user, foreign_partitions=find_foreign_partitions(connection, facts))
-        if ledger_schema is not None and has_ledger(connection, ledger_schema):
-            refuse_missing(connection, ledger_schema, [facts.oid])
+        if ledger_schema is not None:
+            ledgers = look_for_ledgers(connection, ledger_schema)
+            if ledgers.exists:
+                refuse_missing(connection, ledger_schema, [facts.oid])
+            if not is_repeating:
+                refuse_known_elsewhere(connection, ledgers, {facts.oid: facts.name})
     except TargetError as error:
         refusal = refusal_of(error, "table")
     return TableInspection(

@@ -1,20 +1,31 @@
-"""Looks up in the ledger what concerns a load that is about to begin, in one round trip."""
+"""Looks up in the ledger what concerns a load that is about to begin, in one round trip.
+
+If the database has other ledgers, the load is refused if one of them knows its tables: it would not know what that one
+has recorded, and could store rows twice.
+"""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, LiteralString
 
+from psycopg import sql
 from psycopg.rows import class_row
 
+from penstock.errors import TargetError
 from penstock.frozen import frozen
 from penstock.model.load.ledger import KnownObject, LedgerObject, LoadState
+from penstock.model.server.names import init_command
 from penstock.model.server.table import TableName
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_pipeline, translate_errors
-from penstock.server.ledger.origin import compose_query
-from penstock.server.ledger.trust import naming_ledger
-from penstock.server.sql.queries import fetch_as
+from penstock.server.ledger.origin import TABLES, compose_query
+from penstock.server.ledger.schema import VERSION, find_version, look_for_ledger, name_fitting
+from penstock.server.ledger.trust import LedgerRelation, naming_ledger, refuse_foreign
+from penstock.server.sql.queries import fetch_as, fetch_rows, send_query
+from penstock.server.table.tables import is_empty
 
 # The identity contains oids, so a load that was recorded in another database is found by the key of its lock.
 _RUNNING = """
@@ -119,6 +130,102 @@ _HOLDS = """
        AND h.until IS DISTINCT FROM 'infinity'
 """
 
+# The tables of a load, and its objects with their tables.
+_TABLES = """
+    ROWS FROM (
+        pg_catalog.unnest(%(table_oids)s::oid[]), pg_catalog.unnest(%(table_schemas)s::name[]),
+        pg_catalog.unnest(%(table_names)s::name[])
+    ) AS w (oid, in_schema, in_table)
+"""
+_WANTED = """
+    ROWS FROM (
+        pg_catalog.unnest(%(oids)s::oid[]), pg_catalog.unnest(%(schemas)s::name[]),
+        pg_catalog.unnest(%(tables)s::name[]), pg_catalog.unnest(%(uris)s::text[])
+    ) AS w (oid, in_schema, in_table, uri)
+"""
+
+# Whether a row of table objects, of any version, is of table w. Older versions do not record where an oid is valid, so
+# the oid or the name is enough.
+_IS_SAME = "({o}.target_oid = w.oid OR ({o}.target_schema = w.in_schema AND {o}.target_table = w.in_table))"
+_KNOWN_TABLE = "EXISTS (SELECT FROM ONLY {objects} AS k WHERE {is_same})"
+_KNOWN_OBJECT = "EXISTS (SELECT FROM ONLY {objects} AS k WHERE k.uri = w.uri AND {is_same})"
+
+# What another ledger has recorded and this one has not: an object of a table of which this one knows nothing, or an
+# object of the load.
+_KNOWN_ELSEWHERE = """
+    SELECT f.oid, f.uri, f.load_id
+      FROM (
+               SELECT w.oid, o.uri, o.load::text AS load_id
+                 FROM {tables}
+                 JOIN ONLY {other} AS o ON {is_same}
+                WHERE NOT {known}
+               UNION ALL
+               SELECT w.oid, o.uri, o.load::text
+                 FROM {wanted}
+                 JOIN ONLY {other} AS o ON o.uri = w.uri AND {is_same}
+                WHERE NOT {known_object}
+           ) AS f
+     LIMIT 1
+"""
+
+# The tables of which this ledger knows nothing, and which users of another ledger may have loaded: roles that may write
+# to both, and superusers, if one of them owns that ledger.
+_MAYBE_KNOWN = """
+    SELECT w.oid,
+           CURRENT_USER::text
+      FROM {tables}
+     WHERE NOT {known}
+       AND EXISTS (
+               SELECT
+                 FROM pg_catalog.pg_class AS c
+                 JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+                 JOIN pg_catalog.pg_roles AS r
+                   ON CASE
+                          WHEN r.rolsuper THEN r.oid = c.relowner
+                          -- pg_write_all_data may write to all tables; its members count by themselves.
+                          WHEN pg_catalog.starts_with(r.rolname::text, 'pg_') THEN false
+                          ELSE pg_catalog.has_table_privilege(r.oid, c.oid, 'INSERT')
+                           AND pg_catalog.has_table_privilege(r.oid, w.oid, 'INSERT')
+                      END
+                WHERE n.nspname = %(ledger)s
+                  AND c.relname = 'loads'
+           )
+"""
+
+_MEANT = "If the files are to be loaded whatever it has recorded, use --again or --emptied load."
+
+
+@frozen
+class OtherLedger:
+    """The row of other_ledgers.sql.
+
+    `comment` and `creator` are the comments on its tables loads and objects. `may_read` is whether this role may read
+    table objects.
+    """
+
+    schema: str
+    comment: str | None
+    creator: str | None
+    may_read: bool
+
+
+@frozen
+class Ledgers:
+    """Whether a schema has a ledger, and which other schemas of the database have one."""
+
+    schema: str
+    exists: bool
+    others: Sequence[OtherLedger]
+
+
+@frozen
+class _KnownTable:
+    """An object that another ledger has recorded, of a table of the load."""
+
+    oid: int
+    uri: str
+    load_id: str
+
 
 @frozen
 class LedgerFindings:
@@ -175,6 +282,107 @@ def look_up(
         server_holds=[holder for (holder,) in holds],
         renamed={number: (uri, load_id) for number, uri, load_id in renamed},
     )
+
+
+def look_for_ledgers(connection: Connection, schema: str) -> Ledgers:
+    """Return whether a schema has a ledger, and the other ledgers of the database, in one round trip.
+
+    Raises TargetError if the schema's ledger cannot be trusted or has another version, ServerError.
+    """
+    with translate_errors("looking for ledgers"):
+        with connection.pipeline():
+            is_found = look_for_ledger(connection, schema)
+            fetch = send_query(connection, "other_ledgers", OtherLedger, schema=schema)
+        return Ledgers(schema=schema, exists=is_found(), others=fetch())
+
+
+def refuse_known_elsewhere(
+    connection: Connection, ledgers: Ledgers, tables: Mapping[int, TableName], objects: Sequence[LedgerObject] = ()
+) -> None:
+    """Raise TargetError if another ledger knows a table or an object, and this ledger knows nothing of it.
+
+    `tables` are those of the load that exist, by oid. If another ledger cannot be read, a table that it may know is
+    refused too, unless the table is empty. Raises ServerError.
+    """
+    arrays = object_arrays(objects) | {
+        "table_oids": list(tables),
+        "table_schemas": [name.schema for name in tables.values()],
+        "table_names": [name.name for name in tables.values()],
+    }
+    for other in ledgers.others if tables else ():
+        found = _find_known(connection, ledgers, other, arrays)
+        if found:
+            raise _known_elsewhere(ledgers.schema, other, found[0], tables[found[0].oid])
+        if found is None:
+            query = _compose_known(_MAYBE_KNOWN, ledgers)
+            with naming_ledger(ledgers.schema), translate_errors("looking for tables that another ledger may know"):
+                maybe = connection.execute(query, arrays | {"ledger": other.schema}).fetchall()
+            for oid, role in maybe:
+                if not is_empty(connection, oid):
+                    raise _maybe_known(other, tables[oid], role)
+
+
+def _find_known(
+    connection: Connection, ledgers: Ledgers, other: OtherLedger, arrays: Mapping[str, Any]
+) -> list[_KnownTable] | None:
+    """Return what another ledger knows, at most one; None if it cannot be read or trusted."""
+    if not other.may_read:
+        return None
+    query = _compose_known(_KNOWN_ELSEWHERE, ledgers, other=sql.Identifier(other.schema, "objects"))
+    try:
+        with translate_errors("looking up what another ledger has recorded"):
+            refuse_foreign(
+                other.schema,
+                fetch_rows(connection, "ledger_state", LedgerRelation, schema=other.schema, tables=sorted(TABLES)),
+            )
+            return fetch_as(connection, _KnownTable, query, arrays)
+    except TargetError:
+        # Its owner is not trusted, or its version has other columns.
+        return None
+
+
+def _compose_known(text: LiteralString, ledgers: Ledgers, **parts: sql.Composable) -> sql.Composed:
+    """Return a query on the tables and objects of a load; see _KNOWN_ELSEWHERE."""
+    schema, is_same = ledgers.schema, sql.SQL(_IS_SAME)
+    knows = partial(compose_query, schema=schema, is_same=is_same.format(o=sql.SQL("k")))
+    return compose_query(
+        text,
+        schema,
+        is_same=is_same.format(o=sql.SQL("o")),
+        tables=sql.SQL(_TABLES),
+        wanted=sql.SQL(_WANTED),
+        known=knows(_KNOWN_TABLE) if ledgers.exists else sql.SQL("false"),
+        known_object=knows(_KNOWN_OBJECT) if ledgers.exists else sql.SQL("false"),
+        **parts,
+    )
+
+
+def _known_elsewhere(schema: str, other: OtherLedger, known: _KnownTable, table: TableName) -> TargetError:
+    return TargetError(
+        f'table "{table}" is known to another ledger, in schema "{other.schema}"',
+        detail=f'Load {known.load_id} there has "{known.uri}", which the ledger in schema "{schema}" does not know. '
+        "Its rows could be loaded twice.",
+        hint=f"{_name_version(other) or f'Use {_option(other)}.'} {_MEANT}",
+    )
+
+
+def _maybe_known(other: OtherLedger, table: TableName, role: str) -> TargetError:
+    grant = f"Have the database's owner run {init_command(other.schema, role)}, and use {_option(other)}."
+    return TargetError(
+        f'table "{table}" may be known to another ledger, in schema "{other.schema}", which cannot be read',
+        detail="Rows that it has recorded could be loaded twice.",
+        hint=f"{_name_version(other) or grant} {_MEANT}",
+    )
+
+
+def _option(other: OtherLedger) -> str:
+    return f"--ledger-schema {shlex.quote(other.schema)}"
+
+
+def _name_version(other: OtherLedger) -> str | None:
+    """Return the hint that names the penstock for a ledger of another version; None for one of this version."""
+    version = find_version(other.comment)
+    return None if version in (None, VERSION) else name_fitting(version, other.creator)
 
 
 def read_meaning(connection: Connection, schema: str, load_id: str) -> KnownMeaning | None:

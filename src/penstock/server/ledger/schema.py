@@ -1,6 +1,7 @@
 """The ledger's tables, and how they are created and checked.
 
-The comment on table loads has the schema's version, so that the version is known before the table is read.
+The comment on table loads has the schema's version, so that the version is known before the table is read. The comment
+on table objects has the version of the penstock that created the ledger.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import replace
 import psycopg
 from psycopg import sql
 
+from penstock import __version__
 from penstock.errors import TargetError
 from penstock.model.finding import refuse
 from penstock.model.server.checks import check_ledger_creation, check_publications, check_staging_right
@@ -23,6 +25,7 @@ from penstock.server.ledger.trust import LedgerRelation, refuse_foreign
 from penstock.server.sql.queries import fetch_names, fetch_rows, send_query
 
 _COMMENT = re.compile(r"penstock ledger, version (\d+)")
+_CREATOR = re.compile(r"created by penstock ([0-9A-Za-z.+-]+)")
 
 # Tables with parts of a load, which only the load's role may write.
 _PARTS = ("objects", "ranges", "targets", "members", "claims")
@@ -305,27 +308,56 @@ def is_ledger(schema: str, relations: Sequence[LedgerRelation]) -> bool:
 
     Raises TargetError if it is incomplete, of another version, or not a ledger.
     """
-    loads = next((relation for relation in relations if relation.name == "loads"), None)
-    if loads is None:
+    comments = {relation.name: relation.comment for relation in relations}
+    if "loads" not in comments:
         return False
-    match = _COMMENT.fullmatch(loads.comment or "")
-    if match is None:
+    version = find_version(comments["loads"])
+    if version is None:
+        raise _no_ledger(schema, has_objects="objects" in comments)
+    if version != VERSION:
         raise TargetError(
-            f'table "{schema}.loads" is not a penstock ledger',
-            hint="Name another schema with --ledger-schema.",
+            f'the ledger in schema "{schema}" has version {version}, and this penstock needs version {VERSION}',
+            detail=f"This is penstock {__version__}. The ledger records what is loaded, and what unfinished loads have "
+            "changed.",
+            hint=name_fitting(version, comments.get("objects")),
         )
-    if int(match[1]) != VERSION:
-        raise TargetError(
-            f'the ledger in schema "{schema}" has version {match[1]}, and this penstock needs version {VERSION}',
-            hint="Use the penstock that created it, name another schema with --ledger-schema, or drop the schema if "
-            "you do not need what it records.",
-        )
-    if missing := TABLES - {relation.name for relation in relations}:
+    if missing := TABLES - comments.keys():
         raise TargetError(
             f'the ledger in schema "{schema}" lacks table "{min(missing)}"',
-            hint="Name another schema with --ledger-schema; or drop the schema if you do not need it.",
+            hint="Restore the table from a backup. Without the ledger, files that are loaded would be loaded again.",
         )
     return True
+
+
+def find_version(comment: str | None) -> int | None:
+    """Return the version of a ledger by the comment on its table loads; None if the comment is not a ledger's."""
+    match = _COMMENT.match(comment or "")
+    return None if match is None else int(match[1])
+
+
+def name_fitting(version: int, creator: str | None) -> str:
+    """Return the hint that names the penstock which can use a ledger of another version.
+
+    `creator` is the comment on the ledger's table objects.
+    """
+    match = _CREATOR.fullmatch(creator or "")
+    # While penstock was developed, ledgers of several versions had the same creator.
+    named = "" if match is None or match[1] == __version__ else f", version {match[1]}"
+    age = "older" if version < VERSION else "newer"
+    return f"Use the {age} penstock that wrote that ledger{named}, to finish its loads and to load more."
+
+
+def _no_ledger(schema: str, *, has_objects: bool) -> TargetError:
+    """Return the error for a table loads without a ledger's comment; beside a table objects, the comment was lost."""
+    comment = sql.SQL("COMMENT ON TABLE {} IS 'penstock ledger, version {}';").format(
+        sql.Identifier(schema, "loads"), sql.SQL(str(VERSION))
+    )
+    return TargetError(
+        f'table "{schema}.loads" is not a penstock ledger',
+        hint=f"If it is one of version {VERSION} that was restored without comments: {comment.as_string(None)}"
+        if has_objects
+        else "Name another schema with --ledger-schema.",
+    )
 
 
 def _run_statements(connection: Connection, schema: str) -> None:
@@ -349,8 +381,12 @@ def compose_ledger(schema: str, *, has_schema: bool) -> list[sql.Composed]:
     name = sql.Identifier(schema)
     statements = [] if has_schema else [sql.SQL("CREATE SCHEMA {}").format(name)]
     statements += [sql.SQL(text).format(schema=name) for text in _STATEMENTS]
-    comment = sql.Literal(f"penstock ledger, version {VERSION}")
-    return [*statements, sql.SQL("COMMENT ON TABLE {}.loads IS {}").format(name, comment)]
+    comments = {"objects": f"created by penstock {__version__}", "loads": f"penstock ledger, version {VERSION}"}
+    comment = sql.SQL("COMMENT ON TABLE {}.{} IS {}")
+    return [
+        *statements,
+        *(comment.format(name, sql.Identifier(table), sql.Literal(text)) for table, text in comments.items()),
+    ]
 
 
 def find_publications(connection: Connection) -> tuple[str, ...]:
@@ -367,5 +403,5 @@ def refuse_publication(connection: Connection, schema: str) -> None:
 
 def describe_tables(schema: str) -> str:
     """Return the statements that create the ledger's tables, for psql."""
-    statements = [" ".join(each.as_string(None).split()) for each in compose_ledger(schema, has_schema=False)[:-1]]
-    return " ".join(f"{statement};" for statement in statements)
+    statements = [" ".join(each.as_string(None).split()) for each in compose_ledger(schema, has_schema=False)]
+    return " ".join(f"{each};" for each in statements if not each.startswith("COMMENT"))

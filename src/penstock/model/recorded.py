@@ -1,0 +1,60 @@
+"""Reads back what penstock has recorded as JSON, and refuses parts that this version does not know.
+
+A part that is ignored, such as an option of a job, could change which rows are stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from penstock import __version__
+from penstock.errors import TargetError, UsageError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+_Made = TypeVar("_Made", bound="DataclassInstance")
+
+
+class UnknownPart(Exception):
+    """A part of a record is unknown to this version; the text names it."""
+
+
+@contextmanager
+def reading_record(what: str, *, writer: object = None) -> Iterator[None]:
+    """Raise TargetError in place of errors of the block that are about what was recorded.
+
+    `what` names the record in the message; `writer` is the version of penstock that wrote it, if it is known.
+    """
+    try:
+        yield
+    except UnknownPart as unknown:
+        raise _refuse(what, str(unknown), writer) from None
+    except UsageError as error:
+        raise _refuse(what, error.message, writer) from None
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise _refuse(what, "its form is unknown", writer) from error
+
+
+def refuse_unknown(given: Collection[str], known: Collection[str], *, part: str = "option") -> None:
+    """Raise UnknownPart if there is a name that is not known."""
+    if unknown := sorted(set(given) - set(known)):
+        raise UnknownPart(f'{part} "{unknown[0]}" is unknown')
+
+
+def make_recorded(kind: type[_Made], given: Mapping[str, Any], *, part: str = "option") -> _Made:
+    """Return an object of a dataclass from its recorded fields, with tuples in place of the lists of JSON."""
+    refuse_unknown(given, [each.name for each in fields(kind)], part=part)
+    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
+
+
+def _refuse(what: str, why: str, writer: object) -> TargetError:
+    by = f"penstock {writer}" if isinstance(writer, str) else "another version of penstock"
+    return TargetError(
+        f"cannot read {what}: {why}",
+        detail=f"It was recorded by {by}; this is penstock {__version__}.",
+        hint="Use the penstock that recorded it, or a newer one.",
+    )
