@@ -11,7 +11,7 @@ from importlib import import_module
 __version__ = "0.1.0"
 
 _NAMES_BY_MODULE = {
-    "penstock.api.functions": ("doctor", "load", "loads", "repair", "retry", "temp_usage"),
+    "penstock.api.functions": ("doctor", "load", "loads", "rejects", "repair", "resume", "retry", "temp_usage"),
     "penstock.api.loader": ("Loader",),
     "penstock.api.connect": ("connect_to",),
     "penstock.model.source.dialect": ("Dialect",),

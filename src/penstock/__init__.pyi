@@ -2,7 +2,9 @@ from penstock.api.connect import connect_to as connect_to
 from penstock.api.functions import doctor as doctor
 from penstock.api.functions import load as load
 from penstock.api.functions import loads as loads
+from penstock.api.functions import rejects as rejects
 from penstock.api.functions import repair as repair
+from penstock.api.functions import resume as resume
 from penstock.api.functions import retry as retry
 from penstock.api.functions import temp_usage as temp_usage
 from penstock.api.loader import Loader as Loader

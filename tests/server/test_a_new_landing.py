@@ -36,7 +36,15 @@ class Refill(Statement):
     def run(self, name_record: NameRecord, note: NoteStatement) -> MergeCounts:
         """Delete, then insert."""
         self._connection.execute(f"DELETE FROM {self.facts.name}".encode())
-        return Merge(self._connection, self._landing, self._staging).run(name_record, note)
+        merge = Merge(
+            self._connection,
+            number=self._number,
+            job=self._job,
+            facts=self.facts,
+            columns=self._columns,
+            staging=self._staging,
+        )
+        return merge.run(name_record, note)
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import penstock
-from support.loads import Loads
+from support.files import write_to
+from support.loads import Loads, target
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,6 +89,38 @@ def test_options_may_be_given_as_they_are_typed_or_as_values(database18: str, tm
     assert penstock.retry(record.load_id[:8], bad, to=database18).left == 0
     assert Loads(database18).rows() == [(1, "a"), (2, "b")]
     assert penstock.repair(to=database18).errors == []
+
+
+def test_rejects_are_values_and_a_file(database18: str, tmp_path: Path) -> None:
+    """As `penstock rejects` shows and writes them; "latest" is a load, as on the command line."""
+    Loads(database18).execute("CREATE TABLE t (id int, name text)")
+    path = write_to(tmp_path / "f.csv", "id,name\n1,a\nx,b\n")
+    load_id = penstock.load(path, "t", to=database18, on_error="reject").load_id
+    bad = tmp_path / "bad.csv"
+    (cause,) = penstock.rejects("latest", bad, to=database18)
+    assert (cause.count, cause.uri, cause.line, cause.sqlstate) == (1, str(path), 3, "22P02")
+    assert bad.read_text() == "id,name\nx,b\n"
+    assert load_id is not None
+    assert penstock.rejects(load_id, to=database18) == [cause]
+    bad.write_text("id,name\n2,b\n")
+    assert penstock.retry("latest", bad, to=database18, into="t").left == 0
+    assert penstock.rejects(load_id, to=database18) == []
+
+
+def test_load_that_was_cut_short_is_resumed(database18: str, tmp_path: Path) -> None:
+    """With the options that it began with, but for those that are given."""
+    loads = Loads(database18, piece_bytes=20_000, chunk_bytes=1000, setup="CREATE TABLE t (id int)")
+    path = write_to(tmp_path / "f.csv", "id\n" + "".join(f"{n}\n" for n in range(20_000)) + "bad\n")
+    with pytest.raises(penstock.DataError):
+        loads.run(target(path, header=True), sessions=1, batch_bytes=500)
+    (record,) = penstock.loads(to=database18)
+    assert record.state == "running"
+    with pytest.raises(penstock.DataError):
+        penstock.resume(record.load_id, to=database18)
+    outcome = penstock.resume(record.load_id[:8], to=database18, on_error="reject", retry_for="1s")
+    assert (outcome.load_id, outcome.rejected, loads.count()) == (record.load_id, 1, 20_000)
+    with pytest.raises(penstock.TargetError):
+        penstock.resume(record.load_id, to=database18)
 
 
 def test_columns_may_be_a_text_as_they_are_typed(database18: str, tmp_path: Path) -> None:

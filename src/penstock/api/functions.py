@@ -16,23 +16,24 @@ from typing import IO, TYPE_CHECKING, Any, Protocol, Unpack
 from penstock.api.connect import connect_to
 from penstock.api.loader import Loader
 from penstock.api.logs import log_warning
-from penstock.api.options import ACCESS_KEYWORDS, LOAD_KEYWORDS, takes
+from penstock.api.options import ACCESS_KEYWORDS, LOAD_KEYWORDS, RESUME_KEYWORDS, takes
 from penstock.api.rds.exports import read_export
 from penstock.errors import ServerError, SourceError, UsageError
 from penstock.loading.job.request import make_request, make_target
-from penstock.model.load.job import Access, LoadRules
+from penstock.model.load.job import Access, Housekeeping, LoadRules
 from penstock.model.options import pick
 from penstock.model.server.names import parse_table_name
 from penstock.model.source.dialect import DialectOptions, Notice
 
 if TYPE_CHECKING:
     from penstock.api.doctor import Diagnosis
-    from penstock.api.keywords import AccessKeywords, LoadKeywords
+    from penstock.api.keywords import AccessKeywords, LoadKeywords, ResumeKeywords
     from penstock.api.ledger_view import LedgerView
     from penstock.api.repair import RepairOutcome
     from penstock.model.load.ledger import LoadRecord
     from penstock.model.load.outcome import LoadOutcome, LoadProgress
-    from penstock.model.load.reject import RetryOutcome
+    from penstock.model.load.plan import LoadPlan
+    from penstock.model.load.reject import RejectCause, RetryOutcome
     from penstock.model.server.table import TableName
     from penstock.model.temp.usage import UsageReport
     from penstock.server.connect.connection import ConnectionFactory
@@ -84,11 +85,16 @@ def load(
         loader = stack.enter_context(Loader(_connect(to, options), request.housekeeping))
         plan = loader.plan(request.job)
         plan = replace(plan, notices=(*noted, *plan.notices))
-        for notice in plan.notices:
-            log_warning(notice)
-        outcome = loader.run(plan, on_progress=on_progress)
-        loader.write_rejects(outcome)
-        return outcome
+        return _run(loader, plan, on_progress)
+
+
+def _run(loader: Loader, plan: LoadPlan, on_progress: Callable[[LoadProgress], None] | None) -> LoadOutcome:
+    """Log the plan's warnings, run it, and write the reject file that was asked for."""
+    for notice in plan.notices:
+        log_warning(notice)
+    outcome = loader.run(plan, on_progress=on_progress)
+    loader.write_rejects(outcome)
+    return outcome
 
 
 def _path_of(source: Any, stack: ExitStack) -> str:
@@ -187,13 +193,53 @@ def loads(
         return view.loads(since=since, into=into, limit=limit)
 
 
+@takes(RESUME_KEYWORDS)
+def resume(
+    load_id: str,
+    *,
+    to: str | None = None,
+    on_progress: Callable[[LoadProgress], None] | None = None,
+    **options: Unpack[ResumeKeywords],
+) -> LoadOutcome:
+    """Resume a load that was cut short, on any host that reads the same sources, and return what was done.
+
+    `load_id` may be abbreviated to its first characters. Sources, tables and all other options are those of the call or
+    command that began the load. Raises PenstockError, which says which rows stay committed and how to resume.
+    """
+    with _open_ledger(to, options) as view:
+        whole_id, job = view.find_resumed(load_id, options)
+    housekeeping = Housekeeping(**pick(Housekeeping, options))
+    with Loader(_connect(to, options), housekeeping, resumes=whole_id) as loader:
+        return _run(loader, loader.plan(job), on_progress)
+
+
+@takes(ACCESS_KEYWORDS)
+def rejects(
+    load_id: str,
+    file: str | os.PathLike[str] | None = None,
+    *,
+    to: str | None = None,
+    **options: Unpack[AccessKeywords],
+) -> list[RejectCause]:
+    """Return why records of a load were rejected, the most frequent cause first; only of this role's own loads.
+
+    `load_id` is as in `retry`. With `file`, also write the rejected records to it, and to files with its name and a
+    number if headers, dialects or tables differ. Raises SourceError, ServerError, TargetError.
+    """
+    with _open_ledger(to, options) as view:
+        whole_id = view.find_rejecting(load_id)
+        if file is not None:
+            view.write_rejects(whole_id, Path(file))
+        return view.rejects(whole_id)
+
+
 @takes(ACCESS_KEYWORDS)
 def retry(
     load_id: str,
     file: str | os.PathLike[str] | None = None,
-    into: str | TableName | None = None,
     *,
     to: str | None = None,
+    into: str | TableName | None = None,
     **options: Unpack[AccessKeywords],
 ) -> RetryOutcome:
     """Load the rejected records of a load again, or the records of a corrected reject file instead.

@@ -70,6 +70,30 @@ class LoadKeywords(TypedDict, total=False):
     no_record: bool
 
 
+class ResumeKeywords(TypedDict, total=False):
+    """Options that may differ when a load is resumed."""
+
+    pg_bin: str | Path | None
+    role: str | None
+    iam_auth: bool
+    tunnel: str | None
+    read_write: bool
+    sessions: int | Literal["auto"] | None
+    changed: Literal["error", "load", "skip"]
+    emptied: Literal["error", "load", "skip"]
+    wait: bool
+    retry_for: float | str
+    ignore_space: bool
+    on_error: Literal["stop", "reject"]
+    max_rejects: int | None
+    max_record: int | str
+    warnings: Literal["show", "error"]
+    settings: str
+    shared_group: bool
+    ledger_schema: str
+    reject_file: str | Path | None
+
+
 class AccessKeywords(TypedDict, total=False):
     """Options of how to connect to a server, and where its ledger is."""
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.api.closing import Closing
 from penstock.aws.credentials import AwsCredentials
@@ -18,8 +18,9 @@ from penstock.loading.context import LoadTools
 from penstock.loading.plan.identity import job_from_json
 from penstock.loading.rejects.reject_file import write_reject_files
 from penstock.loading.retry import Patience, patiently
-from penstock.model.load.job import LoadJob
+from penstock.model.load.job import LoadJob, LoadRules
 from penstock.model.load.reject import RejectCause, RetryOutcome
+from penstock.model.options import pick
 from penstock.server.changes.missing import find_missing
 from penstock.server.facts.facts import read_server_facts
 from penstock.server.ledger import Ledger
@@ -179,16 +180,24 @@ class LedgerView(Closing):
             self._rights(connection, load_id).refuse_others_job("resume", job)
         return job
 
-    def find_job(
-        self, beginning: str, *, retry_for_s: float, on_notice: Callable[[str], None] | None = None
+    def find_resumed(
+        self, beginning: str, options: Mapping[str, Any], *, on_notice: Callable[[str], None] | None = None
     ) -> tuple[str, LoadJob]:
-        """Return the id that `find` finds, and its job; transient faults are retried for `retry_for_s` seconds."""
+        """Return the id that `find` finds, and the job that resumes the load with other options.
+
+        Transient faults are retried for the option retry_for. Raises UsageError too.
+        """
+        rules = pick(LoadRules, options)
+        # The load's own --retry-for is not known before its job is read.
+        retry_for_s = LoadRules(**{name: rules[name] for name in ("retry_for",) if name in rules}).retry_for
 
         def look() -> tuple[str, LoadJob]:
             load_id = self.find(beginning)
             return load_id, self.job(load_id)
 
-        return patiently(look, Patience(retry_for_s, time.perf_counter), sleep=time.sleep, notice=on_notice)
+        patience = Patience(retry_for_s, time.perf_counter)
+        load_id, job = patiently(look, patience, sleep=time.sleep, notice=on_notice)
+        return load_id, replace(job, rules=replace(job.rules, **{"wait": True, **rules}), **pick(LoadJob, options))
 
     def rejects(self, load_id: str) -> list[RejectCause]:
         """Return why records of a load were rejected, the most frequent cause first; only for this role's own loads."""

@@ -21,6 +21,14 @@ ACCESS = ("role", "iam_auth", "tunnel", "read_write", "ledger_schema")
 # The options that functions take by name. keywords.py has the types of these options.
 LOAD_KEYWORDS = tuple(name for name in OPTIONS if name not in ("into", "to"))
 ACCESS_KEYWORDS = ("pg_bin", *ACCESS)
+# The options that may differ when a load is resumed. The table, and options that decide which rows are stored, may not
+# differ.
+RESUME = (
+    *("role", "iam_auth", "tunnel", "read_write", "sessions", "changed", "emptied", "wait", "retry_for"),
+    *("ignore_space", "on_error", "max_rejects", "max_record", "warnings", "settings", "shared_group"),
+    *("ledger_schema", "reject_file"),
+)
+RESUME_KEYWORDS = ("pg_bin", *RESUME)
 
 
 def takes(names: Iterable[str]) -> Callable[[Callable[_Given, _Result]], Callable[_Given, _Result]]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import typer.core
 from typer.main import get_command
 
-from penstock.api.options import ACCESS_KEYWORDS, LOAD_KEYWORDS, OPTIONS
+from penstock.api.options import ACCESS_KEYWORDS, LOAD_KEYWORDS, OPTIONS, RESUME_KEYWORDS
 from penstock.cli.main import app
 from penstock.cli.options.declared import LOAD_OPTIONS, TARGET_OPTIONS, flags
 from penstock.cli.options.manpage import render_manpage
@@ -118,6 +118,7 @@ def render_keywords() -> str:
     parts = [_KEYWORDS_HEAD]
     for name, text, names in (
         ("LoadKeywords", "Options of a load, as penstock.load takes them.", LOAD_KEYWORDS),
+        ("ResumeKeywords", "Options that may differ when a load is resumed.", RESUME_KEYWORDS),
         ("AccessKeywords", "Options of how to connect to a server, and where its ledger is.", ACCESS_KEYWORDS),
     ):
         keywords = "\n".join(_keyword(OPTIONS[each]) for each in names)
