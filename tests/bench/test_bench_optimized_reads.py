@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from benchmarks.recorded import read_optimized_reads
@@ -21,9 +22,19 @@ from penstock.bench.optimized_reads.plan import (
     published_temp_bytes,
     queries,
     scale,
+    typical_s,
 )
 from penstock.bench.optimized_reads.run import ReadsResult, TargetResult
-from penstock.bench.optimized_reads.table import ALL, as_object, caveats, chart, io_rows, time_rows
+from penstock.bench.optimized_reads.table import (
+    ALL,
+    NO_DIFFERENCE,
+    SPILLS_NOTHING,
+    as_object,
+    caveats,
+    chart,
+    io_rows,
+    time_rows,
+)
 from penstock.cli.commands.bench.optimized_reads import describe_reads, optimized_reads
 from penstock.errors import LabError, UsageError
 from penstock.host import read_machine
@@ -31,23 +42,23 @@ from penstock.lab.volumes.find import check_machine
 from penstock.model.server.device import Device
 
 
-def runs(name: str, volume: float, local: float) -> QueryRuns:
+def runs(name: str, volume: float, local: float, *, temp_bytes: int = 10**9) -> QueryRuns:
     return QueryRuns(
         query=name,
-        volume_s=(volume, 3 * volume, 2 * volume),
-        local_s=(local, local, local),
-        temp_bytes=10**9,
+        volume_s=(volume, 3 * volume, 2 * volume, 2 * volume),
+        local_s=(local, local, local, local),
+        temp_bytes=temp_bytes,
         workers_planned=4,
         workers_launched=2,
         volume=DeviceUse(read_bytes=1e9, write_bytes=2e9, busy=0.5, queue=3.0),
     )
 
 
-STEP = Step(sessions=4, runs=(runs("a", 1.0, 1.0), runs("b", 2.0, 0.5)))
+STEP = Step(sessions=4, runs=(runs("a", 1.0, 0.9), runs("b", 2.0, 0.1)))
 
 
 def _result(*targets: TargetResult) -> ReadsResult:
-    experiment = Experiment(rows=1_000_000, sessions=(4,), rounds=3)
+    experiment = Experiment(rows=1_000_000, sessions=(4,), rounds=4)
     return ReadsResult(
         experiment=experiment, machine=read_machine(), scaled=scale(experiment, cpu_count=2), targets=targets
     )
@@ -69,10 +80,40 @@ def test_limits_of_the_queries_scale_with_the_rows() -> None:
 
 
 def test_a_step_is_the_sum_of_its_queries_round_by_round() -> None:
-    assert STEP.volume_s == (3.0, 9.0, 6.0)
-    assert STEP.local_s == (1.5, 1.5, 1.5)
-    assert STEP.speed_up == 4.0
+    assert STEP.volume_s == (3.0, 9.0, 6.0, 6.0)
+    assert STEP.local_s == (1.0, 1.0, 1.0, 1.0)
+    assert STEP.speed_up == 6.0
     assert STEP.temp_bytes == 2 * 10**9
+
+
+def test_rounds_of_either_order_count_equally() -> None:
+    """The side that is first is slower: of three rounds a median has that of the side that was first twice."""
+    assert typical_s([9.0, 1.0, 8.0]) == typical_s([9.0, 1.0, 8.0, 1.0])
+    assert all(experiment.rounds % 2 == 0 for experiment in (FULL, QUICK))
+    for experiment in (FULL, QUICK):
+        assert experiment.first_sides.count("volume") == experiment.first_sides.count("local")
+
+
+def test_a_query_that_spills_nothing_is_left_out_of_the_sum() -> None:
+    """Where temporary files are cannot matter to it. If no query spills, there is no sum and no point in the plot."""
+    inside = runs("c", 100.0, 100.0, temp_bytes=0)
+    with_it, without = (
+        replace(STEP, runs=(*STEP.runs, inside)),
+        TargetResult(name="single", postgresql="18.4", steps=(Step(sessions=1, runs=(inside,)),)),
+    )
+    assert (with_it.volume_s, with_it.speed_up) == (STEP.volume_s, STEP.speed_up)
+    assert [row[1] for row in time_rows(without, cpu_count=2)] == ["c"]
+    assert time_rows(without, cpu_count=2)[0][8] == SPILLS_NOTHING
+    assert chart(_result(without)).lines[0].points == ()
+    assert json.loads(json.dumps(as_object(_result(without))))["targets"][0]["steps"][0]["speed_up"] is None
+
+
+def test_spreads_that_overlap_are_no_difference() -> None:
+    """A round on the local disk was as slow as one on the volume."""
+    target = TargetResult(name="single", postgresql="18.4", steps=(Step(sessions=1, runs=(runs("a", 1.0, 1.5),)),))
+    assert {row[8] for row in time_rows(target, cpu_count=2)} == {NO_DIFFERENCE}
+    (step,) = json.loads(json.dumps(as_object(_result(target))))["targets"][0]["steps"]
+    assert not step["is_difference"]
 
 
 def test_published_figures_are_the_articles_and_compared_by_core() -> None:
@@ -85,12 +126,13 @@ def test_result_is_shown_with_both_published_columns_and_drawn() -> None:
     result = _result(TargetResult(name="single", postgresql="18.4", steps=(STEP,)))
     text = "\n".join(describe_reads(result))
     assert "volume: 625 IOPS, 74 MB/s" in text
-    assert "4.00       1.07" in text
+    assert "6.00       1.07" in text
     (line, published) = chart(result).lines
-    assert [(point.x, point.median) for point in line.points] == [(4 / result.machine.cpu_count, 4.0)]
+    assert [(point.x, point.median) for point in line.points] == [(4 / result.machine.cpu_count, 6.0)]
     assert published.is_published
     steps = json.loads(json.dumps(as_object(result)))["targets"][0]["steps"]
-    assert steps[0]["speed_up"] == 4.0
+    assert steps[0]["speed_up"] == 6.0
+    assert steps[0]["is_difference"]
 
 
 def test_each_query_stands_by_itself_and_spills_beside_the_article() -> None:
@@ -105,7 +147,7 @@ def test_each_query_stands_by_itself_and_spills_beside_the_article() -> None:
 
 def test_sides_begin_in_turn() -> None:
     """What one side leaves to write would always meet the other."""
-    assert FULL.first_sides == ("volume", "local", "volume")
+    assert FULL.first_sides == ("volume", "local", "volume", "local")
 
 
 def test_what_is_not_shown_is_said() -> None:

@@ -1,8 +1,8 @@
 """Runs experiment B: the three queries at several numbers of sessions, with temporary files on either side.
 
 At each number of sessions, each query runs on the volume and then on the local disk. The next round begins with the
-local disk, so that a change of the machine's speed, and writes that a run leaves, affect both sides. Rows are counted
-after the load; a table that lacks rows raises an error.
+local disk, so that a change of the machine's speed, and writes that a run leaves, affect both sides equally. Rows
+are counted after the load; a table that lacks rows raises an error.
 """
 
 from __future__ import annotations

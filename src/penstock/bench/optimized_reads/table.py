@@ -7,17 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from statistics import median
 from typing import TYPE_CHECKING
 
 from penstock.bench.optimized_reads.plan import (
     DeviceUse,
     Step,
     as_loaded,
+    is_difference,
     published_speed_up,
     published_temp_bytes,
     speed_up,
     speed_up_range,
+    typical_s,
 )
 from penstock.bench.optimized_reads.published import MINUTES, ROWS, SHORT_SOURCE, SOURCE, TEMP_GB, VCPUS
 from penstock.report.plot import Line, Plot, Point
@@ -27,7 +28,10 @@ if TYPE_CHECKING:
     from penstock.bench.optimized_reads.run import ReadsResult, TargetResult
     from penstock.model.server.device import Device
 
-ALL = "all three"
+ALL = "all that spill"
+# In place of a speed-up.
+NO_DIFFERENCE = "no difference"
+SPILLS_NOTHING = "spills nothing"
 
 _MILLION = 1_000_000
 
@@ -60,20 +64,24 @@ IO_HEADING = (
 
 
 def time_rows(target: TargetResult, *, cpu_count: int) -> list[tuple[str, ...]]:
-    """Return the rows below TIME_HEADING: for each step the sum of its queries, then each query."""
+    """Return the rows below TIME_HEADING: for each step the sum of its queries that spill, then each query."""
     rows = []
     for step in target.steps:
-        rows.append(
-            (
-                str(step.sessions),
-                ALL,
-                *_times(step.volume_s, step.local_s),
-                _known(published_speed_up(step.sessions), "{:.2f}"),
-                _known(published_speed_up(as_loaded(step.sessions, cpu_count=cpu_count)), "{:.2f}"),
+        if step.spilling:
+            rows.append(
+                (
+                    str(step.sessions),
+                    ALL,
+                    *_times(step.volume_s, step.local_s),
+                    _known(published_speed_up(step.sessions), "{:.2f}"),
+                    _known(published_speed_up(as_loaded(step.sessions, cpu_count=cpu_count)), "{:.2f}"),
+                )
             )
-        )
-        # The article has no times of individual queries.
-        rows += [(str(step.sessions), run.query, *_times(run.volume_s, run.local_s), "-", "-") for run in step.runs]
+        for run in step.runs:
+            times = _times(run.volume_s, run.local_s)
+            # The article has no times of individual queries.
+            shown = times if run.temp_bytes else (*times[:-1], SPILLS_NOTHING)
+            rows.append((str(step.sessions), run.query, *shown, "-", "-"))
     return rows
 
 
@@ -154,15 +162,18 @@ def _multi_az_unshown(result: ReadsResult) -> str | None:
     overlapping = [
         str(sessions)
         for sessions, single in steps["single"].items()
-        if speed_up_range(single.volume_s, single.local_s)[1]
+        if single.spilling
+        and steps["multi-az"][sessions].spilling
+        and speed_up_range(single.volume_s, single.local_s)[1]
         >= speed_up_range(steps["multi-az"][sessions].volume_s, steps["multi-az"][sessions].local_s)[0]
     ]
     return f"the spreads overlap at {', '.join(overlapping)} sessions" if overlapping else None
 
 
 def _times(volume_s: Sequence[float], local_s: Sequence[float]) -> tuple[str, ...]:
-    sides = (f"{value:.1f}" for side in (volume_s, local_s) for value in (median(side), min(side), max(side)))
-    return (*sides, f"{speed_up(volume_s, local_s):.2f}")
+    sides = (f"{value:.1f}" for side in (volume_s, local_s) for value in (typical_s(side), min(side), max(side)))
+    differs = is_difference(volume_s, local_s)
+    return (*sides, f"{speed_up(volume_s, local_s):.2f}" if differs else NO_DIFFERENCE)
 
 
 def _traffic(use: DeviceUse | None) -> str:
@@ -177,10 +188,9 @@ def chart(result: ReadsResult) -> Plot:
     """Return the plot of a result: how many times as fast the queries are with temporary files on a local disk."""
     machine = result.machine
     versions = ", ".join(sorted({target.postgresql for target in result.targets}))
-    rounds = result.experiment.rounds
-    runs = "one round" if rounds == 1 else f"medians of {rounds}"
     measured = (
-        f"Measured: PostgreSQL {versions}; {result.experiment.rows:,} rows in each of three tables, {runs}, "
+        f"Measured: PostgreSQL {versions}; {result.experiment.rows:,} rows in each of three tables, "
+        f"{result.experiment.rounds} rounds, either side first in half of them, "
         f"shaded from the lowest to the highest quotient. Client and servers on "
         f"{machine.cpu_model}, {machine.cpu_count} cores."
     )
@@ -197,11 +207,12 @@ def _line(target: TargetResult, cpu_count: int) -> Line:
     points = (
         Point(
             x=step.sessions / cpu_count,
-            median=step.speed_up,
+            median=found,
             low=speed_up_range(step.volume_s, step.local_s)[0],
             high=speed_up_range(step.volume_s, step.local_s)[1],
         )
         for step in target.steps
+        if (found := step.speed_up) is not None
     )
     return Line(name=target.name, points=tuple(points))
 
@@ -240,6 +251,7 @@ def _step(step: Step, result: ReadsResult) -> dict[str, object]:
         "volume_s": step.volume_s,
         "local_s": step.local_s,
         "speed_up": step.speed_up,
+        "is_difference": bool(step.spilling) and is_difference(step.volume_s, step.local_s),
         "published_speed_up": published_speed_up(step.sessions),
         "published_by_core": published_speed_up(as_loaded(step.sessions, cpu_count=result.machine.cpu_count)),
         "temp_bytes": step.temp_bytes,

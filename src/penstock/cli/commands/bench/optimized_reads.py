@@ -39,7 +39,9 @@ Against = Annotated[
 
 
 def optimized_reads(
-    quick: Annotated[bool, typer.Option("--quick", help="Use fewer rows, 1, 2 and 4 sessions, and one round.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Use fewer rows, 1, 2 and 4 sessions, and two rounds.")
+    ] = False,
     topology: Annotated[
         str | None,
         typer.Option(
@@ -61,7 +63,7 @@ def optimized_reads(
     """Measure how much faster queries that spill to disk are with temporary work on a local disk.
 
     The lab's server has a volume with the published one's IOPS and throughput for as many cores as this machine has,
-    and a local disk beside it; it needs root, FUSE and qemu-storage-daemon. Without --quick it takes less than half an
+    and a local disk beside it; it needs root, FUSE and qemu-storage-daemon. Without --quick it takes about half an
     hour for each topology on two cores.
 
     Exit codes: 0 measured, 2 no such topology or no matplotlib, 4 the plot cannot be written, 6 a foreign
@@ -100,7 +102,7 @@ def describe_reads(result: ReadsResult) -> list[str]:
     from penstock.bench.optimized_reads.table import caveats
 
     experiment, machine, scaled = result.experiment, result.machine, result.scaled
-    rounds = "1 round" if experiment.rounds == 1 else f"medians of {experiment.rounds} rounds, sides in turn first"
+    rounds = f"{experiment.rounds} rounds, either side first in half of them"
     lines = [
         f"{format_count(experiment.rows)} rows in each of three tables, three queries, {rounds}",
         f"on {machine.cpu_model}, {machine.cpu_count} cores for client and server",
