@@ -70,6 +70,12 @@ def import_on_server(setting: LoadSetting) -> None:
             import_as_published(connection, setting.schema, table_of(file), setting.objects[file.table])
 
 
+def import_with_settings(setting: LoadSetting) -> None:
+    """Have the server import from S3 while its settings are those of profile bulk-load: the article's last step."""
+    with bulk_load_settings(setting):
+        import_on_server(setting)
+
+
 def load_in_turn(setting: LoadSetting) -> None:
     """Load one file after another, each with its own psql."""
     for file in setting.files:

@@ -128,7 +128,17 @@ def test_what_differs_from_the_article_is_said() -> None:
     text = "\n".join(describe_bulk_load(result()))
     assert "imports inside the server" in text
     assert "the burst bucket is spent" in text
-    assert "44 s for title.principals alone" in text
+    assert "345 s down to 44 s" in text
+
+
+def test_the_articles_last_step_is_one_file_with_the_settings() -> None:
+    """The article's 345 and 44 s are of the same file, imported by the same call; so are the steps here."""
+    of_article = [step for step in STEPS if step.published_s is not None]
+    first, last = of_article[0], of_article[-1]
+    assert (first.published_s, last.published_s) == (345, 44)
+    assert (first.load, last.load) == ("aws_s3", "aws_s3 with settings")
+    assert first.is_one_file
+    assert last.is_one_file
 
 
 def test_a_result_is_read_back_from_its_object_and_drawn() -> None:
@@ -136,8 +146,8 @@ def test_a_result_is_read_back_from_its_object_and_drawn() -> None:
     made = result()
     assert read_bulk_load(json.loads(json.dumps(as_object(made)))) == made
     measured, published = chart(made).lines
-    assert [point.x for point in measured.points] == list(range(1, 9))
-    assert [point.x for point in published.points] == [1, 2, 3, 4, 5, 6]
+    assert [point.x for point in measured.points] == list(range(1, 10))
+    assert [point.x for point in published.points] == [1, 2, 3, 4, 5, 6, 7]
 
 
 def test_given_volumes_take_the_place_of_the_articles() -> None:

@@ -13,6 +13,7 @@ from penstock.bench.ways import (
     LoadSetting,
     check_rows,
     import_on_server,
+    import_with_settings,
     load_in_parallel,
     load_in_turn,
     load_with_penstock,
@@ -43,6 +44,7 @@ WAYS: Mapping[Load, Callable[[LoadSetting], LoadCounts | None]] = {
     "one psql": load_in_turn,
     "psql in turn": load_in_turn,
     "psql in parallel": load_in_parallel,
+    "aws_s3 with settings": import_with_settings,
     "penstock": load_with_penstock,
     "penstock with settings": load_with_settings,
 }

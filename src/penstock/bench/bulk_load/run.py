@@ -173,7 +173,7 @@ def _topology(
     """Create a lab for this process and remove it at the end."""
     lab = Lab.named(f"bench-{shape}-{os.getpid()}")
     installation = default_installation()
-    imports = any(step.load == "aws_s3" for step in steps)
+    imports = any(step.is_import for step in steps)
     say(f"bringing up {shape}")
     try:
         found = lab.up(

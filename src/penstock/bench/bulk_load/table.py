@@ -120,8 +120,8 @@ def recovery_rows(target: TargetResult) -> list[tuple[str, ...]]:
 def caveats(result: BulkLoadResult) -> Iterator[str]:
     """Yield a sentence for each thing in which a result differs from the article, and for what it does not show."""
     yield (
-        "The article imports inside the server, from S3, in every step; here that is the first step"
-        " of a lab, and psql or penstock sends the files in the others"
+        "The article imports inside the server, from S3, in every step; here those are the steps by aws_s3"
+        " on a lab, and psql or penstock sends the files in the others"
         + (" and shares the processors with the server." if result.scaled is not None else ".")
     )
     steps = {each.step.name: each.step for target in result.targets for each in target.steps}
