@@ -5,14 +5,38 @@ from __future__ import annotations
 import doctest
 
 from penstock.changes.kinds import rebuild_plan
-from penstock.changes.kinds.rebuild_plan import plan_rebuild
-from penstock.units import GIB
+from penstock.changes.kinds.rebuild_plan import RebuildPlan, choose_memory, plan_rebuild
+from penstock.units import GIB, MIB
 
 
 def test_sessions_share_a_quarter_of_the_memory() -> None:
     """And none has more than a sort uses well."""
     assert plan_rebuild(5, cpu_count=4, memory_bytes=8 * GIB).memory_bytes == GIB // 2
     assert plan_rebuild(5, cpu_count=4, memory_bytes=256 * GIB).memory_bytes == GIB
+
+
+def test_a_sort_has_the_least_memory_with_which_one_merge_is_enough() -> None:
+    """More is slower, since the sort leaves the CPU's caches; less would write and read everything twice."""
+    plan = RebuildPlan(sessions=2, workers=0, memory_bytes=GIB)
+    found = {size: choose_memory(plan, method="btree", table_bytes=size) for size in (0, 10 * GIB, 1024 * GIB)}
+    assert found[0] == (8 * MIB, True)
+    assert found[10 * GIB][0] < 64 * MIB
+    assert found[1024 * GIB] == (GIB, True)
+    for size, (memory_bytes, _) in found.items():
+        merged_at_once = min(500, memory_bytes // (33 * 8192))
+        assert size == 1024 * GIB or size <= (merged_at_once + 1) * memory_bytes
+
+
+def test_parallel_sorts_have_enough_memory_for_the_server_to_start_workers() -> None:
+    """It starts none with less than 32 MB for each process."""
+    plan = RebuildPlan(sessions=1, workers=3, memory_bytes=GIB)
+    assert choose_memory(plan, method="btree", table_bytes=MIB) == (4 * 32 * MIB, True)
+
+
+def test_an_index_that_is_not_sorted_has_all_the_memory() -> None:
+    """GIN and GiST collect entries in it, and a larger setting of the server stays."""
+    plan = RebuildPlan(sessions=2, workers=0, memory_bytes=GIB)
+    assert choose_memory(plan, method="gin", table_bytes=MIB) == (GIB, False)
 
 
 def test_examples_hold() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING
 
+from penstock.changes.kinds.rebuild_plan import choose_memory
 from penstock.errors import ServerError
 from penstock.host.interrupts import holding_interrupts
 from penstock.server.changes.builds import cancel, set_build_memory
@@ -27,7 +28,7 @@ class Builders:
     """Threads with one session each, which build one index after another.
 
     The waiting thread calls `look` every 0.5 s with the number of finished indexes, and with the unfinished indexes by
-    the pid of the backend that builds each.
+    the pid of the backend that builds each. `sizes` are the bytes of the tables by OID.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class Builders:
         plan: RebuildPlan,
         changes: Sequence[Change],
         *,
+        sizes: Mapping[int, int],
         build: Callable[[Connection, Change], float],
         note: Callable[[Change, float], None],
         look: Callable[[int, Mapping[int, Change]], None] | None,
@@ -43,6 +45,7 @@ class Builders:
         self._context = context
         self._plan = plan
         self._waiting = list(changes)
+        self._sizes = sizes
         self._build = build
         self._note = note
         self._look = look
@@ -100,11 +103,11 @@ class Builders:
         try:
             with connection:
                 self._connections.append(connection)
-                set_build_memory(connection, memory_bytes=self._plan.memory_bytes, workers=self._plan.workers)
                 pid = connection.info.backend_pid
                 while (change := self._take()) is not None:
                     with self._lock:
                         self._building[pid] = change
+                    self._set_memory(connection, change)
                     seconds = self._build(connection, change)
                     with self._lock:
                         del self._building[pid]
@@ -113,3 +116,9 @@ class Builders:
         except BaseException:
             self._stop()
             raise
+
+    def _set_memory(self, connection: Connection, change: Change) -> None:
+        method = change.record.get("method", "btree")
+        table_bytes = self._sizes.get(change.relation_oid, 0)
+        memory_bytes, may_lower = choose_memory(self._plan, method=method, table_bytes=table_bytes)
+        set_build_memory(connection, memory_bytes=memory_bytes, may_lower=may_lower, workers=self._plan.workers)

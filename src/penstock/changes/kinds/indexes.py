@@ -122,8 +122,7 @@ class _Rebuild:
             else:
                 rest.append((change, state))
         drop_records(self._connection, self._schema, done_with)
-        sizes = measure_tables(self._connection, list(found)) if len(found) > 1 else None
-        self._build(order_by_cost(absent, sizes))
+        self._build(absent)
         # Adding a constraint locks the table exclusively for a moment, so constraints are added one after another.
         rest += [(change, "begun") for change in absent if not _is_done_at_once(change)]
         for change, state in sorted(rest, key=lambda each: each[0].number):
@@ -145,13 +144,22 @@ class _Rebuild:
         """Build indexes in several sessions; after the first error no further one is begun. Raises PenstockError."""
         if not changes:
             return
+        sizes = measure_tables(self._connection, [change.relation_oid for change in changes])
         plan = plan_rebuild(len(changes))
         if self._context.is_local:
             memory = memory_bytes(self._connection.info.backend_pid)
             plan = plan_rebuild(len(changes), cpu_count=cpu_count(), memory_bytes=memory)
         _log.info("rebuilding %d indexes by %d sessions, %d workers each", len(changes), plan.sessions, plan.workers)
         look = None if self._context.report is None else partial(self._report_progress, len(changes))
-        Builders(self._context, plan, changes, build=self._build_one, note=self._note, look=look).run()
+        Builders(
+            self._context,
+            plan,
+            order_by_cost(changes, sizes),
+            sizes=sizes,
+            build=self._build_one,
+            note=self._note,
+            look=look,
+        ).run()
 
     def _build_one(self, connection: Connection, change: Change) -> float:
         began_s = self._context.clock()

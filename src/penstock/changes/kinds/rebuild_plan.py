@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -12,11 +13,21 @@ if TYPE_CHECKING:
     from penstock.model.load.shape import Change
     from penstock.server.changes.parts import PartId
 
-# Memory for one sort; more makes it little faster (postgresql.org/docs/current/runtime-config-resource.html).
+# The most memory for one index; more makes it little faster (postgresql.org/docs/current/runtime-config-resource.html).
 _WANTED_MEMORY_BYTES = GIB
 # All rebuilding sessions together take 1/4 of the machine's memory; the server and the page cache need the rest.
 _MEMORY_SHARE = 4
 _LEAST_MEMORY_BYTES = 64 * MIB
+
+# A sort in little memory stays near the CPU's caches: in 1 GB, the five indexes of benchmarks/indexed_load.py take a
+# fifth more CPU time than in 16 MB, and on a busy machine two thirds more.
+_LEAST_SORT_BYTES = 8 * MIB
+# PostgreSQL starts no parallel worker with less for each process (plan_create_index_workers in planner.c).
+_LEAST_PARALLEL_SORT_BYTES = 32 * MIB
+# What a merge needs for each run that it reads, and how many runs it reads at once (tuplesort.c: MERGE_BUFFER_SIZE,
+# TAPE_BUFFER_OVERHEAD, MAXORDER).
+_RUN_BUFFER_BYTES = 33 * 8192
+_MOST_RUNS = 500
 
 # The cost of a row in an index of each method, relative to btree (benchmarks/rebuild_schedules.py).
 _METHOD_COSTS = {"btree": 1.0, "hash": 0.8, "gin": 4.0, "gist": 5.0, "spgist": 4.0, "brin": 0.2}
@@ -30,7 +41,7 @@ _UNKNOWN_CPUS = 2
 
 @frozen
 class RebuildPlan:
-    """The number of sessions that rebuild at once, and the parallel workers and maintenance_work_mem of each."""
+    """The number of sessions that rebuild at once, and the parallel workers and most memory of each."""
 
     sessions: int
     workers: int
@@ -49,6 +60,20 @@ def plan_rebuild(count: int, *, cpu_count: int | None = None, memory_bytes: int 
     if memory_bytes is not None:
         memory = min(memory, max(_LEAST_MEMORY_BYTES, memory_bytes // _MEMORY_SHARE // sessions))
     return RebuildPlan(sessions=sessions, workers=max(0, cpus // sessions - 1), memory_bytes=memory)
+
+
+def choose_memory(plan: RebuildPlan, *, method: str, table_bytes: int) -> tuple[int, bool]:
+    """Return the maintenance_work_mem for an index, and whether to lower a session's setting to it.
+
+    A btree is sorted: its rows in runs that fill the memory, then all runs in one merge. The least memory with which
+    one merge is enough is the fastest, because it is nearest to the CPU's caches. Other methods use all they get.
+    """
+    if method != "btree":
+        return plan.memory_bytes, False
+    # The sorted entries take less than the table, so it has fewer runs than table_bytes / memory.
+    one_merge = max(math.isqrt(table_bytes * _RUN_BUFFER_BYTES), table_bytes // _MOST_RUNS)
+    least = _LEAST_PARALLEL_SORT_BYTES * (1 + plan.workers) if plan.workers else _LEAST_SORT_BYTES
+    return min(plan.memory_bytes, max(least, one_merge)), True
 
 
 def order_by_cost(changes: Iterable[Change], sizes: Mapping[int, int] | None = None) -> list[Change]:

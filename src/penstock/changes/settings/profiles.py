@@ -74,7 +74,8 @@ BULK_LOAD = Profile(
             scope="session",
             least=1024 * 1024,
             text="1GB",
-            reason="index builds sort in memory; only in sessions of a load that build indexes",
+            reason="index builds collect entries in memory, except a btree's, which is sorted faster in less; only in "
+            "sessions of a load that build indexes",
             source="postgresql.org/docs/current/populate.html#POPULATE-WORK-MEM",
             flavours=_ALL,
         ),

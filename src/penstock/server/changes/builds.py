@@ -53,16 +53,23 @@ def _describe(name: str, row: BuildRow | None) -> StepProgress:
     return StepProgress(name=name, phase=_WORDS.get(row.phase, ""), fraction=fraction)
 
 
-def set_build_memory(connection: Connection, *, memory_bytes: int, workers: int) -> None:
-    """Set the session's memory and parallel workers for index builds; never lower its memory. Raises ServerError."""
+def set_build_memory(connection: Connection, *, memory_bytes: int, may_lower: bool, workers: int) -> None:
+    """Set the session's maintenance_work_mem and parallel workers for the next index build.
+
+    A larger maintenance_work_mem stays unless `may_lower`. Raises ServerError.
+    """
     query = """
-        SELECT pg_catalog.set_config('maintenance_work_mem', greatest(s.setting::bigint, %s) || 'kB', false),
-               pg_catalog.set_config('max_parallel_maintenance_workers', %s::text, false)
+        SELECT pg_catalog.set_config(
+                   'maintenance_work_mem',
+                   greatest(%(memory_kb)s::bigint, CASE WHEN NOT %(may_lower)s THEN s.reset_val::bigint END) || 'kB',
+                   false
+               ),
+               pg_catalog.set_config('max_parallel_maintenance_workers', %(workers)s::text, false)
           FROM pg_catalog.pg_settings AS s
          WHERE s.name = 'maintenance_work_mem'
     """
     with translate_errors("preparing a session that builds indexes"):
-        connection.execute(query, [memory_bytes // 1024, workers])
+        connection.execute(query, {"memory_kb": memory_bytes // 1024, "may_lower": may_lower, "workers": workers})
 
 
 def cancel(connection: Connection) -> None:
