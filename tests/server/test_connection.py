@@ -13,7 +13,7 @@ from penstock.errors import ServerError, UsageError
 from penstock.server.connect import connection as connections
 from penstock.server.connect.connection import ConnectionFactory, describe_connection, has_connection_settings
 from penstock.server.connect.conninfo import describe_target, given_settings, missing_defaults, parse_conninfo
-from penstock.server.connect.search_path import users_path
+from penstock.server.connect.search_path import users_settings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -110,13 +110,13 @@ def test_search_path_is_penstocks_own_but_where_the_users_is_asked_for(
     factory = ConnectionFactory(user_conninfo)
     with factory.connect() as first, factory.connect() as second:
         for session in (first, second):
-            with users_path(session):
+            with users_settings(session):
                 assert show(session, "search_path") == "public, information_schema"
-            with pytest.raises(psycopg.errors.DivisionByZero), users_path(session):
+            with pytest.raises(psycopg.errors.DivisionByZero), users_settings(session):
                 session.execute("SELECT 1 / 0")
             assert show(session, "search_path") == "pg_catalog, pg_temp"
             with session.transaction():
-                with users_path(session):
+                with users_settings(session):
                     pass
                 assert show(session, "search_path") == "pg_catalog, pg_temp"
 

@@ -14,6 +14,7 @@ from penstock.loading.steps import sequences
 from penstock.model.load.job import LoadRules
 from support.files import write_to
 from support.loads import Loads, share_ledger, target
+from support.modes import mode_target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -341,6 +342,25 @@ def test_date_style_of_the_role_decides(loads: Loads, path: Path, role: str, sty
     path.write_text("d\n" + "01/02/2024\n" * 500)
     as_user(loads, role).run(target(path, format="csv", has_header=True), sessions=3)
     assert loads.execute("SELECT extract(month FROM d)::int, count(*) FROM t GROUP BY 1") == [(month, 500)]
+
+
+@pytest.mark.parametrize("on_error", ["stop", "reject"])
+@pytest.mark.parametrize("mode", ["append", "replace", "upsert"])
+def test_interval_style_of_the_role_decides(loads: Loads, path: Path, role: str, mode: Mode, on_error: str) -> None:
+    """Records are read with it in every mode; what penstock itself reads and writes does not depend on it."""
+    loads.execute(f"CREATE TABLE t (a int PRIMARY KEY, i interval); ALTER TABLE t OWNER TO {role}")
+    loads.execute(
+        f"GRANT CREATE ON SCHEMA public, penstock TO {role}; ALTER ROLE {role} SET IntervalStyle = 'sql_standard'"
+    )
+    loads.execute("CREATE INDEX before ON t (a) WHERE i > interval '-1 days -2:03:04'")
+    (before,) = loads.execute("SELECT pg_get_indexdef('before'::regclass)")
+    path.write_text("a,i\n1,-1 2:03:04\n")
+    key = ("a",) if mode == "upsert" else ()
+    rules = LoadRules(retry_for=0.0, on_error=on_error, indexes="rebuild" if mode == "append" else "keep")
+    wanted = mode_target(path, mode, key=key)
+    as_user(loads, role).run(wanted, rules=rules)
+    assert loads.execute("SELECT i = interval '-1 days -2:03:04' FROM t") == [(True,)]
+    assert loads.execute("SELECT pg_get_indexdef('before'::regclass)") == [before]
 
 
 def test_search_path_of_the_role_decides(loads: Loads, path: Path, role: str) -> None:

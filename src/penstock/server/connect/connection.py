@@ -49,7 +49,7 @@ from penstock.server.connect.route import (
     resolve_tunnel,
     tunnel_route,
 )
-from penstock.server.connect.search_path import OWN_PATH, TO_OWN_PATH
+from penstock.server.connect.search_path import OWN_PATH, TO_OWN_SETTINGS
 from penstock.server.connect.tls import tls_defaults
 
 if TYPE_CHECKING:
@@ -92,11 +92,12 @@ _REFUSALS = (
 
 # These settings are set on every session, whatever the role, the database or postgresql.conf sets. Timeouts are off,
 # because a timeout for interactive work would end a load. The isolation level is read committed, because serializable
-# would slow a load. IntervalStyle decides the sign of '-1 2:03:04' on input. With row_security off, tables with
-# policies, such as the ledger's, could not be read at all. With quote_all_identifiers on, the server spells definitions
-# differently. The server sends keepalives to a silent client, as the client does to the server (conninfo.py): with the
-# kernel's defaults, the session of a lost machine would hold its load's lock for two hours. Other hosts that load the
-# same load take its objects then: 80 s after its last packet, also if the server waits for an acknowledgement.
+# would slow a load. IntervalStyle is the user's where text becomes values (search_path.py). With row_security off, a
+# table with policies, such as the ledger's, could not be read at all. With quote_all_identifiers on, the server spells
+# definitions differently. The server sends keepalives to a silent client, as the client does to the server
+# (conninfo.py): with the kernel's defaults, the session of a lost machine would hold its load's lock for two hours.
+# Other hosts that load the same load take its objects then: 80 s after its last packet, also if the server waits for an
+# acknowledgement.
 #
 # Two settings are kept: default_transaction_read_only, unless the user gives --read-write; and lock_timeout, because a
 # user who sets it wants a load to fail rather than wait.
@@ -142,11 +143,10 @@ class ConnectionFactory:
     """Creates connections with equal settings.
 
     `conninfo` is a connection string of libpq or a bare database name. Each session runs SET ROLE to `role`. The user's
-    own DateStyle field order, TimeZone and search_path (from the role, the database, PGTZ, PGOPTIONS ...) decide what a
-    COPY that the user runs would store, so penstock keeps them. They are read on the first connection and set on every
-    later one, except search_path: only a few statements run with the user's search_path (search_path.py). Threads may
-    share a factory. The factory never shows a secret. With `allows_standby`, the server may be a standby; commands that
-    only read use it.
+    own DateStyle field order, TimeZone, IntervalStyle and search_path (from role, database, PGOPTIONS ...) decide
+    what a COPY that the user runs would store, so penstock keeps them. The first two are read on the first connection
+    and set on every later one. Only a few statements run with the others (search_path.py). Threads may share a factory.
+    The factory never shows a secret. With `allows_standby`, the server may be a standby: commands that only read do.
 
     `on_warning` is called with each warning that a server sends; by default warnings are logged. Opening a session
     takes about nine round trips, so a borrowed session is kept for the next use; `close` ends the kept session.
@@ -440,7 +440,7 @@ class ConnectionFactory:
                 self._input_settings, self._pooler, self._is_read_only = first
         if self._pooler is not None:
             # Behind a pooler, settings last only until the transaction ends, so all queries run in this transaction.
-            connection.execute(f"BEGIN READ ONLY; {TO_OWN_PATH}")
+            connection.execute(f"BEGIN READ ONLY; {TO_OWN_SETTINGS}")
         elif not is_first:
             assert self._input_settings is not None
             settings = self._input_settings

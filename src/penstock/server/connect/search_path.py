@@ -1,4 +1,4 @@
-"""The search_path of a statement: penstock's own, or the user's.
+"""The search_path and IntervalStyle of a statement: penstock's own, or the user's.
 
 A role that may create objects in a schema of the user's path can create an operator or function there that matches a
 call better than PostgreSQL's own. That function then runs with the rights of the role that calls it. So a session's
@@ -29,24 +29,25 @@ if TYPE_CHECKING:
 # pg_temp must be listed last, because otherwise it is searched first.
 OWN_PATH: Final = "pg_catalog, pg_temp"
 
-# Both statements last until the transaction ends. DEFAULT is the user's path: the value from role, database and
-# connection string.
-TO_OWN_PATH: Final = "SET LOCAL search_path = pg_catalog, pg_temp"
-TO_USERS_PATH: Final = "SET LOCAL search_path TO DEFAULT"
+# Both last until the transaction ends. DEFAULT is the user's: the value from role, database and connection string.
+TO_OWN_SETTINGS: Final = "SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL IntervalStyle = postgres"
+TO_USERS_SETTINGS: Final = "SET LOCAL search_path TO DEFAULT; SET LOCAL IntervalStyle TO DEFAULT"
+# How many results each of the two has
+SETTINGS_RESULTS: Final = 2
 
-# Values for statement templates that switch between the two paths.
-PATHS: Final = {"to_own": sql.SQL(TO_OWN_PATH), "to_users": sql.SQL(TO_USERS_PATH)}
+# Values for statement templates that switch between the two.
+SETTINGS: Final = {"to_own": sql.SQL(TO_OWN_SETTINGS), "to_users": sql.SQL(TO_USERS_SETTINGS)}
 
 
 @contextmanager
-def users_path(connection: Connection) -> Iterator[None]:
-    """Run the block with the user's search_path, in its own transaction or as a part of the caller's."""
+def users_settings(connection: Connection) -> Iterator[None]:
+    """Run the block with the user's search_path and IntervalStyle, in its own transaction or in the caller's."""
     with in_transaction(connection):
-        connection.execute(TO_USERS_PATH)
+        connection.execute(TO_USERS_SETTINGS)
         yield
-        # Without this, the user's path would last until the caller's transaction ends. After an error, the rollback of
-        # the block restores the path.
-        connection.execute(TO_OWN_PATH)
+        # Without this, the user's settings would last until the caller's transaction ends. After an error, the rollback
+        # of the block restores them.
+        connection.execute(TO_OWN_SETTINGS)
 
 
 def find_schemas(connection: Connection, names: Sequence[TableName]) -> list[str | None]:
@@ -57,7 +58,7 @@ def find_schemas(connection: Connection, names: Sequence[TableName]) -> list[str
     """
     if all(name.schema is not None for name in names):
         return [name.schema for name in names]
-    with users_path(connection):
+    with users_settings(connection):
         row = connection.execute("SELECT pg_catalog.current_schemas(true)::pg_catalog.text[]").fetchone()
     assert row is not None
     schemas = [schema for schema in row[0] if not schema.startswith("pg_temp")]
@@ -78,7 +79,7 @@ def _find_schema(connection: Connection, name: str, schemas: Sequence[str]) -> s
 
 def find_creation_schema(connection: Connection) -> str | None:
     """Return the schema in which CREATE TABLE creates a table with the user's path, or None if there is none."""
-    with users_path(connection):
+    with users_settings(connection):
         row = connection.execute("SELECT pg_catalog.current_schema()::pg_catalog.text").fetchone()
     assert row is not None
     return None if row[0] is None else str(row[0])

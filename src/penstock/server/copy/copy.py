@@ -21,7 +21,7 @@ from penstock.model.server.table import TableName
 from penstock.server.connect.connection import CAN_FLUSH_STATISTICS
 from penstock.server.connect.copy_context import CopyContext, parse_copy_context
 from penstock.server.connect.errors import ServerReport, read_report
-from penstock.server.connect.search_path import TO_OWN_PATH, TO_USERS_PATH
+from penstock.server.connect.search_path import SETTINGS_RESULTS, TO_OWN_SETTINGS, TO_USERS_SETTINGS
 from penstock.server.sql.queries import list_identifiers
 from penstock.server.table.identity import LoadedTable, check_look, compose_look, send_check
 
@@ -188,7 +188,7 @@ class CopySession:
         self.transaction = 0
         self._composed: tuple[tuple[CopySpec, bool], bytes] | None = None
         self._reports_skipped = False
-        self._has_users_path = False
+        self._has_users_settings = False
         self._spec: CopySpec | None = None
         self._is_copying = False
         self._has_input = False
@@ -218,7 +218,7 @@ class CopySession:
         parts = [] if self._is_open else [self._opening().as_bytes(self._connection)]
         savepoints = _SAVEPOINTS[self._savepoint] if self._is_protected else ""
         parts += [savepoints.encode()] if savepoints else []
-        parts += [TO_USERS_PATH.encode(), self._compose_copy(spec)]
+        parts += [TO_USERS_SETTINGS.encode(), self._compose_copy(spec)]
         self.skipped = []
         self._reports_skipped = self.ignores_types
         with self._failures():
@@ -228,8 +228,7 @@ class CopySession:
                 self._take_opening()
             for _ in filter(None, savepoints.split(";")):
                 self._take(ExecStatus.COMMAND_OK)
-            self._take(ExecStatus.COMMAND_OK)
-            self._has_users_path = True
+            self._take_users_settings()
             self._take(ExecStatus.COPY_IN)
         self.transaction += not self._is_open
         self._is_open, self._is_copying, self._has_input = True, True, False
@@ -297,6 +296,11 @@ class CopySession:
             return False
         return self._has_input or bool(self._poll(select.POLLIN, 0))
 
+    def _take_users_settings(self) -> None:
+        for _ in range(SETTINGS_RESULTS):
+            self._take(ExecStatus.COMMAND_OK)
+        self._has_users_settings = True
+
     def _find_table(self, spec: CopySpec) -> LoadedTable | None:
         return self._tables.get(TableName(schema=spec.schema, name=spec.table))
 
@@ -349,7 +353,7 @@ class CopySession:
         Deferred triggers run with the user's search_path.
         """
         self.begin()
-        checks = sql.SQL(f"{TO_USERS_PATH}; SET CONSTRAINTS ALL IMMEDIATE; {TO_OWN_PATH}")
+        checks = sql.SQL(f"{TO_USERS_SETTINGS}; SET CONSTRAINTS ALL IMMEDIATE; {TO_OWN_SETTINGS}")
         self.execute(checks if statement is None else sql.SQL("{}; {}").format(checks, statement))
 
     def commit(self, statement: sql.Composed | None = None) -> None:
@@ -359,7 +363,7 @@ class CopySession:
         """
         began = time.perf_counter()
         report = _REPORT if self._connection.info.server_version >= CAN_FLUSH_STATISTICS else ""
-        commit = sql.SQL(f"{report}{TO_USERS_PATH}; COMMIT")
+        commit = sql.SQL(f"{report}{TO_USERS_SETTINGS}; COMMIT")
         if statement is None:
             self.execute(commit)
         else:
@@ -374,7 +378,7 @@ class CopySession:
         self.execute(sql.SQL("ROLLBACK"))
 
     def _note_end(self) -> None:
-        self._is_open, self._savepoint, self._has_users_path = False, "none", False
+        self._is_open, self._savepoint, self._has_users_settings = False, "none", False
 
     def execute(self, statement: sql.Composable) -> None:
         """Run a statement outside of COPY, in one round trip."""
@@ -395,12 +399,12 @@ class CopySession:
     def _leave_copy(self) -> LiteralString:
         """Return the SQL before a statement other than COPY: undo a failed COPY and set penstock's search_path."""
         # Rolling back to the savepoint restores the search_path of that time, which is not known.
-        is_broken, has_users_path = self._savepoint == "broken", self._has_users_path
-        self._has_users_path = False
+        is_broken, has_users_settings = self._savepoint == "broken", self._has_users_settings
+        self._has_users_settings = False
         if is_broken:
             self._savepoint = "kept"
-            return f"{_SAVEPOINTS['broken']}; {TO_OWN_PATH}; "
-        return f"{TO_OWN_PATH}; " if has_users_path else ""
+            return f"{_SAVEPOINTS['broken']}; {TO_OWN_SETTINGS}; "
+        return f"{TO_OWN_SETTINGS}; " if has_users_settings else ""
 
     def cancel(self) -> None:
         """Ask the server to cancel the statement that this session runs. Any thread may call this, more than once.

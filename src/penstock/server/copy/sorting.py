@@ -21,7 +21,7 @@ from psycopg import sql
 from penstock.frozen import frozen
 from penstock.model.load.reject import Reason
 from penstock.server.connect.errors import NOT_DATA
-from penstock.server.connect.search_path import PATHS
+from penstock.server.connect.search_path import SETTINGS
 from penstock.server.copy.copy import CopySession, compose_table
 from penstock.server.copy.sorting_statements import (
     FIND_FIELD,
@@ -224,7 +224,7 @@ class Sorter:
             rows=sql.SQL(STRETCH),
         )
         names = list_identifiers(spec.columns)
-        return sql.SQL(STORE).format(target=compose_table(spec), names=names, select=select, **PATHS)
+        return sql.SQL(STORE).format(target=compose_table(spec), names=names, select=select, **SETTINGS)
 
     def _compose_find_field(self, spec: CopySpec) -> sql.Composed:
         return sql.SQL(FIND_FIELD).format(
@@ -232,7 +232,7 @@ class Sorter:
             stage=_temporary(_STAGE),
             names=sql.Literal(list(spec.columns)),
             typed=_temporary(_TYPED),
-            **PATHS,
+            **SETTINGS,
         )
 
 

@@ -27,7 +27,7 @@ MAKE: Final = """
 """
 
 # If a column and a variable have the same name, the name means the column. Variables are qualified with the block's
-# name. {to_users} and {to_own} are search_path.PATHS. After an error between them, the savepoint restores the
+# name. {to_users} and {to_own} are search_path.SETTINGS. After an error between them, the savepoint restores the
 # search_path.
 SORT: Final = """
 #variable_conflict use_column

@@ -6,7 +6,7 @@ from psycopg import sql
 from psycopg.pq import ExecStatus
 
 from penstock.model.source.block import CopySpec
-from penstock.server.connect.search_path import TO_USERS_PATH
+from penstock.server.connect.search_path import TO_USERS_SETTINGS
 from penstock.server.copy.copy import CopySession
 from penstock.server.imports.call import S3Place, compose_import
 from penstock.server.table.identity import compose_look
@@ -38,13 +38,12 @@ class ImportSession(CopySession):
         belongs to a table other than the one in `tables`. Needs EXECUTE on the function, and INSERT on the table.
         """
         self._spec, table = spec, self._find_table(spec)
-        parts = [sql.SQL(TO_USERS_PATH), compose_import(spec, place, has_header=has_header)]
+        parts = [sql.SQL(TO_USERS_SETTINGS), compose_import(spec, place, has_header=has_header)]
         parts += [] if table is None else [compose_look(table, spec.columns)]
         with self._failures():
             self._pgconn.send_query(sql.SQL("; ").join(parts).as_bytes(self._connection))
             self._flush()
-            self._take(ExecStatus.COMMAND_OK)
-            self._has_users_path = True
+            self._take_users_settings()
             result = self._take(ExecStatus.TUPLES_OK)
             self._take_look(table, spec)
         text = result.get_value(0, 0) if result.ntuples == 1 else None

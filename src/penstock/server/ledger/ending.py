@@ -12,7 +12,7 @@ from psycopg import sql
 from penstock.model.load.ledger import Claim, FinishedLoad, LandedCounts
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import at_once, in_transaction, translate_errors
-from penstock.server.connect.search_path import TO_USERS_PATH
+from penstock.server.connect.search_path import TO_USERS_SETTINGS
 from penstock.server.ledger.committed import BE_DURABLE, has_all, missing_objects
 from penstock.server.ledger.origin import compose_query
 from penstock.server.ledger.targets import write_counts
@@ -115,7 +115,7 @@ def _run_with(
         if row is None:
             raise psycopg.Rollback(transaction)
         # Deferred triggers run at the commit, and need the user's search_path.
-        connection.execute(TO_USERS_PATH)
+        connection.execute(TO_USERS_SETTINGS)
     return row
 
 

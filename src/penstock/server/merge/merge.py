@@ -23,7 +23,7 @@ from penstock.model.load.ledger import LandedCounts
 from penstock.model.server.table import TableFacts, TableName
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
-from penstock.server.connect.search_path import users_path
+from penstock.server.connect.search_path import users_settings
 from penstock.server.merge.merge_key import (
     Key,
     conflict_target,
@@ -194,7 +194,7 @@ def check_merge(connection: Connection, parts: MergeParts) -> None:
     The server then refuses what it would refuse at the load's end, such as a missing privilege or a rule. Raises
     TargetError, ServerError.
     """
-    with translate_errors(f"planning the merge into {parts.target.name}"), users_path(connection):
+    with translate_errors(f"planning the merge into {parts.target.name}"), users_settings(connection):
         connection.execute(sql.SQL("EXPLAIN ") + parts.compose())
 
 

@@ -21,7 +21,7 @@ from psycopg import sql
 from penstock.model.load.landing import OBJECT_COLUMN, POSITION_COLUMNS
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
-from penstock.server.connect.search_path import PATHS, users_path
+from penstock.server.connect.search_path import SETTINGS, users_settings
 from penstock.server.copy.sorting import SortingParts, compose_sorting
 from penstock.server.merge.merge import MergeCounts, MergeParts, PlanCounts, count_staged
 from penstock.server.merge.merge_refused import RefusedRecords
@@ -189,7 +189,7 @@ class MergeSorter:
             head=sql.Literal((head + sql.SQL(" WHERE s.ctid OPERATOR(pg_catalog.>=) ")).as_string(self._connection)),
             middle=sql.Literal(middle),
             tail=sql.Literal((counted + tail).as_string(self._connection)),
-            **PATHS,
+            **SETTINGS,
         )
 
     # ---------------------------------------------------------------- the choice of records
@@ -215,5 +215,5 @@ def settle(sorters: Sequence[MergeSorter]) -> None:
 
 def check_constraints_at_once(connection: Connection) -> None:
     """Check deferred constraints in each statement of this transaction, instead of at its commit."""
-    with translate_errors("setting when constraints are checked"), users_path(connection):
+    with translate_errors("setting when constraints are checked"), users_settings(connection):
         connection.execute("SET CONSTRAINTS ALL IMMEDIATE")

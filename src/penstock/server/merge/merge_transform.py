@@ -19,7 +19,7 @@ from penstock.model.load.job import Transform
 from penstock.model.server.table import TableName
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import to_penstock_error
-from penstock.server.connect.search_path import users_path
+from penstock.server.connect.search_path import users_settings
 
 PLACEHOLDER = ":staging"
 
@@ -153,7 +153,7 @@ def _execute(
             hint=_HOW,
         )
     try:
-        with users_path(connection):
+        with users_settings(connection):
             # A binary result requires the extended protocol, which accepts only one statement.
             return connection.cursor().execute((prefix + statement).encode(), binary=True)
     except psycopg.Error as error:

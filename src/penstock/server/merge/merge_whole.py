@@ -15,7 +15,7 @@ import psycopg
 from penstock.errors import PenstockError
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import rolled_back
-from penstock.server.connect.search_path import users_path
+from penstock.server.connect.search_path import users_settings
 from penstock.server.copy.sorting import find_hindrance
 from penstock.server.merge.merge import COUNTING, MergeCounts, MergeParts, count_staged, read_plan
 from penstock.server.merge.merge_errors import explain_merge, name_by_number, refuse_duplicates
@@ -69,7 +69,7 @@ def _run(
             find_refused=lambda sqlstate: _find_refused(connection, parts, sqlstate),
             has_key=parts.key is not None,
         ),
-        users_path(connection),
+        users_settings(connection),
     ):
         return connection.execute(statement)
 

@@ -15,7 +15,7 @@ from penstock.frozen import frozen
 from penstock.model.server.table import TableFacts
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
-from penstock.server.connect.search_path import users_path
+from penstock.server.connect.search_path import users_settings
 from penstock.server.sql.queries import fetch_rows, table_identifier
 from penstock.server.table.identity import LoadedTable, send_check
 
@@ -72,7 +72,7 @@ def truncate_tables(connection: Connection, targets: Sequence[TableFacts]) -> No
     ]
     names = ", ".join(str(target.name) for target in targets)
     # Triggers may need the user's search_path.
-    with translate_errors(f"truncating {names}"), users_path(connection):
+    with translate_errors(f"truncating {names}"), users_settings(connection):
         with connection.pipeline():
             connection.execute(sql.SQL("TRUNCATE TABLE {}").format(sql.SQL(", ").join(tables)))
             checks = [send_check(connection, LoadedTable(target.name, target.oid)) for target in targets]

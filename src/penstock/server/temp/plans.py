@@ -10,7 +10,7 @@ from psycopg import sql
 from penstock.errors import PenstockError
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import rolled_back, translate_errors
-from penstock.server.connect.search_path import TO_USERS_PATH
+from penstock.server.connect.search_path import TO_USERS_SETTINGS
 from penstock.server.sql.queries import fetch_one
 
 # Planning takes milliseconds, or seconds if there are many tables.
@@ -43,7 +43,7 @@ def explain_kept(connection: Connection, query: str) -> dict[str, Any] | None:
             connection.execute("SET TRANSACTION READ ONLY")
             connection.execute(f"SET LOCAL statement_timeout = '{_TIMEOUT}'".encode())
             connection.execute("SET LOCAL plan_cache_mode = force_generic_plan")
-            connection.execute(TO_USERS_PATH)
+            connection.execute(TO_USERS_SETTINGS)
             # Binary results make psycopg use the extended protocol, which accepts only one statement.
             connection.execute(f"PREPARE {_NAME} AS {query}".encode(), binary=True)
             row = fetch_one(
