@@ -390,3 +390,25 @@ def test_fully_quoted_csv_is_told_and_read_back(rows: list[list[str]]) -> None:
     result = probe(b"\n".join(lines) + b"\n", options=options, table_columns=["x", "y", "z"])
     assert result.dialect.delimiter == ","
     assert [split_record(line, result.dialect) for line in lines] == rows
+
+
+@pytest.mark.parametrize(
+    ("head", "options"),
+    [
+        (b'id,tags\n1,"{a,NULL,b}"\n2,"{NULL,null}"\n', DialectOptions()),
+        (b'id;tags\n1;"[1;NULL;3]"\n2;"[2]"\n', DialectOptions()),
+        (b"id,tags\n1,\"{'a','b','c'}\"\n2,\"{'d'}\"\n", DialectOptions()),
+        (b'id,doc\n1,"{""a"":[1,NULL,\\N,2]}"\n2,"{}"\n', DialectOptions()),
+        (b'id,doc\n1,"{\\"a\\",NULL,b}"\n2,"{}"\n', DialectOptions(escape="\\")),
+        (b"id\ttags\n1\t{a,NULL,b}\n2\t{NULL}\n", DialectOptions()),
+    ],
+)
+def test_element_of_an_array_is_no_field(head: bytes, options: DialectOptions) -> None:
+    """NULL within an array literal is the array's null, and quotes there are the array's."""
+    assert not probe(head, options=options).notices
+
+
+def test_null_word_is_found_behind_an_array_with_nulls() -> None:
+    """The fields after such an array are fields again."""
+    (notice,) = probe(b'id,tags,name\n1,"{a,NULL,b}",NULL\n2,"{}",x\n').notices
+    assert (notice.code, notice.line, notice.column) == ("literal-null", 2, 3)

@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from penstock import _native
 from penstock.files.encodings import guess_utf16
 from penstock.files.probe.form import COPY_ESCAPES, find_escapes, follows_copy_escapes
 from penstock.frozen import frozen
@@ -59,6 +60,18 @@ class Sample:
         before = self.head[pieces[index].start : offset]
         newline = b"\r" if self.records.line_end == "cr" else b"\n"
         return pieces[index].line + before.count(newline), self.form.count_fields(before)
+
+    def is_quoted(self, offset: int) -> bool:
+        """Return whether a byte is within the quotes of a field."""
+        if self.form.quote is None:
+            return False
+        index = bisect_right(self.records.pieces, offset, key=lambda record: record.start) - 1
+        start = self.records.pieces[index].start
+        try:
+            self.form.split(self.head[start:offset])
+        except _native.RecordError:
+            return True
+        return False
 
     def notice(self, code: WarningCode, offset: int, message: str, hint: str) -> Notice:
         """Return a notice about one byte."""
@@ -202,12 +215,20 @@ def has_blanks(sample: Sample) -> bool:
 
 
 def _find_field(sample: Sample, content: bytes) -> re.Match[bytes] | None:
-    """Return the first field of the whole records that matches a pattern, including its quotes."""
+    """Return the first field of the whole records that matches a pattern, including its quotes.
+
+    What looks like a field within quotes, such as an element of an array, is none.
+    """
     if not sample.records.whole:
         return None
     edge = rb"[\r\n" + re.escape(sample.form.delimiter) + rb"]"
     pattern = re.compile(rb"(?:\A|(?<=" + edge + rb"))(?:" + content + rb")(?=" + edge + rb"|\Z)")
-    return pattern.search(sample.head, 0, sample.records.whole[-1].end)
+    end = sample.records.whole[-1].end
+    match = pattern.search(sample.head, 0, end)
+    while match is not None and sample.is_quoted(match.start()):
+        # Go on where the quotes may close: an array may have thousands of such elements.
+        match = pattern.search(sample.head, sample.head.find(sample.form.quote or b"", match.end()), end)
+    return match
 
 
 def _kept_quotes(sample: Sample) -> Notice | None:
