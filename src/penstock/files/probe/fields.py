@@ -50,13 +50,25 @@ def find_header(head: bytes, dialect: Dialect, *, is_whole: bool, uri: str, line
 
 
 def find_misfit(
-    head: bytes, dialect: Dialect, *, is_whole: bool, field_count: int
+    head: bytes, dialect: Dialect, *, is_whole: bool, field_count: int, ends_empty: bool = False
 ) -> tuple[_native.Record, int] | None:
-    """Return a sample's first record with another number of fields, and that number, or None if all records fit."""
+    """Return a sample's first record with another number of fields, and that number, or None if all records fit.
+
+    With `ends_empty` a record may have one more field, which is blank.
+    """
     form = make_form(dialect.format, dialect.delimiter, dialect)
     for record in form.cut(head, is_whole=is_whole).whole[int(dialect.has_header) :]:
         if record.text == _END_OF_COPY:
             return None
-        if (count := form.count_fields(record.text)) != field_count:
+        count = form.count_fields(record.text)
+        if count != field_count and not (ends_empty and count == field_count + 1 and _ends_blank(form, record.text)):
             return record, count
     return None
+
+
+def _ends_blank(form: _native.Form, record: bytes) -> bool:
+    """Return whether the last field of a record is blank, in quotes or without."""
+    try:
+        return not form.split(record)[-1][0].strip()
+    except _native.RecordError:
+        return False

@@ -130,8 +130,8 @@ def _look_at(works: Sequence[ObjectWork], sources: SourceReader, warnings: Warni
         if depth == "dialect":
             continue
         column_map = map_sample(sample, target)
-        if depth == "records" and column_map.field_count is not None:
-            _refuse_misfit(sample, target.dialect, column_map.field_count)
+        if depth == "records":
+            _refuse_misfit(sample, target.dialect, column_map)
 
 
 def _look_at_columns(sample: ObjectSample, target: TargetPlan) -> None:
@@ -171,8 +171,12 @@ def map_sample(sample: ObjectSample, target: TargetPlan) -> ColumnMap:
     return map_object(header, target, uri=uri)
 
 
-def _refuse_misfit(sample: ObjectSample, dialect: Dialect, field_count: int) -> None:
-    misfit = find_misfit(sample.head, dialect, is_whole=sample.is_whole, field_count=field_count)
+def _refuse_misfit(sample: ObjectSample, dialect: Dialect, column_map: ColumnMap) -> None:
+    if (field_count := column_map.field_count) is None:
+        return
+    misfit = find_misfit(
+        sample.head, dialect, is_whole=sample.is_whole, field_count=field_count, ends_empty=column_map.ends_empty
+    )
     if misfit is None:
         return
     record, count = misfit
