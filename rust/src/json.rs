@@ -298,6 +298,30 @@ impl<'a> Scanner<'a> {
     }
 }
 
+/// Where the object or array that begins `bytes` ends, None if it does not.
+///
+/// Only strings and brackets are looked at, so a value that is no JSON, or nested too deep to be stored, has an end too.
+#[must_use]
+pub fn find_end(bytes: &[u8]) -> Option<usize> {
+    let (mut depth, mut in_string, mut is_escaped) = (0_usize, false, false);
+    for (at, &byte) in bytes.iter().enumerate() {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = in_string,
+            b'"' => in_string = !in_string,
+            b'{' | b'[' if !in_string => depth += 1,
+            b'}' | b']' if !in_string => {
+                depth = depth.checked_sub(1)?;
+                if depth == 0 {
+                    return Some(at + 1);
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
 enum EscapeFault {
     Unknown,
     Surrogate,
@@ -400,6 +424,20 @@ mod tests {
             ("[{\"b\":1,\"a\":1,\"\\u0061\":2}]", "name \"a\" appears twice"),
         ] {
             assert_eq!(read(text), Err(message.to_owned()), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_end_is_found_at_any_depth_and_not_in_strings() {
+        let deep = "[".repeat(100_000) + &"]".repeat(100_000);
+        for (text, end) in [
+            ("{\"a\": \"}\\\"}\", \"b\": [1]} x", Some(22)),
+            ("[1,10)", None),
+            ("{\"a\": {", None),
+            ("]", None),
+            (deep.as_str(), Some(200_000)),
+        ] {
+            assert_eq!(find_end(text.as_bytes()), end, "{}", &text[..text.len().min(40)]);
         }
     }
 

@@ -14,6 +14,7 @@ use crate::error::{RecordError as NativeRecordError, RewriterError};
 use crate::escape;
 use crate::fieldmask::Shape;
 use crate::fields::{Format, LineEnd};
+use crate::json;
 use crate::json_lines::{self, JsonRewriter as NativeJsonRewriter};
 use crate::records::{Cut as NativeCut, RecordCutter as NativeCutter};
 use crate::rewrite::Rewriter as NativeRewriter;
@@ -260,6 +261,12 @@ fn find_json_types<'py>(
     let runs = to_runs(&segments)?;
     let found = py.detach(|| json_lines::find_types(&join(&runs), wanted));
     Ok(found.iter().map(|(name, column)| (PyBytes::new(py, name), to_types(py, column))).collect())
+}
+
+/// Where the object or array that begins a text ends, None if it does not.
+#[pyfunction]
+fn find_json_end(text: &[u8]) -> Option<usize> {
+    json::find_end(text)
 }
 
 type Seen<'py> = (u64, Bound<'py, PyBytes>);
@@ -600,6 +607,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(double_backslashes, module)?)?;
     module.add_function(wrap_pyfunction!(recognize, module)?)?;
     module.add_function(wrap_pyfunction!(find_json_types, module)?)?;
+    module.add_function(wrap_pyfunction!(find_json_end, module)?)?;
     module.add_function(wrap_pyfunction!(find_doubts, module)?)?;
     module.add_function(wrap_pyfunction!(encode_rows, module)?)
 }

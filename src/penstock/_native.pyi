@@ -147,6 +147,9 @@ def find_json_types(segments: Sequence[tuple[bytes, int, int]], *, wanted: int) 
     Records that cannot be read are passed over.
     """
 
+def find_json_end(text: bytes) -> int | None:
+    """Return where the object or array that begins a text ends, None if it does not; it need not be valid JSON."""
+
 @final
 class Record:
     """A record of a sample: bytes [start, end) without the line end, which are `text`; `line` is the file's."""

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -466,3 +467,70 @@ def test_killed_load_is_resumed_inside_the_file(
         found = loads.execute("SELECT count(*), count(DISTINCT id), count(odd), count(b), count(v -> 1) FROM t")
         assert found == [(20_000, 20_000, 10_000, 10_000, 20_000)]
         loads.execute("DROP TABLE t; DELETE FROM penstock.loads")
+
+
+# ---------------------------------------------------------------- what is looked at before a load
+
+
+@pytest.mark.parametrize("length_bytes", [33_000, 263_000, 1_100_000])
+@pytest.mark.parametrize("options", [{}, {"types": "infer"}, {"format": "jsonl"}], ids=str)
+def test_first_record_may_be_longer_than_what_is_looked_at(
+    loads: Loads, write: Write, length_bytes: int, options: dict[str, Any]
+) -> None:
+    """In the first file and in others, compressed or not: the table has the names of the first record."""
+    texts = [_lines({"id": number, "v": "x" * length_bytes, f"n{number}": 1}, {"id": 9, "v": "y"}) for number in (1, 2)]
+    paths = [write(text, f"{number}.jsonl") for number, text in enumerate(texts)]
+    paths[1].write_bytes(gzip.compress(texts[1].encode()))
+    types = options.pop("types", "text")
+    job = replace(target(paths, create=True, skip=["n2"], **options), types=types, missing="default")
+    assert loads.run(job).rows == 4
+    found = loads.execute("SELECT id::int, length(v), n1::int FROM t ORDER BY 1, 2 DESC")
+    assert found == [(1, length_bytes, 1), (2, length_bytes, None), (9, 1, None), (9, 1, None)]
+
+
+@pytest.mark.parametrize("options", [{}, {"format": "jsonl"}], ids=str)
+def test_first_record_longer_than_the_limit_is_refused_by_an_option(
+    loads: Loads, write: Write, options: dict[str, Any]
+) -> None:
+    """Nothing more of it is read, and no table is created."""
+    path = write(_lines({"id": 1, "v": "x" * 3_000_000}, {"id": 2}))
+    rules = replace(_REJECTING, on_error="stop", max_record=1_000_000)
+    with pytest.raises(DataError, match="the first record is longer than 1") as caught:
+        loads.run(target(path, create=True, **options), rules=rules)
+    assert "--max-record" in (caught.value.hint or "")
+    assert not loads.has_table("t")
+    assert loads.run(target(path, create=True, **options), rules=replace(rules, max_record=4_000_000)).rows == 2
+
+
+@pytest.mark.parametrize("format_name", [None, "jsonl"])
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ('{\n  "a": 1\n}\n{\n  "a": 2\n}\n', "JSON whose objects do not have a line each"),
+        ('[{"a":1},{"a":2}]\n', "a JSON array"),
+        ('{"a":1},\n{"a":2},\n', "JSON with a comma after each record"),
+    ],
+)
+def test_json_without_a_line_for_each_record_is_refused_in_any_file(
+    loads: Loads, write: Write, text: str, name: str, format_name: str | None
+) -> None:
+    """As the only file, and beside a good one: the hint's command is for that file."""
+    good, bad = write(_lines({"a": 1}), "good.jsonl"), write(text, "later.json")
+    for paths in ([bad], [good, bad], [bad, good]):
+        options = {} if format_name is None else {"format": format_name}
+        error = loads.refuse(target(paths, create=True, **options))
+        assert f'"{bad}" is {name}, not' in error.message
+        assert f" {bad} > {bad}.jsonl" in (error.hint or "")
+        assert not loads.has_table("t")
+
+
+@pytest.mark.parametrize("depth", [990, 1_100, 50_000])
+def test_first_record_may_be_nested_deep(loads: Loads, write: Write, depth: int) -> None:
+    """More than 1,000 deep it is an error of that record, and it can be rejected."""
+    deep = f'{{"id": 1, "v": {"[" * depth}{"]" * depth}}}'
+    loads.execute("CREATE TABLE t (id int, v text)")
+    path = write(_lines(deep, {"id": 2}))
+    if depth > 1_000:
+        error = loads.refuse(target(path))
+        assert str(error.location) == f"{path} line 1"
+    assert loads.run(target(path), rules=_REJECTING).rejected == int(depth > 1_000)

@@ -113,6 +113,7 @@ class Loader(Closing):
         After the first successful connection, transient faults are retried as during the load.
         """
         self._retry_for_s, self._on_notice = job.rules.retry_for, on_notice or log_notice
+        self._sources.max_record_bytes = job.rules.max_record
         plan = self._patiently(lambda: self._look(job))
         if (path := self._housekeeping.reject_file) is not None:
             from penstock.files.newfile import check_writable  # noqa: PLC0415 (2 ms, few loads need it)

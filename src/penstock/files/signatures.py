@@ -7,6 +7,8 @@ compression.py decompresses; probe/ finds out the dialect of text.
 
 from __future__ import annotations
 
+import shlex
+
 from penstock.errors import SourceError
 from penstock.frozen import frozen
 from penstock.model.source.columnar import ColumnarFormat
@@ -26,6 +28,7 @@ _BZIP2_BLOCK = b"1AY&SY"
 _BZIP2_END = b"\x17rE8P\x90"
 _TAR_MAGICS = (b"ustar\x0000", b"ustar  \x00")
 _TAR_MAGIC_OFFSET = 257
+_TAR_NAME_BYTES = 100
 _FIELD_ENDS = (b",", b";", b"|", b"\t", b"\r", b"\n")
 
 
@@ -63,7 +66,11 @@ class _Refused:
         return self.is_whole_word and following not in _FIELD_ENDS
 
 
-_UNPACK = 'Unpack it and load the files inside, or pipe one of them in with "-" as the source.'
+_PIPE = " | penstock load - --into TABLE"
+_UNZIP = f"Load a file inside it through a pipe: unzip -p {{file}} {{entry}}{_PIPE}"
+_UNTAR = f"Load a file inside it through a pipe: tar -xOf {{file}} {{entry}}{_PIPE}"
+_RESTORE = "Restore it with pg_restore -d DATABASE {file}"
+_SAVE_SHEET = "Write its first sheet as CSV: libreoffice --headless --convert-to csv {file}"
 _CONVERT = "Convert it to CSV first."
 _DECOMPRESS = "Decompress it first: its columns are read by ranges."
 _LOAD_ALONE = "Load it separately, without options for text."
@@ -71,11 +78,19 @@ _FILE_NAMES: dict[ColumnarFormat, str] = {"parquet": "a Parquet file", "arrow": 
 _RECOMPRESS = 'Decompress it and pipe it in with "-" as the source, or compress it with gzip or zstd.'
 
 _REFUSED = (
-    _Refused(magic=b"PK\x03\x04", name="a zip archive (or an Excel workbook)", hint=_UNPACK),
-    _Refused(magic=b"PK\x05\x06", name="an empty zip archive", hint=_UNPACK),
-    _Refused(magic=b"PK\x07\x08", name="a zip archive in several parts", hint=_UNPACK),
-    _Refused(magic=b"7z\xbc\xaf\x27\x1c", name="a 7z archive", hint=_UNPACK),
-    _Refused(magic=b"Rar!\x1a\x07", name="a RAR archive", hint=_UNPACK),
+    _Refused(magic=b"PK\x03\x04", name="a zip archive", hint=_UNZIP),
+    _Refused(magic=b"PK\x05\x06", name="an empty zip archive", hint="Check how it was written."),
+    _Refused(magic=b"PK\x07\x08", name="a zip archive in several parts", hint=_UNZIP),
+    _Refused(
+        magic=b"7z\xbc\xaf\x27\x1c",
+        name="a 7z archive",
+        hint=f"Load a file inside it through a pipe: 7z x -so {{file}} NAME{_PIPE}",
+    ),
+    _Refused(
+        magic=b"Rar!\x1a\x07",
+        name="a RAR archive",
+        hint=f"Load a file inside it through a pipe: unrar p -inul {{file}} NAME{_PIPE}",
+    ),
     _Refused(
         magic=b"PAR1",
         name=_FILE_NAMES["parquet"],
@@ -93,9 +108,21 @@ _REFUSED = (
         hint="Write it as an Arrow file (IPC file format), or Parquet.",
     ),
     _Refused(magic=b"PARE", name="an encrypted Parquet file", hint="Write it without encryption.", is_printable=True),
-    _Refused(magic=b"SQLite format 3\x00", name="an SQLite database", hint=_CONVERT),
-    _Refused(magic=b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", name="an old Excel workbook", hint=_CONVERT),
-    _Refused(magic=b"PGDMP", name="a pg_dump archive", hint="Use pg_restore.", is_printable=True),
+    _Refused(
+        magic=b"SQLite format 3\x00",
+        name="an SQLite database",
+        hint="Write each table as CSV: sqlite3 -header -csv {file} 'SELECT * FROM NAME' > NAME.csv",
+    ),
+    _Refused(magic=b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", name="an old Excel workbook", hint=_SAVE_SHEET),
+    _Refused(magic=b"\x89HDF\r\n\x1a\n", name="an HDF5 file", hint=_CONVERT),
+    _Refused(
+        magic=b"%PDF-",
+        name="a PDF document",
+        hint="Ask for the data as CSV: a PDF has no columns.",
+        is_printable=True,
+        is_whole_word=True,
+    ),
+    _Refused(magic=b"PGDMP", name="a pg_dump archive", hint=_RESTORE, is_printable=True),
     _Refused(
         magic=b"PGCOPY\n\xff\r\n\x00",
         name="a file in COPY's binary format",
@@ -133,15 +160,48 @@ def check_is_text(head: bytes, *, uri: str, is_stored: bool = True) -> None:
         if refused.begins(head):
             if refused.columnar is not None and is_stored:
                 raise ColumnarFound(refused.columnar, uri=uri, hint=_LOAD_ALONE)
-            raise SourceError(f'"{uri}" is {refused.name}, not delimited text', hint=refused.hint)
+            name, hint = _name_zip(head) or (refused.name, refused.hint)
+            raise _not_text(name, hint, uri=uri, entry=_first_of_zip(head))
     if head[_TAR_MAGIC_OFFSET : _TAR_MAGIC_OFFSET + 8] in _TAR_MAGICS:
-        raise SourceError(f'"{uri}" is a tar archive, not delimited text', hint=_UNPACK)
+        entry = head[:_TAR_NAME_BYTES].rstrip(b"\0")
+        if entry == b"toc.dat":
+            raise _not_text("a pg_dump archive", _RESTORE, uri=uri)
+        raise _not_text("a tar archive", _UNTAR, uri=uri, entry=entry)
+
+
+def _not_text(name: str, hint: str, *, uri: str, entry: bytes = b"") -> SourceError:
+    """Return the error for a file that is no text; its hint names the file, and the first file in an archive."""
+    file = shlex.quote(uri.rsplit("/", 1)[-1] if "://" in uri else uri)
+    is_file = entry and not entry.endswith(b"/")
+    inside = shlex.quote(entry.decode(errors="replace")) if is_file else "NAME"
+    return SourceError(f'"{uri}" is {name}, not delimited text', hint=hint.format(file=file, entry=inside))
+
+
+def _first_of_zip(head: bytes) -> bytes:
+    """Return the name of the first file in a zip archive, no bytes for another file."""
+    return head[30 : 30 + int.from_bytes(head[26:28], "little")] if head.startswith(b"PK\x03\x04") else b""
+
+
+def _name_zip(head: bytes) -> tuple[str, str] | None:
+    """Return the name and hint of a workbook, which is a zip archive, by its first file; None for another file."""
+    first = _first_of_zip(head)
+    if first.startswith((b"[Content_Types].xml", b"_rels/", b"docProps/", b"xl/")):
+        return "an Excel workbook", _SAVE_SHEET
+    if first == b"mimetype" and b"application/vnd.oasis.opendocument." in head[:128]:
+        return "an OpenDocument file", _SAVE_SHEET
+    return None
 
 
 def refuse_text(options: DialectOptions, *, uri: str) -> None:
     """Raise SourceError if the options say that an object is a columnar file: it is text."""
     if options.format == "parquet" or options.format == "arrow":  # noqa: PLR1714 (mypy)
         raise SourceError(f'"{uri}" is not {_FILE_NAMES[options.format]}', hint="Leave --format out, or correct it.")
+
+
+def is_cut_record(head: bytes) -> bool:
+    """Return whether the beginning of a text ends within its first record, if that is one of JSON Lines."""
+    text = head.lstrip()
+    return text.startswith(b"{") and b"\n" not in text
 
 
 def check_is_not_compressed(head: bytes, *, uri: str, outer: Compression) -> None:

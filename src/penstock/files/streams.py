@@ -24,10 +24,12 @@ from penstock.files.signatures import (
     ColumnarFound,
     check_is_not_compressed,
     check_is_text,
+    is_cut_record,
     refuse_text,
     sniff,
 )
 from penstock.files.spool import Spool
+from penstock.model.load.job import MAX_RECORD_BYTES
 from penstock.model.load.plan import ObjectSample
 from penstock.model.source.columnar import FORMAT_NAMES, ColumnarFormat
 from penstock.model.source.dialect import DialectOptions, Notice
@@ -157,7 +159,8 @@ class SourceReader:
 
     `spools`: pipes are copied to temporary files when they are listed. `is_for_others`: another user chose the sources,
     so only local files that every user may read are read. `credentials` provides the access to S3; without it, obstore
-    finds credentials itself. `jitter` returns a random number in [0, 1) that spreads retries.
+    finds credentials itself. `jitter` returns a random number in [0, 1) that spreads retries. `max_record_bytes`, which
+    may be set, limits how much of a first record of JSON Lines a sample reads.
     """
 
     def __init__(
@@ -176,6 +179,7 @@ class SourceReader:
         self._kept_bytes = 0
         self._spools = spools
         self._is_for_others = is_for_others
+        self.max_record_bytes = MAX_RECORD_BYTES
         self._spool: Spool | None = None
 
     def __enter__(self) -> Self:
@@ -211,23 +215,17 @@ class SourceReader:
         *,
         limit_bytes: int = SAMPLE_BYTES,
     ) -> ObjectSample:
-        """Return the object's beginning, at most `limit_bytes` of text; reads little more than that."""
-        parts: list[bytes] = []
-        length_bytes = 0
-        is_whole = True
+        """Return the object's beginning, at most `limit_bytes` of text; reads little more than that.
+
+        If a record of JSON Lines does not end there, the sample goes on to its end, or to `max_record_bytes`.
+        """
         try:
             opened = self._open(source, options, is_sample=True)
         except ColumnarFound as found:
             return self._sample_columnar(source, options, found)
         with opened as stream:
             refuse_text(options, uri=source.uri)
-            for piece in stream:
-                parts.append(piece)
-                length_bytes += len(piece)
-                if length_bytes > limit_bytes:
-                    is_whole = False
-                    break
-        head = b"".join(parts)[:limit_bytes]
+            head, is_whole = _read_head(iter(stream), limit_bytes=limit_bytes, max_record_bytes=self.max_record_bytes)
         return ObjectSample(
             source=source,
             compression=stream.compression,
@@ -378,6 +376,24 @@ class SourceReader:
 
             self._stores = Stores(self._credentials)
         return self._stores
+
+
+def _read_head(pieces: Iterator[bytes], *, limit_bytes: int, max_record_bytes: int) -> tuple[bytes, bool]:
+    """Return the beginning of a text as `SourceReader.sample` does, and whether it is the whole text."""
+    head = take(pieces, limit_bytes + 1)
+    if len(head) <= limit_bytes:
+        return head, True
+    if not is_cut_record(head[:limit_bytes]):
+        return head[:limit_bytes], False
+    if b"\n" in head[limit_bytes:]:
+        return head, False
+    parts, length_bytes = [head], len(head)
+    for piece in pieces:
+        parts.append(piece)
+        length_bytes += len(piece)
+        if b"\n" in piece or length_bytes > max_record_bytes:
+            return b"".join(parts), False
+    return b"".join(parts), True
 
 
 class _Pipe:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import io
 import lzma
 import random
 import struct
+import tarfile
+import zipfile
 import zlib
 from typing import TYPE_CHECKING
 
@@ -251,6 +254,8 @@ def test_text_that_begins_like_a_binary_format_is_text(text: bytes) -> None:
         (b"PGCOPY\n\xff\r\n\x00", "COPY's binary format"),
         (bytes(257) + b"ustar\x0000" + bytes(247), "tar archive"),
         (b"\x1f\x9d\x90rest", "compress"),
+        (b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n", "PDF document"),
+        (b"\x89HDF\r\n\x1a\nrest", "HDF5 file"),
     ],
 )
 def test_other_formats_are_named(head: bytes, named: str) -> None:
@@ -258,3 +263,44 @@ def test_other_formats_are_named(head: bytes, named: str) -> None:
     with pytest.raises(SourceError, match=named) as caught:
         check_is_text(head, uri="data.csv")
     assert caught.value.hint
+
+
+def _zip(*entries: tuple[str, str]) -> bytes:
+    held = io.BytesIO()
+    with zipfile.ZipFile(held, "w") as archive:
+        for name, content in entries:
+            archive.writestr(name, content)
+    return held.getvalue()
+
+
+def _tar(name: str) -> bytes:
+    held = io.BytesIO()
+    with tarfile.open(fileobj=held, mode="w") as archive:
+        archive.addfile(tarfile.TarInfo(name))
+    return held.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "named", "command"),
+    [
+        (_zip(("a b.csv", "1,2")), "zip archive", "unzip -p 'my data' 'a b.csv' | penstock load - "),
+        (_zip(("folder/", ""), ("folder/a.csv", "1")), "zip archive", "unzip -p 'my data' NAME | "),
+        (_zip(("[Content_Types].xml", "<x/>")), "Excel workbook", "libreoffice --headless --convert-to csv 'my data'"),
+        (_zip(("docProps/app.xml", "<x/>")), "Excel workbook", "libreoffice --headless --convert-to csv 'my data'"),
+        (
+            _zip(("mimetype", "application/vnd.oasis.opendocument.spreadsheet")),
+            "OpenDocument file",
+            "libreoffice --headless --convert-to csv 'my data'",
+        ),
+        (_tar("a.csv"), "tar archive", "tar -xOf 'my data' a.csv | penstock load - "),
+        (_tar("toc.dat"), "pg_dump archive", "pg_restore -d DATABASE 'my data'"),
+        (b"PGDMP\x01\x0e\x00", "pg_dump archive", "pg_restore -d DATABASE 'my data'"),
+        (b"SQLite format 3\x00", "SQLite database", "sqlite3 -header -csv 'my data'"),
+    ],
+)
+def test_archive_is_named_by_its_content_and_its_hint_is_a_command(content: bytes, named: str, command: str) -> None:
+    """The first file in an archive tells what it is; if that is a file to load, the command names it."""
+    for uri in ("my data", "s3://bucket/my data"):
+        with pytest.raises(SourceError, match=named) as caught:
+            check_is_text(content[:SIGNATURE_BYTES], uri=uri)
+        assert command in (caught.value.hint or "")

@@ -6,13 +6,15 @@ from collections.abc import Collection
 from typing import Final
 
 from penstock import _native
-from penstock.errors import UsageError
+from penstock.errors import DataError, FileLocation, SourceError, UsageError
 from penstock.files.encodings import client_encoding
+from penstock.files.probe.content import JSON_LINES, describe_conversion, recognize
 from penstock.files.probe.header import check_is_utf8
-from penstock.files.probe.json_text import name_json
 from penstock.files.probe.probing import ProbeResult
 from penstock.model.server.names import fold_name
 from penstock.model.source.dialect import Dialect, DialectOptions
+from penstock.model.source.source import Compression
+from penstock.units import format_bytes
 
 # Options that say how fields of text are written.
 _REFUSED: Final = ("delimiter", "quote", "escape", "null", "force_null", "header")
@@ -25,7 +27,7 @@ def is_json_lines(head: bytes, options: DialectOptions, *, is_whole: bool) -> bo
     """
     if options.format is not None:
         return options.format == "jsonl"
-    return name_json(head, is_whole=is_whole) == "JSON Lines"
+    return recognize(head, is_whole=is_whole) is JSON_LINES
 
 
 def check_json_options(options: DialectOptions) -> None:
@@ -45,6 +47,14 @@ def check_json_options(options: DialectOptions) -> None:
         )
 
 
+def refuse_document(head: bytes, *, is_whole: bool, uri: str, compression: Compression) -> None:
+    """Raise SourceError if a sample of JSON Lines is other JSON, whose records do not have a line each."""
+    found = recognize(head, is_whole=is_whole)
+    if found is not None and found.is_certain:
+        hint = describe_conversion(found, uri=uri, compression=compression)
+        raise SourceError(f'"{uri}" is {found.name}, not JSON Lines', hint=hint)
+
+
 def probe_json_lines(
     head: bytes,
     *,
@@ -54,12 +64,15 @@ def probe_json_lines(
     uri: str,
     first_line: int = 1,
     rejects: bool = False,
+    compression: Compression = "none",
 ) -> ProbeResult:
-    """Return what probing delimited text returns. Raises UsageError, and DataError if the sample is not UTF-8.
+    """Return what probing delimited text returns. Raises UsageError; SourceError for a document over several lines.
 
-    `table_columns` are the columns of the table, none if it is yet to be created.
+    `table_columns` are the columns of the table, none if it is yet to be created. Raises DataError if the sample is not
+    UTF-8, or does not have the whole of a first record.
     """
     check_json_options(options)
+    refuse_document(head, is_whole=is_whole, uri=uri, compression=compression)
     if options.encoding is None:
         check_is_utf8(
             head,
@@ -67,6 +80,14 @@ def probe_json_lines(
             rejects=rejects,
             uri=uri,
             locate=lambda at: (first_line + head.count(b"\n", 0, at), at - head.rfind(b"\n", 0, at)),
+        )
+    if not is_whole and b"\n" not in head.lstrip():
+        location = FileLocation(file=uri, line=first_line)
+        raise DataError(
+            f"the first record is longer than {format_bytes(len(head))}",
+            detail=f"{location}.",
+            hint="If the record is right, raise --max-record; otherwise, check that each record ends with a line feed.",
+            location=location,
         )
     names = find_names(head, is_whole=is_whole, table_columns=table_columns)
     return ProbeResult(

@@ -9,14 +9,15 @@ from dataclasses import replace
 from typing import Final
 
 from penstock.errors import DataError
+from penstock.files.probe.content import check_is_delimited
 from penstock.files.probe.fields import split_header, split_record
 from penstock.files.probe.form import choose_form
 from penstock.files.probe.header import HeaderVerdict, are_row_names, check_is_utf8, judge_header
-from penstock.files.probe.json_text import check_is_not_json
 from penstock.files.probe.mangling import Sample, find_mangling, find_rival
 from penstock.files.probe.options import complete_options, validate_options
 from penstock.frozen import frozen
 from penstock.model.source.dialect import Dialect, DialectOptions, Notice
+from penstock.model.source.source import Compression
 
 # A preamble is reported only if at least this many records follow it in the sample.
 _PREAMBLE_FOLLOWERS: Final = 3
@@ -54,20 +55,20 @@ def probe_dialect(
     bom: str | None,
     first_line: int = 1,
     rejects: bool = False,
+    compression: Compression = "none",
 ) -> ProbeResult:
     """Find the dialect of a file from its first block. Only what `options` do not give is probed.
 
     `head` is decompressed, has no byte-order mark, and is in UTF-8 if its encoding is not ASCII-safe. `is_whole`:
     `head` is the whole file. `table_columns` is None if the table is yet to be created. `bom` is the encoding of the
     byte-order mark that was skipped. `first_line` is the line of the file on which `head` begins. `rejects`: the load
-    rejects bad records.
+    rejects bad records. `compression` is the file's, which a hint names.
 
     Raises UsageError for options that COPY refuses. Raises DataError if the file is not UTF-8 and no encoding is given,
-    or if its header cannot be read. Raises SourceError for JSON, unless a format is given.
+    or if its header cannot be read. Raises SourceError for what is not delimited text, unless a format is given.
     """
     validate_options(options)
-    if options.format is None:
-        check_is_not_json(head, is_whole=is_whole, uri=uri)
+    check_is_delimited(head, is_whole=is_whole, uri=uri, options=options, compression=compression)
     column_count = None if table_columns is None else len(table_columns)
     choice = choose_form(head, options=options, is_whole=is_whole, column_count=column_count)
     form = choice.form

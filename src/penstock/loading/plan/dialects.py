@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from penstock.errors import DataError, FileLocation
 from penstock.files.probe import (
     Contradiction,
-    check_is_not_json,
+    check_is_delimited,
     find_contradiction,
     find_header,
     find_misfit,
@@ -17,7 +17,7 @@ from penstock.files.probe import (
 )
 from penstock.files.probe.columnar import probe_columnar, refuse_unsupported
 from penstock.files.probe.folders import read_folder_values
-from penstock.files.probe.json_lines import is_json_lines
+from penstock.files.probe.json_lines import is_json_lines, refuse_document
 from penstock.loading.plan.columns import map_columns, map_names
 from penstock.loading.plan.plan import options_of, table_after_creation
 from penstock.server.connect.errors import find_hint
@@ -39,8 +39,9 @@ def refuse_other_dialects(
 ) -> None:
     """Raise DataError if an object seems to have another dialect than the first one, and no option names the dialect.
 
-    Raises SourceError if an object is JSON; TargetError or DataError if its header, or with "records" one of its first
-    records, does not fit the table. Warns of first lines that name a separator, except in the first object.
+    Raises SourceError if an object is neither delimited text nor JSON Lines; TargetError or DataError if its header, or
+    with "records" one of its first records, does not fit the table. Warns of first lines that name a separator, except
+    in the first object.
 
     `refuse_other_pipe` checks pipes: the writer of one may wait until another is read.
     """
@@ -105,8 +106,6 @@ def _look_at(works: Sequence[ObjectWork], sources: SourceReader, warnings: Warni
             continue
         if _is_json(sample, target):
             continue
-        if options.format is None:
-            check_is_not_json(sample.head, is_whole=sample.is_whole, uri=sample.source.uri)
         if sample.separator not in (None, target.dialect.delimiter):
             raise DataError(
                 "files of one load have different dialects",
@@ -145,8 +144,18 @@ def _look_at_columns(sample: ObjectSample, target: TargetPlan) -> None:
 
 
 def _is_json(sample: ObjectSample, target: TargetPlan) -> bool:
-    """Return whether an object is JSON Lines. Raises DataError if only this one is, or only the first one."""
-    is_json = is_json_lines(sample.head, target.job.dialect, is_whole=sample.is_whole)
+    """Return whether an object is JSON Lines.
+
+    Raises SourceError if it is neither JSON Lines nor delimited text, DataError if only this one is JSON Lines, or only
+    the first one.
+    """
+    head, is_whole, options = sample.head, sample.is_whole, target.job.dialect
+    uri, compression = sample.source.uri, sample.compression
+    is_json = is_json_lines(head, options, is_whole=is_whole)
+    if is_json:
+        refuse_document(head, is_whole=is_whole, uri=uri, compression=compression)
+    else:
+        check_is_delimited(head, is_whole=is_whole, uri=uri, options=options, compression=compression)
     if sample.head.strip() and is_json != (target.dialect.format == "jsonl"):
         raise _other_formats(sample, "jsonl" if is_json else "delimited text", target.dialect.format)
     return is_json or target.dialect.format == "jsonl"

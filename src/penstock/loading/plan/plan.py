@@ -289,6 +289,7 @@ def _probe(gathered: TargetInput, server: ServerFacts, *, rejects: bool) -> Prob
             uri=sample.source.uri,
             first_line=sample.first_line,
             rejects=rejects,
+            compression=sample.compression,
         )
     loadable = None
     if facts is not None and job.transform is None:
@@ -306,6 +307,7 @@ def _probe(gathered: TargetInput, server: ServerFacts, *, rejects: bool) -> Prob
         bom=sample.bom,
         first_line=sample.first_line,
         rejects=rejects,
+        compression=sample.compression,
     )
     refuse_unclear_escapes(
         sample.head,
