@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -70,6 +71,7 @@ def test_loads_are_offered_newest_first(database18: str, tmp_path: Path, penstoc
     (tmp_path / "services").write_text("[db]\n" + "\n".join(database18.split()))
     assert offered("penstock loads show --to service=db ", **environment) == ids[::-1]
     assert offered("penstock rejects --to service=db ", **environment) == ["latest", *ids[::-1]]
+    assert offered("penstock resume --to service=db l", **environment) == ["latest"]
     assert offered(f"penstock resume --to service=db {ids[0][:12]}", **environment) == ids[:1]
 
 
@@ -87,6 +89,28 @@ def test_silent_server_is_not_waited_for() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         to = f"postgresql://127.0.0.1:{listener.getsockname()[1]}/x?connect_timeout=0"
         assert offered(f"penstock loads show --to {to} ") == []
+
+
+def test_interrupt_while_a_server_is_asked_prints_nothing() -> None:
+    """A traceback would be printed into the line that is being typed."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        to = f"postgresql://127.0.0.1:{listener.getsockname()[1]}/x?connect_timeout=0"
+        asking = {
+            "_PENSTOCK_COMPLETE": "complete_bash",
+            "COMP_WORDS": f"penstock loads show --to {to} ",
+            "COMP_CWORD": "5",
+        }
+        command = [str(_BIN / "penstock")]
+        with subprocess.Popen(
+            command, env=os.environ | asking, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        ) as process:
+            # It has connected, so it waits for an answer.
+            connection, _ = listener.accept()
+            with connection:
+                process.send_signal(signal.SIGINT)
+                out, _ = process.communicate(timeout=60)
+    assert out == b""
+    assert process.returncode == -signal.SIGINT
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

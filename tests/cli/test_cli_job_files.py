@@ -224,6 +224,24 @@ def test_options_of_a_target_are_refused_beside_a_job_file(penstock: Run, job_pa
     assert finished.err.startswith(f"error: {option[0]} cannot be used with a job file\n")
 
 
+def test_hint_for_a_new_column_names_the_keys_of_a_job(penstock: Run, database18: str, job_path: Path) -> None:
+    """An option of one target cannot be typed beside a job file; what the hint names, the job takes."""
+    (job_path.parent / "t.csv").write_text("id,zzzz\n1,a\n")
+    text = "[[target]]\nsources = 't.csv'\ninto = 't'\n"
+    job_path.write_text(text)
+    with psycopg.connect(database18, autocommit=True) as connection:
+        connection.execute("CREATE TABLE t (id int)")
+    refused = penstock("load", str(job_path), "--to", database18, "--json")
+    assert refused.code == 6
+    assert "add_columns = true" in refused.err
+    assert "--" not in refused.err
+    assert "--" not in refused.object["error"]["hint"]
+    job_path.write_text(f"{text}add_columns = true\n")
+    assert penstock("load", str(job_path), "--to", database18).code == 0
+    typed = penstock("load", str(job_path.parent / "t.csv"), "--into", "t", "--add-column", "--to", database18)
+    assert "Perhaps you meant --add-columns" in typed.err
+
+
 def test_job_loads_several_tables(penstock: Run, database18: str, job_path: Path) -> None:
     """Sources are found beside the file, and --to overrides its `to`."""
     for name in ("one", "two"):

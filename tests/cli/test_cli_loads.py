@@ -136,6 +136,18 @@ def test_load_that_was_cut_short_is_resumed_by_its_id(penstock: Run, database18:
         assert connection.execute("SELECT count(*), count(DISTINCT a) FROM t").fetchone() == (ROWS, ROWS)
 
 
+def test_latest_is_the_newest_load_that_was_cut_short(
+    penstock: Run, database18: str, cut_short: str, people: str
+) -> None:
+    """A complete load that is newer is none; when it is complete too, none is left."""
+    assert penstock("load", people, "--into", "people", "--create", "--to", database18).code == 0
+    resumed = penstock("resume", "latest", "--to", database18, "--changed", "load")
+    assert resumed.code == 0, resumed.err
+    assert f"resumed load {cut_short}" in resumed.out
+    refused = penstock("resume", "latest", "--to", database18)
+    assert (refused.code, "no load can be resumed" in refused.err) == (6, True)
+
+
 def test_connection_that_is_lost_before_a_load_is_resumed_is_waited_out(
     penstock: Run, database18: str, cut_short: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -203,8 +203,9 @@ def resume(
 ) -> LoadOutcome:
     """Resume a load that was cut short, on any host that reads the same sources, and return what was done.
 
-    `load_id` may be abbreviated to its first characters. Sources, tables and all other options are those of the call or
-    command that began the load. Raises PenstockError, which says which rows stay committed and how to resume.
+    `load_id` may be abbreviated to its first characters; "latest" is the newest load that was cut short. Sources,
+    tables and all other options are those of the call or command that began the load. Raises PenstockError, which says
+    which rows stay committed and how to resume.
     """
     with _open_ledger(to, options) as view:
         whole_id, job = view.find_resumed(load_id, options)

@@ -149,6 +149,18 @@ class LedgerView(Closing):
             raise TargetError("no load has rejected records that this role may see", hint="See penstock loads.")
         return found
 
+    def find_unfinished(self, beginning: str) -> str:
+        """Return the id of the load that `beginning` names; "latest" is the newest that can be resumed.
+
+        A load that no process runs now is preferred to one that is running.
+        """
+        if beginning != "latest":
+            return self.find(beginning)
+        found = [record for record in self.loads() if record.state != "complete" and record.job is not None]
+        if not found:
+            raise TargetError("no load can be resumed", hint="See penstock loads.")
+        return max(found, key=lambda record: (not record.is_active, record.began_at)).load_id
+
     def load(self, load_id: str) -> tuple[LoadRecord, list[ObjectRecord]]:
         """Return one load and its objects."""
         with self._connect.borrow() as connection:
@@ -183,7 +195,7 @@ class LedgerView(Closing):
     def find_resumed(
         self, beginning: str, options: Mapping[str, Any], *, on_notice: Callable[[str], None] | None = None
     ) -> tuple[str, LoadJob]:
-        """Return the id that `find` finds, and the job that resumes the load with other options.
+        """Return the id that `find_unfinished` finds, and the job that resumes the load with other options.
 
         Transient faults are retried for the option retry_for. Raises UsageError too.
         """
@@ -192,7 +204,7 @@ class LedgerView(Closing):
         retry_for_s = LoadRules(**{name: rules[name] for name in ("retry_for",) if name in rules}).retry_for
 
         def look() -> tuple[str, LoadJob]:
-            load_id = self.find(beginning)
+            load_id = self.find_unfinished(beginning)
             return load_id, self.job(load_id)
 
         patience = Patience(retry_for_s, time.perf_counter)

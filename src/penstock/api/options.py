@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING
@@ -11,6 +10,7 @@ from typing import ParamSpec, TypeVar
 
 from penstock.model.load.job import LOAD_KINDS, TARGET_KINDS
 from penstock.model.options import find_option, option_fields
+from penstock.model.suggest import suggest
 
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
@@ -48,8 +48,8 @@ def takes(names: Iterable[str]) -> Callable[[Callable[_Given, _Result]], Callabl
         def call(*args: _Given.args, **options: _Given.kwargs) -> _Result:
             for name in options:
                 if name not in signature.parameters:
-                    near = difflib.get_close_matches(name, signature.parameters, n=1)
-                    hint = f"; did you mean {near[0]!r}?" if near else ""
+                    near = suggest(name, signature.parameters)
+                    hint = f"; did you mean {near!r}?" if near else ""
                     raise TypeError(f"{function.__name__}() got an unexpected keyword argument {name!r}{hint}")
             return function(*args, **options)
 

@@ -9,6 +9,7 @@ import gc
 import io
 import os
 import re
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -89,6 +90,9 @@ _TEXT_COMMANDS = ("load", "resume")
 # A line end within a paragraph.
 _LINE_END = re.compile(r"(?<!\n)\n(?!\n)")
 
+# What rich reads as markup, with the backslashes before it (rich.markup.escape, without its import).
+_MARKUP = re.compile(r"(\\*)(\[[a-z#/@][^[]*?\])")
+
 # What the shell's completion sets, by typer's naming.
 _COMPLETION = "_PENSTOCK_COMPLETE"
 
@@ -99,10 +103,10 @@ def load_command(name: str) -> Command:
     """Import a command and return it. Raises UsageError if no command has this name."""
     path = COMMANDS.get(name)
     if path is None:
-        import difflib
+        from penstock.model.suggest import suggest
 
-        near = difflib.get_close_matches(name, COMMANDS, n=1)
-        hint = f"Perhaps you meant: penstock {near[0]}." if near else "See penstock --help."
+        near = suggest(name, COMMANDS)
+        hint = f"Perhaps you meant: penstock {near}." if near else "See penstock --help."
         raise UsageError(f'unknown command "{name}"', hint=hint)
     module = import_module(path)
     command = get_command(module.app if hasattr(module, "app") else _make_app(name, getattr(module, name)))
@@ -124,6 +128,16 @@ def _join_lines(command: Command) -> None:
     command.help = _LINE_END.sub(" ", command.help or "")
     for below in getattr(command, "commands", {}).values():
         _join_lines(below)
+
+
+def _escape_help(command: Command) -> None:
+    """Have --help print brackets of help texts, such as those of penstock[report], which rich takes for markup."""
+    command.help = _MARKUP.sub(r"\1\1\\\2", command.help or "")
+    for param in command.params:
+        if isinstance(param, typer.core.TyperOption | typer.core.TyperArgument):
+            param.help = _MARKUP.sub(r"\1\1\\\2", param.help or "") or None
+    for below in getattr(command, "commands", {}).values():
+        _escape_help(below)
 
 
 class _LazyGroup(typer.core.TyperGroup):
@@ -171,6 +185,8 @@ def run_process() -> NoReturn:
     gc.freeze() prevents the interpreter's last search for cycles, which takes a tenth of a short command's time.
     """
     if _COMPLETION in os.environ:
+        # Ctrl-C while a server is asked ends the process without a word: the shell shows the line that is being typed.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
         from typer.completion import shell_complete
 
         sys.exit(shell_complete(get_command(app), {}, "penstock", _COMPLETION, os.environ[_COMPLETION]))
@@ -215,6 +231,7 @@ def _run(arguments: list[str]) -> int:
             command, path = load_command(name), f"penstock {name}"
         else:
             command, path, rest = get_command(app), "penstock", arguments
+        _escape_help(command)
         # --help and --version print here.
         with naming_output_failure():
             context = command.make_context(path, rest)
@@ -238,11 +255,23 @@ def _usage_error(error: typer.TyperException) -> UsageError:
 
         if (refusal := explain_refusal(unknown)) is not None:
             return refusal
+        if hasattr(error, "possibilities"):
+            return _no_such_option(unknown, getattr(error, "ctx", None))
     # pydantic puts "Value error, " before its message.
     message = error.format_message().replace("Value error, ", "").strip().rstrip(".") or "missing command"
     context: typer.Context | None = getattr(error, "ctx", None)
     command = "penstock" if context is None else context.command_path
     return UsageError(message[:1].lower() + message[1:], hint=f"See {command} --help.")
+
+
+def _no_such_option(name: str, context: Context | None) -> UsageError:
+    from penstock.model.suggest import suggest
+
+    path = "penstock" if context is None else context.command_path
+    params = [] if context is None else context.command.get_params(context)
+    near = suggest(name, [each for param in params for each in (*param.opts, *param.secondary_opts) if each[:1] == "-"])
+    see = f"See {path} --help."
+    return UsageError(f"no such option: {name}", hint=see if near is None else f"Perhaps you meant {near}. {see}")
 
 
 def _fail(error: PenstockError, arguments: Sequence[str]) -> int:

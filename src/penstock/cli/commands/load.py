@@ -17,7 +17,7 @@ from penstock.cli.terminal.exit_codes import REJECTS, WOULD_NOT_LOAD
 from penstock.cli.terminal.messages import Messages, show_warning
 from penstock.cli.terminal.output import shown_warnings, write_message, write_result
 from penstock.cli.terminal.progress import showing_progress
-from penstock.cli.terminal.typeable import remember_target
+from penstock.cli.terminal.typeable import remember_target, spell_as_keys
 from penstock.cli.views.dialect_view import describe_format
 from penstock.cli.views.outcome_view import (
     check_object,
@@ -129,7 +129,9 @@ def _read_request(sources: Sequence[str], options: Mapping[str, Any]) -> Request
     """
     is_job_file = [source.lower().endswith(".toml") for source in sources]
     if "into" not in options and is_job_file == [True]:
-        return _read_job_file(Path(sources[0]), options)
+        request = _read_job_file(Path(sources[0]), options)
+        spell_as_keys(is_job_file=True)
+        return request
     if "into" not in options:
         from penstock.api.rds.exports import read_export
 

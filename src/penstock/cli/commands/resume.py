@@ -7,7 +7,7 @@ from typing import Any
 from penstock.api.options import RESUME
 from penstock.cli.commands.load import LoadCommand
 from penstock.cli.options.declared import takes
-from penstock.cli.options.shared import Json, LoadId, QuietLoad  # noqa: TC001 (typer reads annotations)
+from penstock.cli.options.shared import Json, QuietLoad, UnfinishedId  # noqa: TC001 (typer reads annotations)
 from penstock.cli.options.target import open_target
 from penstock.cli.terminal.messages import Messages
 from penstock.model.load.job import Access, Housekeeping, Request
@@ -15,7 +15,7 @@ from penstock.model.options import pick
 
 
 @takes(("to", *RESUME))
-def resume(load_id: LoadId, quiet: QuietLoad = False, as_json: Json = False, **options: Any) -> None:
+def resume(load_id: UnfinishedId, quiet: QuietLoad = False, as_json: Json = False, **options: Any) -> None:
     """Resume a load that was cut short, on any host that reads the same sources.
 
     Its sources, table and options are those of the command that began it.

@@ -61,8 +61,16 @@ def loads(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
 
 def rejecting_loads(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """Offer `latest`, and the ids of loads."""
-    latest = [("latest", "the newest load with rejected records")] if "latest".startswith(incomplete) else []
-    return latest + loads(ctx, incomplete)
+    return _latest("the newest load with rejected records", incomplete) + loads(ctx, incomplete)
+
+
+def unfinished_loads(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """Offer `latest`, and the ids of loads."""
+    return _latest("the newest load that was cut short", incomplete) + loads(ctx, incomplete)
+
+
+def _latest(meaning: str, incomplete: str) -> list[tuple[str, str]]:
+    return [("latest", meaning)] if "latest".startswith(incomplete) else []
 
 
 def _ask(ctx: typer.Context, question: Callable[[LedgerView], list[Any]]) -> list[Any]:

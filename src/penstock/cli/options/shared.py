@@ -6,12 +6,21 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.options.completion import loads, rejecting_loads
+from penstock.cli.options.completion import loads, rejecting_loads, unfinished_loads
 
 LoadId = Annotated[
     str,
     typer.Argument(
         metavar="ID", show_default=False, help="The load's id, or its first characters.", autocompletion=loads
+    ),
+]
+UnfinishedId = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID|latest",
+        show_default=False,
+        help="The load's id, or its first characters; latest is the newest load that was cut short.",
+        autocompletion=unfinished_loads,
     ),
 ]
 RejectingId = Annotated[

@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from penstock.cli.terminal.typeable import complete_commands, remember_target
+from penstock.cli.terminal.typeable import complete_commands, remember_target, spell_as_keys
 from penstock.cli.terminal.visible import visible, visible_lines
 from penstock.errors import PenstockError
 
@@ -41,6 +41,7 @@ _written = _Written()
 def begin_output() -> None:
     """Forget the result, the warnings and the target of an earlier run in this process."""
     remember_target({})
+    spell_as_keys(is_job_file=False)
     _written.has_result = False
     _written.warnings.clear()
 

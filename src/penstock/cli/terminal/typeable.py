@@ -1,6 +1,7 @@
-"""Adds the options that name the server and the ledger to the commands in messages, so that they can be typed as shown.
+"""Writes hints so that they can be typed as shown: commands with the options that name the server and the ledger.
 
-Rooms below the command line compose hints without knowing these options.
+In a load of a job file, what belongs in a [[target]] is written as the file's keys. Rooms below the command line
+compose hints without knowing these options, and whether there is a job file.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from penstock.model.load.job import TARGET_KINDS
+from penstock.model.options import Option, find_option, option_fields
 from penstock.model.redaction import hide_secrets
 
 # The commands that find a load, a change or a lease, with the beginning of a load's id or ID if one follows. A command
@@ -19,7 +22,11 @@ _COMMAND = re.compile(
     r"(?: (?:ID\b|[0-9a-f][0-9a-f-]{7,}))?+(?! --(?:to|role|tunnel|ledger-schema|iam-auth)\b)"
 )
 
+# An option, and what follows it if that is a value: quoted, with = or a comma inside, in capitals or digits, or a word.
+_OPTION = re.compile(r"(?<![\w-])--([a-z][a-z-]*)(?:[ =]('[^']*'|[\w{}]+[=,][\w{}=,:/-]+|[A-Z0-9_]+\b|[a-z-]+\b))?")
+
 _named: dict[str, Any] = {}
+_keys: dict[str, Option] = {}
 
 
 def remember_target(options: Mapping[str, Any]) -> None:
@@ -28,8 +35,16 @@ def remember_target(options: Mapping[str, Any]) -> None:
     _named.update(options)
 
 
+def spell_as_keys(*, is_job_file: bool) -> None:
+    """Write options of a target as keys of a job file from now on, or as options."""
+    _keys.clear()
+    if is_job_file:
+        fields = (field for kind in TARGET_KINDS for field in option_fields(kind).values())
+        _keys.update({field.name: option for field in fields if (option := find_option(field)) is not None})
+
+
 def complete_commands(text: str) -> str:
-    """Return a text with these options behind each command that needs them, without secrets.
+    """Return a text with these options behind each command that needs them, without secrets, and with a job's keys.
 
     >>> remember_target({"to": "dbname=shop password=x", "ledger_schema": "own"})
     >>> complete_commands("Resume with: penstock resume 0a1b2c3d4e.")
@@ -39,10 +54,31 @@ def complete_commands(text: str) -> str:
     >>> remember_target({})
     >>> complete_commands("See penstock loads.")
     'See penstock loads.'
+    >>> spell_as_keys(is_job_file=True)
+    >>> complete_commands("Add it with --add-columns, or use --missing default, --no-header, --skip or --columns a,b.")
+    'Add it with add_columns = true, or use missing = "default", header = false, key "skip" or columns = "a,b".'
+    >>> spell_as_keys(is_job_file=False)
     """
+    if _keys and "--" in text:
+        text = _OPTION.sub(_spell, text)
     if not _named or "penstock " not in text:
         return text
     return _COMMAND.sub(lambda found: f"{found[0]}{_compose(has_ledger=not found[1].startswith('settings'))}", text)
+
+
+def _spell(found: re.Match[str]) -> str:
+    """Return an option and its value as a line of a job file; other text, and options of the whole load, unchanged."""
+    name, value = found[1].removeprefix("no-").replace("-", "_"), found[2]
+    if (option := _keys.get(found[1].replace("-", "_"), _keys.get(name))) is None:
+        return found[0]
+    metavar = option.kind.metavar
+    if metavar is None:
+        rest = "" if value is None else found[0][-len(value) - 1 :]
+        return f"{name} = {'false' if found[1].startswith('no-') else 'true'}{rest}"
+    is_word = value is not None and value.isalpha() and value.islower()
+    if value is None or (is_word and value not in metavar.split("|")):
+        return f'key "{name}"' + ("" if value is None else f" {value}")
+    return f"{name} = {value}" if value[0] == "'" else f'{name} = "{value}"'
 
 
 def _compose(*, has_ledger: bool) -> str:

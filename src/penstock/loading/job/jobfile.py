@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import glob
 import os
 import tomllib
@@ -16,6 +15,7 @@ from penstock.loading.job.request import make_request, make_target
 from penstock.model.load.job import LOAD_KINDS, TARGET_KINDS, Request, TargetJob
 from penstock.model.options import OptionError, option_fields, read_texts
 from penstock.model.refusals import explain_refusal
+from penstock.model.suggest import suggest
 
 _LOAD_KEYS = [name for kind in LOAD_KINDS for name in option_fields(kind)]
 _TARGET_KEYS = ["sources", *(name for kind in TARGET_KINDS for name in option_fields(kind))]
@@ -102,9 +102,9 @@ def _refuse_unknown(table: Mapping[str, Any], known: list[str], *, belonging: li
         return
     if (refusal := explain_refusal(key)) is not None:
         raise refusal
-    near = difflib.get_close_matches(key, known, n=1)
+    near = suggest(key, known)
     if key in (belonging or ()):
         hint = f'"{key}" belongs in a [[target]].'
     else:
-        hint = f'Perhaps you meant "{near[0]}".' if near else f"Known keys here are {', '.join(known)}."
+        hint = f'Perhaps you meant "{near}".' if near else f"Known keys here are {', '.join(known)}."
     raise UsageError(f'unknown key "{key}"', hint=hint)
