@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from penstock.errors import DataError, TargetError
+from penstock.errors import DataError, FileLocation, PenstockError, TargetError
 from penstock.model.load.job import LoadRules
 from penstock.server.copy.sorting import Sorted, Sorter
+from support.codes import has_code
 from support.files import write_to
-from support.loads import Loads, share_ledger, target, write_csv
+from support.loads import AGAIN, Loads, share_ledger, target, write_csv
+from support.modes import mode_target
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -249,6 +251,54 @@ def test_what_stands_in_the_way_is_named_with_the_first_bad_record(
     assert ("rules on INSERT" if kind == "rules" else "language plpgsql") in str(caught.value.hint)
     assert loads.count() == 0
     assert limited.run(target(write_csv(tmp_path / "good", ["1,x"]), format="csv"), rules=REJECT).rows == 1
+
+
+@pytest.mark.parametrize("mode", ["append", "upsert"])
+def test_value_that_is_nested_too_deep_is_rejected(loads: Loads, tmp_path: Path, mode: str) -> None:
+    """As any other value that its type refuses, with its column if COPY has read it."""
+    loads.execute("CREATE TABLE deep (id int PRIMARY KEY, v jsonb)")
+    deep = "[" * 100_000 + "]" * 100_000
+    path = write_to(tmp_path / "f.csv", f"id,v\n1,[1]\n2,{deep}\n3,[3]\n")
+    key = ("id",) if mode == "upsert" else ()
+    outcome = loads.run(mode_target(path, mode, into="deep", key=key, format="csv"), rules=REJECT)
+    assert (outcome.rows, outcome.rejected) == (2, 1)
+    assert loads.execute('SELECT line, sqlstate, "column" FROM penstock.rejects') == [(3, "54001", "v")]
+    with pytest.raises(DataError, check=has_code("54001")) as caught:
+        loads.run(target(path, into="deep", format="csv"), rules=AGAIN)
+    assert caught.value.location == FileLocation(file=str(path), line=3, column="v")
+
+
+_RAISE = """
+    CREATE TABLE raised (a int);
+    CREATE FUNCTION raise() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        IF NEW.a = 2 THEN RAISE 'no' USING ERRCODE = '{code}'; END IF;
+        RETURN NEW;
+    END $$;
+    CREATE TRIGGER raise {when} INSERT ON raised FOR EACH ROW EXECUTE FUNCTION raise();
+"""
+
+
+@pytest.mark.parametrize("when", ["BEFORE", "AFTER"])
+@pytest.mark.parametrize("code", ["P0001", "45000", "U0001", "38000", "54000", "54001", "09000"])
+def test_record_that_a_trigger_refuses_is_rejected(loads: Loads, tmp_path: Path, code: str, when: str) -> None:
+    """Whatever SQLSTATE it has chosen, if that does not say that something else than the record is wrong."""
+    loads.execute(_RAISE.format(code=code, when=when))
+    path = write_to(tmp_path / "f.csv", "a\n1\n2\n3\n")
+    outcome = loads.run(target(path, into="raised", format="csv", has_header=True), rules=REJECT)
+    assert (outcome.rows, outcome.rejected) == (2, 1)
+    assert loads.execute("SELECT line, sqlstate FROM penstock.rejects") == [(3, code)]
+
+
+@pytest.mark.parametrize("code", ["42P01", "42501", "53100", "55000", "54011", "XX000", "2F005"])
+@pytest.mark.parametrize("before", ["1", "x"])
+def test_error_of_a_trigger_names_the_record(loads: Loads, tmp_path: Path, code: str, before: str) -> None:
+    """Though it ends the load: while COPY runs, and while records behind a bad one are sorted out."""
+    loads.execute(_RAISE.format(code=code, when="BEFORE"))
+    path = write_to(tmp_path / "f.csv", f"a\n{before}\n2\n3\n")
+    with pytest.raises(PenstockError, check=has_code(code)) as caught:
+        loads.run(target(path, into="raised", format="csv", has_header=True), rules=REJECT)
+    assert caught.value.location == FileLocation(file=str(path), line=3)
+    assert loads.count("raised") == 0
 
 
 def test_fault_that_is_no_records_own_ends_the_load(loads: Loads, tmp_path: Path) -> None:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from penstock.errors import PenstockError
 from penstock.loading.landing.locate import RecordFinder, make_finder
 from penstock.loading.rejects.limit import too_many_rejects
-from penstock.loading.rejects.reasons import RECORD_CODES
+from penstock.loading.rejects.reasons import RECORD_CODES, is_own_code
 from penstock.model.load.reject import Correction, Reject
-from penstock.server.connect.errors import NOT_DATA, translate_errors
+from penstock.server.connect.errors import translate_errors
 from penstock.server.copy.sorting import find_hindrance
 from penstock.server.ledger.rejects import RejectStore
 from penstock.server.merge.merge_errors import refuse_duplicates
@@ -173,7 +173,7 @@ def explaining(hint: str | None, facts: TableFacts) -> Iterator[None]:
     try:
         yield
     except PenstockError as error:
-        if hint is not None and _is_records_fault(error, _find_own_codes(facts)):
+        if hint is not None and error.sqlstate is not None and is_own_code(error.sqlstate, _find_own_codes(facts)):
             error.hint = hint
         raise
 
@@ -181,11 +181,6 @@ def explaining(hint: str | None, facts: TableFacts) -> Iterator[None]:
 def _find_own_codes(facts: TableFacts) -> tuple[str, ...]:
     """Return the beginnings of the SQLSTATEs of errors that a record itself causes."""
     return (*RECORD_CODES, _POLICY) if facts.row_security_applies else RECORD_CODES
-
-
-def _is_records_fault(error: PenstockError, own_codes: Sequence[str]) -> bool:
-    sqlstate = error.sqlstate
-    return sqlstate is not None and sqlstate.startswith(tuple(own_codes)) and sqlstate not in NOT_DATA
 
 
 def _groups(rejects: Iterator[Reject]) -> Iterator[list[Reject]]:

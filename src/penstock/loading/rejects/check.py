@@ -188,7 +188,8 @@ class _Check:
             refused = sorter.send(pieces).rejects
             session.roll_back()
         except CopyFailed as failure:
-            raise explain_failure(failure, where=FileLocation(file=opened.source.uri)) from failure
+            where = failure.location or FileLocation(file=opened.source.uri)
+            raise explain_failure(failure, where=where) from failure
         # Report the same line as the error of a load: the line on which a record begins, or, for an error of COPY, the
         # line on which it ends.
         found = [(reject, reject.line) for reject in unwritable]

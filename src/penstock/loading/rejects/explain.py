@@ -135,10 +135,11 @@ def is_types_refusal(failure: CopyFailed) -> bool:
     """Whether a type refused a value with a SQLSTATE that usually means that a statement is wrong.
 
     COPY names a column only while it reads a value. Then a syntax error is an error of a tsvector or jsonpath value, a
-    missing object is an unknown regclass value, and an invalid parameter is an unknown time zone.
+    missing object is an unknown regclass value, an invalid parameter is an unknown time zone, and a stack that is too
+    deep is a value that is nested too deep.
     """
     sqlstate = failure.report.sqlstate or ""
-    may_be = sqlstate == "22023" or (sqlstate.startswith("42") and sqlstate != "42501")
+    may_be = sqlstate in ("22023", "54001") or (sqlstate.startswith("42") and sqlstate != "42501")
     return may_be and failure.context.column is not None
 
 

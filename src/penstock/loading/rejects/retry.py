@@ -217,7 +217,7 @@ def committing(session: CopySession, claim: Claim) -> Iterator[None]:
         yield
         session.commit()
     except CopyFailed as failure:
-        raise explain_failure(failure, where=None) from failure
+        raise explain_failure(failure, where=failure.location) from failure
     except Superseded as exc:
         raise taken_over(claim.load_id) from exc
     except PenstockError:

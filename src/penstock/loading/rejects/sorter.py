@@ -20,6 +20,7 @@ from itertools import accumulate
 
 from penstock import _native
 from penstock.copyformat import make_form_encoder
+from penstock.errors import FileLocation
 from penstock.loading.rejects.explain import explain_miscount, rename
 from penstock.loading.rejects.pieces import Origin, Piece, count_records, find_spots, runs, take_records
 from penstock.loading.rejects.reasons import (
@@ -88,7 +89,12 @@ class RejectSorter:
         try:
             reported = self._session.finish_copy()
         except CopyFailed as failure:
-            if not pieces or not is_records_fault(failure):
+            if not pieces:
+                raise
+            if not is_records_fault(failure):
+                spec = pieces[0].origin.encoder.spec
+                spots = None if (line := failure.context.line) is None else find_spots(pieces, spec, [line])
+                failure.location = locate(pieces[spots[0].piece], spots[0].record) if spots else None
                 raise
             self._sort(pieces, failure)
             return
@@ -126,7 +132,7 @@ class RejectSorter:
             together = take_records(waiting, most)
             unread = self._stage(together, stage)
             if unread is None:
-                self._take(together, self._sorter.sort())
+                self._take(together, self._sort_staged(together))
                 most = min(2 * most, self._most_sorted)
                 continue
             waiting.extendleft(reversed(together))
@@ -136,6 +142,16 @@ class RejectSorter:
             else:
                 (bad,) = take_records(waiting, 1)
                 self._result.rejects.append(make_reject(bad, 0, describe_failure(unread)))
+
+    def _sort_staged(self, pieces: Sequence[Piece]) -> Sorted:
+        """Sort the staged records; the error of one that is not a record's fault has its place."""
+        try:
+            return self._sorter.sort()
+        except CopyFailed as failure:
+            position = failure.report.datatype or ""
+            if position.isdecimal():
+                failure.location = locate(*_find_record(pieces, int(position)))
+            raise
 
     def _check(self, origin: Origin) -> Origin:
         """Return an origin whose encoder refuses records with another number of fields than expected."""
@@ -169,9 +185,8 @@ class RejectSorter:
         """Count the records that were sorted out, and add the rejects."""
         ends = list(accumulate(piece.records for piece in pieces))
         for row in found.refused:
-            number = bisect_left(ends, row.position)
-            record = row.position - (ends[number - 1] if number else 0) - 1
-            self._result.rejects.append(make_reject(pieces[number], record, shorten_reason(row.reason)))
+            piece, record = _find_record(pieces, row.position, ends=ends)
+            self._result.rejects.append(make_reject(piece, record, shorten_reason(row.reason)))
         self._result.rows += found.stored
         self._note_suppressed(pieces[0].origin, count_records(pieces) - len(found.refused) - found.stored)
 
@@ -187,6 +202,18 @@ _SKIPPED = CopyFailed(
     CopyContext(),
     is_disconnect=False,
 )
+
+
+def _find_record(pieces: Sequence[Piece], position: int, *, ends: Sequence[int] | None = None) -> tuple[Piece, int]:
+    """Return the piece of a record, and its index there. `position` counts from 1; `ends` are where the pieces end."""
+    ends = list(accumulate(piece.records for piece in pieces)) if ends is None else ends
+    number = bisect_left(ends, position)
+    return pieces[number], position - (ends[number - 1] if number else 0) - 1
+
+
+def locate(piece: Piece, record: int) -> FileLocation:
+    """Return the place of a record of a piece in its file."""
+    return FileLocation(file=piece.origin.uri, line=piece.bounds(record).line, part=piece.block.part)
 
 
 def _count_before(pieces: Sequence[Piece], spec: CopySpec, failure: CopyFailed) -> int:

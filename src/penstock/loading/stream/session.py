@@ -317,7 +317,7 @@ class LoadSession:
     def _explain(self, failure: CopyFailed) -> PenstockError:
         return explain_failure(
             failure,
-            where=self._where(failure.context.line),
+            where=failure.location or self._where(failure.context.line),
             constants=self._current.target.job.set if self._current is not None else (),
             working_names=self._current.work.working_names if self._current is not None else (),
             target=self._current.target if self._current is not None else None,

@@ -82,6 +82,7 @@ class ServerReport:
     table: str | None = None
     column: str | None = None
     constraint: str | None = None
+    datatype: str | None = None
 
 
 def read_report(error: psycopg.Error) -> ServerReport:
@@ -96,6 +97,7 @@ def read_report(error: psycopg.Error) -> ServerReport:
         table=diag.table_name,
         column=diag.column_name,
         constraint=diag.constraint_name,
+        datatype=diag.datatype_name,
     )
 
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from psycopg.errors import Diagnostic
     from psycopg.pq.abc import PGresult
 
+    from penstock.errors import FileLocation
     from penstock.model.source.block import CopySpec
 
 # A complete statement that contains all its values. Other modules use this type to pass statements on.
@@ -77,10 +78,12 @@ class CopyFailed(Exception):
     """The server refused a session's work, or the connection to it broke.
 
     `context` is the position within the COPY command that was running. `is_disconnect` is whether the session is lost.
+    `location` is the record's place in its file, if the caller has found it.
     """
 
     def __init__(self, report: ServerReport, context: CopyContext, *, is_disconnect: bool) -> None:
         super().__init__(report.message)
+        self.location: FileLocation | None = None
         self.report = report
         self.context = context
         self.is_disconnect = is_disconnect

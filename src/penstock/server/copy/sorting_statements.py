@@ -53,6 +53,7 @@ DECLARE
     more text;
     field text;
     refusing text;
+    advice text;
     outcome json[] := '{{}}';
     {declarations}
 BEGIN
@@ -75,8 +76,12 @@ BEGIN
             bad := first + GREATEST(pg_catalog.currval(counter) - counted, 1) - 1;
             {find_field}
             IF NOT is_own THEN
-                -- Not caused by one record: end the statement.
-                RAISE;
+                -- Not a record's fault: end the statement, and name the record by its position if that is known.
+                IF first < last AND bad = last THEN
+                    RAISE;
+                END IF;
+                GET STACKED DIAGNOSTICS advice = PG_EXCEPTION_HINT;
+                RAISE USING ERRCODE = code, MESSAGE = words, DETAIL = more, HINT = advice, DATATYPE = bad;
             END IF;
         END;
         begun := pg_catalog.currval(counter) - counted;
@@ -150,7 +155,7 @@ SELECT_RECORD: Final = """
 # error: some types raise SQLSTATEs that mean something else for a statement. A domain's CHECK reports the domain's
 # name.
 FIND_FIELD: Final = """
-            IF field = '' AND (NOT is_own OR bad = first AND (code LIKE '22%' OR refusing <> '')) THEN
+            IF field = '' AND (NOT is_own OR bad = first AND (code LIKE '22%' OR code = '54001' OR refusing <> '')) THEN
                 DECLARE
                     fields CONSTANT text[] := (
                         SELECT ARRAY[{values}]
