@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import os
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from penstock.api import Loader
-from penstock.errors import DataError, TargetError
+from penstock.errors import DataError, TargetError, UsageError
 from penstock.model.load.job import Housekeeping, LoadJob, LoadRules
 from penstock.server.connect.connection import ConnectionFactory
+from support.codes import has_code
 from support.files import write_to
 from support.loads import AGAIN, IMPATIENT, Loads, target
+from support.modes import Killed
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.errors import PenstockError
+    from penstock.model.load.job import Mode, Types
 
 
 @pytest.fixture
@@ -286,3 +291,82 @@ def test_load_that_has_created_its_table_is_resumed_by_the_same_command(loads: L
     outcome = loads.run(job, rules=LoadRules(retry_for=0.0, changed="load"))
     assert before > 0
     assert (outcome.rows_before, loads.count()) == (before, 2000)
+
+
+@pytest.mark.parametrize("mode", ["upsert", "insert-new"])
+@pytest.mark.parametrize("types", ["text", "infer"])
+def test_key_of_a_merge_becomes_the_primary_key(loads: Loads, path: Path, mode: Mode, types: Types) -> None:
+    """With the types that are asked for; the next files are merged by it, and the plan shows it."""
+    path.write_text("ID,day,v\n1,2026-01-02,a\n2,2026-01-02,b\n1,2026-01-03,c\n")
+    job = replace(target(path, create=True), mode=mode, key=("day", "id"), types=types)
+    assert loads.run(job).rows == 3
+    keys = "SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE contype = 'p' AND conrelid = 't'::regclass"
+    assert loads.execute(keys) == [("PRIMARY KEY (day, id)",)]
+    assert loads.execute(
+        "SELECT string_agg(format_type(atttypid, NULL), ' ' ORDER BY attnum), string_agg(attnotnull::text, ' ' ORDER BY"
+        " attnum) FROM pg_attribute WHERE attrelid = 't'::regclass AND attnum > 0"
+    ) == [("integer date text" if types == "infer" else "text text text", "true true false")]
+    path.write_text("id,day,v\n1,2026-01-02,changed\n3,2026-01-02,new\n")
+    outcome = loads.run(job, rules=LoadRules(retry_for=0.0, changed="load"))
+    assert (outcome.updated, outcome.existing, outcome.rows) == ((1, 0, 2) if mode == "upsert" else (0, 1, 1))
+    assert loads.execute("SELECT v FROM t ORDER BY day, id") == [
+        ("changed" if mode == "upsert" else "a",),
+        ("b",),
+        ("new",),
+        ("c",),
+    ]
+
+
+def test_record_without_a_key_is_refused_or_rejected(loads: Loads, path: Path) -> None:
+    """A table that the load has created is dropped with it, unless rows are left to be loaded."""
+    path.write_text("id,v\n1,a\n,b\n1,c\n")
+    job = replace(target(path, create=True), mode="upsert", key=("id",), keep="last", types="infer")
+    with pytest.raises(DataError, check=has_code("23502")):
+        loads.run(job)
+    outcome = loads.run(job, rules=LoadRules(retry_for=0.0, on_error="reject"))
+    assert (outcome.rows, outcome.rejected) == (1, 1)
+    assert loads.execute("SELECT id, v FROM t") == [(1, "c")]
+
+
+@pytest.mark.parametrize(("key", "skip"), [(("ID",), ()), (("id", "id"), ()), (("nope",), ()), (("id",), ("id",))])
+def test_key_that_the_created_table_lacks_is_refused(
+    loads: Loads, path: Path, key: tuple[str, ...], skip: tuple[str, ...]
+) -> None:
+    """Before anything is created."""
+    path.write_text("ID,v\n1,a\n")
+    with pytest.raises((TargetError, UsageError), match="--key"):
+        loads.run(replace(target(path, create=True, skip=skip), mode="upsert", key=key))
+    assert not loads.has_table("t")
+
+
+def test_killed_upsert_into_a_created_table_is_resumed(loads: Loads, path: Path) -> None:
+    """The table stays, with its key, and the load is the same although the table exists now."""
+    path.write_text("id,v\n" + "".join(f"{number},x\n" for number in range(2000)))
+    job = replace(target(path, create=True), mode="upsert", key=("id",))
+
+    def die(number: int) -> None:
+        if number == 8:
+            while not loads.execute("SELECT FROM penstock.ranges"):
+                time.sleep(0.01)
+            raise Killed
+
+    doomed = Loads(loads.conninfo, piece_bytes=501)
+    doomed.at_piece = die
+    with pytest.raises(Killed):
+        doomed.run(job, batch_bytes=1)
+    assert loads.count() == 0
+    outcome = loads.run(job)
+    assert outcome.rows == 2000
+    assert loads.execute("SELECT count(*) FROM penstock.loads") == [(1,)]
+
+
+def test_created_key_holds_for_other_formats(loads: Loads, path: Path) -> None:
+    """JSON Lines, and values of --set; concurrent loads create the table once."""
+    path.write_text('{"id": 1, "v": "a"}\n{"v": "b", "id": 2}\n')
+    job = replace(
+        target(path, create=True, constants={"source": "x"}), mode="insert-new", key=("source", "id"), types="infer"
+    )
+    with ThreadPoolExecutor(3) as pool:
+        done = list(pool.map(lambda _: loads.run(job).rows, range(3)))
+    assert sum(done) == 2
+    assert loads.execute("SELECT * FROM t ORDER BY id") == [(1, "a", "x"), (2, "b", "x")]

@@ -254,7 +254,7 @@ def test_refused_combinations(loads18: Loads, tmp_path: Path) -> None:
         mode_target(path, "append", key=("k",)),
         mode_target(path, "insert-new", key=("k",), keep="last"),
         mode_target(path, "truncate", transform=transform, constants={"w": "1"}),
-        mode_target(path, "upsert", key=("k",), create=True, into="new"),
+        mode_target(path, "append", transform=transform, create=True, into="new"),
     ):
         with pytest.raises(UsageError):
             loads18.run(wrong)

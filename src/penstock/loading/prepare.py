@@ -155,7 +155,7 @@ def _create_or_find(plan: LoadPlan, tools: LoadTools, connection: Connection) ->
 def _create(plan: LoadPlan, connection: Connection) -> tuple[CreatedTable, ...]:
     """Create the tables that --create asks for; they must exist before the sessions' transactions begin."""
     wanted = {
-        target.table: (target.create_columns, target.create_types)
+        target.table: (target.create_columns, target.create_types, target.created_key)
         for target in plan.targets
         if target.create_columns is not None
     }

@@ -181,6 +181,7 @@ def _target_object(target: TargetPlan, actions: Sequence[str]) -> dict[str, obje
         "table": str(target.table),
         "create_columns": target.create_columns,
         "create_types": target.create_types,
+        "create_key": target.created_key,
         "found_types": target.typed,
         "mode": target.job.mode,
         "key": target.job.key,
@@ -223,7 +224,7 @@ def _describe_target(target: TargetPlan, *, is_atomic: bool) -> list[str]:
     state = "exists"
     if target.create_columns is not None:
         kind = "text columns" if target.create_types is None else "columns"
-        state = f"to be created, {len(target.create_columns)} {kind}"
+        state = f"to be created, {len(target.create_columns)} {kind}{_describe_key(target)}"
     lines = line_up(
         [
             ("table", f"{target.table} ({state})"),
@@ -250,11 +251,16 @@ def describe_creation(target: TargetPlan) -> list[str]:
     """Return the CREATE TABLE of a table whose types were found in the files, with what decided each type."""
     reasons = {column.name: column.reason for column in target.typed}
     columns = list(zip(target.create_columns or (), target.create_types or (), strict=True))
+    key = [f"    PRIMARY KEY ({', '.join(map(quote_name, target.created_key))})"] if target.created_key else []
     rows = [
-        (quote_name(name), type_name + "," * (number < len(columns)), f"-- {reasons.get(name, '--set')}")
+        (quote_name(name), type_name + "," * (number < len(columns) + len(key)), f"-- {reasons.get(name, '--set')}")
         for number, (name, type_name) in enumerate(columns, 1)
     ]
-    return [f"CREATE TABLE {quote_table(target.table)} (", *line_up(rows, align="<<<", indent="    "), ");"]
+    return [f"CREATE TABLE {quote_table(target.table)} (", *line_up(rows, align="<<<", indent="    "), *key, ");"]
+
+
+def _describe_key(target: TargetPlan) -> str:
+    return f", primary key ({', '.join(target.created_key)})" if target.created_key else ""
 
 
 def _field_row(use: FieldUse) -> tuple[str, str, str, str]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.errors import TargetError
+from penstock.loading.plan.plan import table_after_creation
 from penstock.model.load.outcome import StatementOutcome
 from penstock.server.changes.records import find_changed
 from penstock.server.ledger.schema import has_ledger
 from penstock.server.merge.merge import MergeCounts, MergeParts, check_merge, count_staged, find_parts
-from penstock.server.merge.merge_key import check_key
+from penstock.server.merge.merge_key import check_key, check_key_names
 from penstock.server.merge.merge_transform import check_transform, run_transform
 from penstock.server.merge.merge_whole import merge_whole
 
@@ -71,7 +72,11 @@ class Merge(Statement):
     def check_table(target: TargetPlan, connection: Connection, *, ledger_schema: str) -> None:
         """Raise TargetError if the table lacks the key."""
         facts, job = target.facts, target.job
-        if facts is None or not job.key:
+        if not job.key:
+            return
+        if facts is None:
+            # The key becomes the primary key of the table that the load creates.
+            check_key_names(table_after_creation(target), job.key, target.column_map.columns)
             return
         try:
             check_key(connection, facts, job.key, columns=target.column_map.columns, updates=job.landing.updates)

@@ -30,9 +30,8 @@ def check_mode(job: TargetJob, facts: TableFacts | None) -> None:
             f"--keep cannot be used with --mode {job.mode}",
             hint="It is for --mode upsert; insert-new keeps the first record.",
         )
-    if facts is None and landing.where == "staging":
-        what = "--transform" if job.transform is not None else f"--mode {job.mode}"
-        raise UsageError(f"--create cannot be used with {what}", hint=f'Create table "{job.into}" first.')
+    if facts is None and job.transform is not None:
+        raise UsageError("--create cannot be used with --transform", hint=f'Create table "{job.into}" first.')
     if facts is not None and landing.where == "replacement" and facts.row_security_applies:
         raise TargetError(
             f'cannot replace table "{facts.name}": row-level security applies to the role',

@@ -437,10 +437,10 @@ def _table_notices(table: TableFacts, gathered: TargetInput) -> list[Notice]:
 
 def _refuse_double_creation(targets: Sequence[TargetPlan]) -> None:
     """Raise UsageError if two targets would create the same table with different columns."""
-    created: dict[TableName, tuple[object, object]] = {}
+    created: dict[TableName, tuple[object, ...]] = {}
     for target in targets:
         if target.create_columns is None:
             continue
-        columns = (target.create_columns, target.create_types)
+        columns = (target.create_columns, target.create_types, target.created_key)
         if created.setdefault(target.table, columns) != columns:
             raise UsageError(f'table "{target.table}" would be created twice with different columns')

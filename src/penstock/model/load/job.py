@@ -127,7 +127,8 @@ class TargetJob:
     key: tuple[str, ...] = _what(
         (),
         NAMES,
-        "Columns by which upsert and insert-new find the row of a record, as in a,b; they need a unique index.",
+        "Columns by which upsert and insert-new find the row of a record, as in a,b; they need a unique index. "
+        "Of a table that --create makes, they become the primary key.",
     )
     keep: Keep = _what(
         "error",

@@ -68,20 +68,19 @@ class CopyChoice:
 class TargetPlan:
     """What the load will do for one table.
 
-    `create_columns` are the columns of a table that the load creates, None if the table exists; they are of type
-    text unless `create_types` has their types. `typed` has the columns whose types were found in the files, with
-    what decided them. `header` has the names in the first object's header, None without a header. `column_map` is
-    that of the first object; other objects may have their columns in another order. `edge` says how header and
-    records differ by one field. `sample_compression` and `sample_bom` are those of the first object. `text_columns`
-    are the columns of a staging table for a transform, None without a transform. `indexes` says which indexes and
-    keys are dropped while the table is loaded. `estimated_records` is set only if each record fires triggers; None
-    if unknown. `follows` are the staged tables of this load to which the table's foreign keys refer: the table gets
-    its rows after they get theirs. `refusal` is why the table does not accept the columns of files that are loaded
-    already: it is raised if one of these files must be read again. If the objects are columnar files, `columnar`
-    describes the first one, and `dialect` is that of the text that is sent. `copy` is the format of COPY in which rows
-    are sent. `unloaded` are the objects that are not
-    loaded according to the ledger. `changes` are the columns that the load adds or alters first; `facts` has them
-    as they will be.
+    `create_columns` are the columns of a table that the load creates, None if the table exists; they are of type text
+    unless `create_types` has their types. `created_key` are the columns of its primary key. `typed` has the columns
+    whose types were found in the files, with what decided them. `header` has the names in the first object's header,
+    None without a header. `column_map` is that of the first object; other objects may have their columns in another
+    order. `edge` says how header and records differ by one field. `sample_compression` and `sample_bom` are those of
+    the first object. `text_columns` are the columns of a staging table for a transform, None without a transform.
+    `indexes` says which indexes and keys are dropped while the table is loaded. `estimated_records` is set only if each
+    record fires triggers; None if unknown. `follows` are the staged tables of this load to which the table's foreign
+    keys refer: the table gets its rows after they get theirs. `refusal` is why the table does not accept the columns of
+    files that are loaded already: it is raised if one of these files must be read again. If the objects are columnar
+    files, `columnar` describes the first one, and `dialect` is that of the text that is sent. `copy` is the format of
+    COPY in which rows are sent. `unloaded` are the objects that are not loaded according to the ledger. `changes` are
+    the columns that the load adds or alters first; `facts` has them as they will be.
     """
 
     job: TargetJob
@@ -108,6 +107,11 @@ class TargetPlan:
     unloaded: tuple[SourceObject, ...] = ()
     changes: tuple[ColumnChange, ...] = ()
     copy: CopyChoice = CopyChoice()
+
+    @property
+    def created_key(self) -> tuple[str, ...]:
+        """Return the columns of the primary key of the table that the load creates: the key by which it merges."""
+        return () if self.create_columns is None else self.job.key
 
     @property
     def fills_table(self) -> bool:

@@ -84,7 +84,7 @@ def check_key(
     deferrable, and without expressions. The role needs SELECT on the key and, if the merge updates
     rows, UPDATE on the other columns. Raises UsageError, ServerError.
     """
-    _check_names(target, key, columns)
+    check_key_names(target, key, columns)
     find_key(connection, target, key)
     updated = [name for name in columns if name not in key] if updates else []
     _check_identities(target, updated)
@@ -221,7 +221,8 @@ def _collate(column: KeyColumn) -> sql.Composed:
 # ---------------------------------------------------------------- errors about a key
 
 
-def _check_names(target: TableFacts, key: Sequence[str], columns: Sequence[str]) -> None:
+def check_key_names(target: TableFacts, key: Sequence[str], columns: Sequence[str]) -> None:
+    """Raise UsageError or TargetError if a key is not columns of a table and of the file's `columns`."""
     if not key:
         raise UsageError("--key has no column", hint="Name the columns of a unique index: --key a,b.")
     for position, name in enumerate(key):

@@ -6,7 +6,7 @@ CreatedTable records what was created, so that nothing else is ever dropped.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import psycopg
 from psycopg import sql
@@ -17,7 +17,7 @@ from penstock.model.server.table import TableName
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import hint_missing_right, in_transaction, translate_errors
 from penstock.server.connect.search_path import find_creation_schema
-from penstock.server.sql.queries import fetch_one, table_identifier
+from penstock.server.sql.queries import fetch_one, list_identifiers, table_identifier
 
 _log = logging.getLogger(__name__)
 
@@ -37,18 +37,23 @@ class CreatedTable:
 
 
 def create_table(
-    connection: Connection, name: TableName, columns: Sequence[str], types: Sequence[str] | None = None
+    connection: Connection,
+    name: TableName,
+    columns: Sequence[str],
+    types: Sequence[str] | None = None,
+    key: Sequence[str] = (),
 ) -> CreatedTable:
     """Create a table, and its schema if it does not exist, in one transaction.
 
-    `types` are the columns' types as SQL, by default all text; they must not come from a
-    user. Needs CREATE on the schema, or on the database if the schema does not exist. Raises TargetError for names that
-    PostgreSQL cannot store, TableExistsError, ServerError.
+    `types` are the columns' types as SQL, by default all text; they must not come from a user. `key` are the columns of
+    its primary key. Needs CREATE on the schema, or on the database if the schema does not exist. Raises TargetError for
+    names that PostgreSQL cannot store, TableExistsError, ServerError.
     """
     check_names(name, columns)
     try:
         with translate_errors(f"creating table {name}"):
-            created = _create_with_schema(connection, name, columns, types or ["pg_catalog.text"] * len(columns))
+            typed = zip(columns, types or ["pg_catalog.text"] * len(columns), strict=True)
+            created = _create_with_schema(connection, name, _compose_columns(typed, key))
     except TargetError as error:
         if isinstance(error.__cause__, psycopg.errors.DuplicateTable):
             raise _already_exists(name) from error.__cause__
@@ -144,29 +149,32 @@ def _check_name(what: str, text: str) -> None:
         )
 
 
-def _create_with_schema(
-    connection: Connection, name: TableName, columns: Sequence[str], types: Sequence[str]
-) -> CreatedTable:
+def _compose_columns(typed: Iterable[tuple[str, str]], key: Sequence[str]) -> sql.Composed:
+    definitions: list[sql.Composable] = [
+        sql.SQL("{} {}").format(sql.Identifier(column), sql.SQL(kind)) for column, kind in typed
+    ]
+    if key:
+        definitions.append(sql.SQL("PRIMARY KEY ({})").format(list_identifiers(key)))
+    return sql.SQL(", ").join(definitions)
+
+
+def _create_with_schema(connection: Connection, name: TableName, columns: sql.Composed) -> CreatedTable:
     try:
-        return _create(connection, name, columns, types)
+        return _create(connection, name, columns)
     except (psycopg.errors.UniqueViolation, psycopg.errors.DuplicateObject, psycopg.errors.DuplicateSchema):
         # Another session created the schema or table at the same time and has committed, so try again. If it committed
         # between the server's looks at names of relations and of types, the error is about the table's row type.
-        return _create(connection, name, columns, types)
+        return _create(connection, name, columns)
 
 
-def _create(connection: Connection, name: TableName, columns: Sequence[str], types: Sequence[str]) -> CreatedTable:
+def _create(connection: Connection, name: TableName, columns: sql.Composed) -> CreatedTable:
     with in_transaction(connection):
         # CREATE SCHEMA IF NOT EXISTS needs CREATE on the database even if the schema exists.
         is_schema_missing = name.schema is not None and not _has_schema(connection, name.schema)
         if is_schema_missing and name.schema is not None:
             connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(name.schema)))
-        definitions = sql.SQL(", ").join(
-            sql.SQL("{} {}").format(sql.Identifier(column), sql.SQL(kind))
-            for column, kind in zip(columns, types, strict=True)
-        )
         made = TableName(schema=name.schema or _require_creation_schema(connection, name), name=name.name)
-        connection.execute(sql.SQL("CREATE TABLE {} ({})").format(table_identifier(made), definitions))
+        connection.execute(sql.SQL("CREATE TABLE {} ({})").format(table_identifier(made), columns))
         row = fetch_one(connection, "SELECT %s::regclass::oid", [table_identifier(made).as_string(connection)])
     return CreatedTable(oid=row[0], name=made, has_new_schema=is_schema_missing)
 
