@@ -67,6 +67,30 @@ def test_parsers_of_prometheus_read_the_metrics(loaded: str, penstock: Callable[
         assert max(success.values()) - begun[odd] < 60
 
 
+@pytest.mark.parametrize("is_recorded_bare", [False, True])
+def test_table_that_a_load_creates_without_its_schema_is_counted_once(
+    database18: str, tmp_path: Path, penstock: Callable[..., Finished], is_recorded_bare: bool
+) -> None:
+    """With its schema, also if an earlier version has recorded it without; and loads are listed by either name."""
+    to = ("--to", database18)
+    for name in ("a", "b"):
+        path = tmp_path / name
+        path.write_text(f"k,v\n1,{name}\n")
+        assert penstock("load", str(path), "--into", "made", "--create", *to).code == 0
+    with psycopg.connect(database18, autocommit=True) as connection:
+        connection.execute("CREATE SCHEMA other; CREATE TABLE other.made (k text, v text)")
+        if is_recorded_bare:
+            connection.execute("UPDATE penstock.loads SET tables = '{made}'")
+    assert penstock("load", str(path), "--into", "other.made", *to).code == 0
+    families = list(read_openmetrics(penstock("loads", "--metrics", *to).out))
+    assert values_of(families, "stored_rows") == {"public.made": 2, "other.made": 1}
+    assert set(values_of(families, "last_success_timestamp_seconds")) == {"public.made", "other.made"}
+    for into, count in (("made", 3), ("public.made", 2)):
+        listed = penstock("loads", "--into", into, "--json", *to).object["loads"]
+        assert len(listed) == count
+        assert {*listed[0]["tables"]} == {"public.made"}
+
+
 def test_records_that_are_retried_are_no_rejects(
     loaded: str, tmp_path: Path, penstock: Callable[..., Finished]
 ) -> None:

@@ -298,6 +298,7 @@ class _Preparation:
     def _begin_or_resume(self, facts: ClaimFacts, decision: LoadDecision) -> Claim | None:
         """Claim the load; return None if a load that the facts do not have has one of its objects."""
         found, identity, job = facts.found, digest(facts.meaning), self._reader.job_text()
+        made = {name: table.name for name, table in tables_made(self._plan, facts.created).items()}
         seen = {each.load_id for each in found.known}
         if found.running is not None:
             waits = self._plan.job.rules.wait
@@ -323,7 +324,7 @@ class _Preparation:
             identity=identity,
             lock=self._reader.lock,
             process=self._process,
-            tables=[str(target.table) for target in self._plan.targets],
+            tables=[str(made.get(target.table, target.table)) for target in self._plan.targets],
             meaning=facts.meaning,
             job=job,
             objects=decision.new,

@@ -65,13 +65,32 @@ _OBJECTS = """
            ) AS s
 """
 
+# The names of the tables of load l. Loads of earlier versions have recorded a table that they created without a schema
+# under its bare name, and its objects with the schema.
+_NAMES = """
+    SELECT coalesce(
+               (
+                   SELECT pg_catalog.concat_ws('.', o.target_schema, o.target_table)
+                     FROM ONLY {objects} AS o
+                    WHERE o.load = l.id
+                      AND o.target_table = n.name
+                      AND o.target_schema <> ''
+                      AND pg_catalog.concat_ws('.', o.target_schema, o.target_table) <> ALL (l.tables)
+                    LIMIT 1
+               ),
+               n.name
+           ) AS name
+      FROM pg_catalog.unnest(l.tables) WITH ORDINALITY AS n (name, number)
+     ORDER BY n.number
+"""
+
 _LOADS = """
     SELECT l.id::text AS load_id,
            l.state,
            l.state = 'running' AND {is_locked} AS is_active,
            l.owner::text,
            l.client,
-           l.tables,
+           ARRAY({names}) AS tables,
            coalesce(s.objects, 0) AS objects,
            coalesce(s.complete_objects, 0) AS complete_objects,
            (
@@ -103,7 +122,7 @@ _LOADS = """
                           %(into)s::text IS NULL
                        OR EXISTS (
                               SELECT
-                                FROM pg_catalog.unnest(l.tables) AS t (name)
+                                FROM ({names}) AS t
                                WHERE %(into)s::text IN (t.name, pg_catalog.split_part(t.name, '.', 2))
                           )
                       )
@@ -182,7 +201,7 @@ _TOTALS = """
                  FROM (
                           SELECT l.id AS load, t.name AS "table", 0 AS rows, 0 AS rejected
                             FROM ONLY {loads} AS l
-                           CROSS JOIN LATERAL pg_catalog.unnest(l.tables) AS t (name)
+                           CROSS JOIN LATERAL ({names}) AS t
                            UNION ALL
                           SELECT o.load, o."table", CASE WHEN NOT o.is_staged THEN o.rows END, o.rejected
                             FROM ({all_objects}) AS o
@@ -306,7 +325,13 @@ def no_such_load(load_id: str) -> TargetError:
 
 
 def _compose(text: LiteralString, schema: str) -> sql.Composed:
-    return compose_query(text, schema, all_objects=_objects(schema), is_locked=compose_is_locked("l"))
+    return compose_query(
+        text,
+        schema,
+        all_objects=_objects(schema),
+        names=compose_query(_NAMES, schema),
+        is_locked=compose_is_locked("l"),
+    )
 
 
 def _objects(schema: str) -> sql.Composed:
