@@ -397,6 +397,21 @@ def test_replacement_that_refers_to_itself_gets_that_key_at_the_end(loads18: Loa
     assert loads18.rows() == [(5, "x", 6), (6, "y", None)]
 
 
+def test_replaced_table_without_the_row_that_it_refers_to_names_itself(loads18: Loads, tmp_path: Path) -> None:
+    """No record is rejected for that; the hint names the mode that does."""
+    loads18.execute("ALTER TABLE t ADD FOREIGN KEY (w) REFERENCES t")
+    file = write(tmp_path / "f", "5,x,99", "6,y,", header="k,v,w")
+    rejecting = replace(IMPATIENT, on_error="reject")
+    with pytest.raises(DataError) as caught:
+        loads18.run(mode_target(file, "replace"), rules=rejecting)
+    assert caught.value.sqlstate == "23503"
+    assert "penstock_" not in f"{caught.value.message} {(caught.value.detail or '').replace('penstock_test', '')}"
+    assert '"t"' in caught.value.message
+    assert "--mode truncate" in (caught.value.hint or "")
+    outcome = loads18.run(mode_target(file, "truncate"), rules=rejecting)
+    assert (outcome.rows, outcome.rejected) == (1, 1)
+
+
 def test_replace_keeps_indexes_whose_functions_need_the_users_search_path(loads: Loads, tmp_path: Path) -> None:
     """Their bodies name what they call without a schema: they are on the new table before its rows."""
     loads.execute(

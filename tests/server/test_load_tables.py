@@ -274,6 +274,37 @@ def test_missing_right_is_told_with_the_grant_that_gives_it(loads: Loads, path: 
     assert "GRANT" in str(caught.value.hint)
 
 
+@pytest.mark.parametrize("column", ["id serial", "id int DEFAULT nextval('s') + 1"])
+@pytest.mark.parametrize("mode", ["append", "upsert"])
+def test_missing_right_on_a_sequence_is_told_with_the_grant_that_gives_it(
+    loads: Loads, path: Path, role: str, column: str, mode: Mode
+) -> None:
+    """Before a row is sent; if the file fills the column, the sequence is not used."""
+    loads.execute(f"CREATE SEQUENCE s; CREATE TABLE t (a int PRIMARY KEY, b text, {column})")
+    loads.execute(f"GRANT INSERT, SELECT, UPDATE ON t TO {role}; GRANT CREATE ON SCHEMA penstock TO {role}")
+    job = mode_target(path, mode, key=("a",) if mode == "upsert" else ())
+    with pytest.raises(TargetError, match="permission denied for sequence") as caught:
+        as_user(loads, role).run(job)
+    assert caught.value.sqlstate == "42501"
+    assert loads.count() == 0
+    filled = path.parent / "filled.csv"
+    filled.write_text("a,b,id\n9999,x,7\n")
+    assert as_user(loads, role).run(replace(job, sources=(str(filled),))).rows == 1
+    loads.execute(str(caught.value.hint))
+    assert as_user(loads, role).run(job).rows == 1000
+
+
+def test_missing_right_on_a_sequence_of_a_function_is_not_taken_for_one_on_the_table(
+    loads: Loads, path: Path, role: str
+) -> None:
+    """The catalogue does not know that the default uses it, so the server's error comes with the first rows."""
+    loads.execute("CREATE SEQUENCE s; CREATE TABLE t (a int, b text, id int DEFAULT nextval(text 's'))")
+    loads.execute(f"GRANT INSERT ON t TO {role}")
+    with pytest.raises(TargetError, match="permission denied for sequence") as caught:
+        as_user(loads, role).run(target(path))
+    assert "INSERT" not in (caught.value.hint or "")
+
+
 def test_created_table_belongs_to_the_role(loads: Loads, path: Path, role: str) -> None:
     """--role: what the load makes is that role's, not the user's who connects."""
     loads.execute(f"GRANT CREATE ON SCHEMA public TO {role}")

@@ -113,6 +113,41 @@ def test_partitioned_table_is_told_what_it_can_build(connection: Connection) -> 
     assert "CREATE UNIQUE INDEX ON" in (caught.value.hint or "")
 
 
+@pytest.mark.parametrize(
+    ("tables", "key"),
+    [
+        ("CREATE TABLE public.t (a int, b int, c int) PARTITION BY LIST (b)", "a,b"),
+        ("CREATE TABLE public.t (a int, b int, c int, PRIMARY KEY (a, b)) PARTITION BY LIST (b)", "a,b"),
+        (
+            (
+                "CREATE TABLE public.t (a int, b int, c int) PARTITION BY RANGE (b);"
+                "CREATE TABLE public.u PARTITION OF public.t FOR VALUES FROM (0) TO (9) PARTITION BY LIST (c)"
+            ),
+            "a,b,c",
+        ),
+    ],
+)
+def test_key_without_the_partitions_columns_is_told_to_have_them(connection: Connection, tables: str, key: str) -> None:
+    """What the hint has created, if anything, PostgreSQL creates; then the key that it names is one."""
+    connection.execute(tables.encode())
+    with pytest.raises(TargetError) as caught:
+        check(connection, ["a"])
+    hint = caught.value.hint or ""
+    assert f"--key {key}" in hint
+    assert ("CREATE" in hint) == ("PRIMARY" not in tables)
+    if "CREATE" in hint:
+        connection.execute(re.findall("CREATE UNIQUE INDEX [^;]*;", hint)[0].encode())
+    check(connection, key.split(","))
+
+
+def test_table_that_is_divided_by_an_expression_can_have_no_key(connection: Connection) -> None:
+    """PostgreSQL refuses any unique index there, so none is suggested."""
+    connection.execute("CREATE TABLE public.t (a int, b int, c int) PARTITION BY RANGE ((a % 10))")
+    with pytest.raises(TargetError) as caught:
+        check(connection, ["a"])
+    assert "CREATE" not in (caught.value.hint or "")
+
+
 def test_view_has_no_key(table: Connection) -> None:
     """Nor can it get one."""
     table.execute("CREATE VIEW public.v AS SELECT a, b, c FROM public.t")

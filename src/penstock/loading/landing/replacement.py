@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.errors import PenstockError, TargetError
+from penstock.errors import DataError, PenstockError, TargetError
 from penstock.loading.landing.context import Way
 from penstock.loading.landing.direct import refuse_unended
 from penstock.model.load.ledger import LandedCounts
@@ -35,6 +36,14 @@ if TYPE_CHECKING:
     from penstock.model.load.plan import TargetPlan
     from penstock.server.connect.connection import Connection
     from penstock.server.ddl.definition import TableDefinition
+
+_FOREIGN_KEY_VIOLATION = "23503"
+
+_CORRECT = "Correct the record in the file."
+_LATE_KEYS = (
+    "Correct the record in the file, or use --mode truncate, which rejects it: with --mode replace a foreign key to a "
+    "table of the load is checked behind the last row, when every row that may be referred to is there."
+)
 
 
 class Replacement(Way):
@@ -112,18 +121,20 @@ class Replacement(Way):
             if landing.target.follows:
                 assert landing.definition is not None and landing.record.oid is not None
                 wait = self._waiting_for_keys(landing)
-                add_foreign_keys(self._connection, landing.definition, landing.record.oid, with_locks=wait)
+                with self._naming_late_keys(landing):
+                    add_foreign_keys(self._connection, landing.definition, landing.record.oid, with_locks=wait)
         return self._swap() if self._landings else []
 
     def _finish_replacement(self, landing: TargetLanding) -> None:
         assert landing.definition is not None and landing.record.oid is not None and landing.table is not None
-        finish_replacement(
-            self._connection,
-            landing.definition,
-            landing.record.oid,
-            with_foreign_keys=not landing.target.follows,
-            with_locks=self._waiting_for_keys(landing),
-        )
+        with self._naming_late_keys(landing):
+            finish_replacement(
+                self._connection,
+                landing.definition,
+                landing.record.oid,
+                with_foreign_keys=not landing.target.follows,
+                with_locks=self._waiting_for_keys(landing),
+            )
         try:
             analyze_table(self._connection, landing.table)
         except PenstockError as error:
@@ -131,6 +142,17 @@ class Replacement(Way):
                 raise
             # ANALYZE may fail because functions of the table's indexes need the user's search_path.
             self._tools.warnings.warn("upkeep", f'not analyzed: "{landing.facts.name}"; {error.message}')
+
+    @contextmanager
+    def _naming_late_keys(self, landing: TargetLanding) -> Iterator[None]:
+        """Have the error of a row that refers to no row of this load say that such rows are not rejected."""
+        try:
+            yield
+        except DataError as error:
+            is_of_load = bool(landing.target.follows) or landing.facts.oid in landing.facts.references
+            if error.sqlstate == _FOREIGN_KEY_VIOLATION and is_of_load:
+                error.hint = _LATE_KEYS if self._context.plan.job.rules.on_error == "reject" else _CORRECT
+            raise
 
     def _waiting_for_keys(self, landing: TargetLanding) -> Callable[[Callable[[], object]], object]:
         """Return a function that calls another one, which adds a foreign key, and waits for its locks."""

@@ -37,7 +37,7 @@ from penstock.model.finding import refuse
 from penstock.model.load.job import LoadJob, LoadRules, TargetJob
 from penstock.model.load.plan import Edge, LoadPlan, ObjectSample, TargetPlan, name_fields, stored_size
 from penstock.model.load.tuning import DEFAULT_TUNING, LoadTuning
-from penstock.model.server.checks import check_table
+from penstock.model.server.checks import check_sequences, check_table
 from penstock.model.server.server import ServerFacts
 from penstock.model.server.table import Column, ColumnMap, TableFacts, TableName
 from penstock.model.source.dialect import DialectOptions, Notice
@@ -218,6 +218,8 @@ def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -
         table = facts = with_columns(facts, added)
     filled = table if staged is None else _created_table(table.name, staged)
     column_map, refusal = _map_sample(probe, gathered, filled, edge, rejects=rules.on_error == "reject")
+    if staged is None:
+        refuse(check_sequences(table, column_map.columns, role=server.user), sqlstate="42501")
     if sample.columnar is not None:
         refuse_unsupported(sample.columnar, column_map, uri=uri)
     target = TargetPlan(

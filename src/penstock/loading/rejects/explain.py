@@ -12,7 +12,7 @@ from penstock.files.blocks import ENDS_WITH_DELIMITER
 from penstock.loading.plan.changes import compose_alter, null_option, suggest_change
 from penstock.loading.plan.plan import table_after_creation
 from penstock.model.source.types import NULL_WORDS, TAKEN
-from penstock.server.connect.errors import ServerReport, choose_class, find_hint, is_passing
+from penstock.server.connect.errors import ServerReport, choose_class, find_hint, hint_right, is_passing
 
 if TYPE_CHECKING:
     from penstock.model.load.plan import TargetPlan
@@ -96,6 +96,7 @@ def explain_failure(
         detail="\n".join(line for line in lines if line) or None,
         hint=report.hint
         or (None if target is None or context.column in constants else _find_own_hint(failure, target))
+        or hint_right(report)
         or find_hint(code or ("08006" if failure.is_disconnect else None)),
         sqlstate=report.sqlstate,
         is_transient=is_in_conflict or is_passing(report.sqlstate, is_disconnect=failure.is_disconnect),

@@ -6,7 +6,7 @@ doctor shows the findings. Plans and loads raise them as errors, with the same w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.model.finding import Finding, refusal
@@ -15,7 +15,7 @@ from penstock.model.server.names import init_command, quote_name
 if TYPE_CHECKING:
     from penstock.model.server.inspection import Receiver
     from penstock.model.server.server import LedgerRights, PoolerFacts, ServerFacts
-    from penstock.model.server.table import TableName
+    from penstock.model.server.table import TableFacts, TableName
 
 OLDEST_MAJOR = 14
 
@@ -133,3 +133,17 @@ def check_table(name: TableName, *, exists: bool, creates: bool) -> Finding | No
         "Create it first, name its schema if that is not in search_path, or use --create: text columns, named by the "
         "header.",
     )
+
+
+def check_sequences(table: TableFacts, filled: Collection[str], *, role: str) -> Finding | None:
+    """Refuse a role that may not use a sequence from which a column that is not `filled` gets its default."""
+    for column in table.columns:
+        if column.name not in filled and (sequence := column.denied_sequence) is not None:
+            return refusal(
+                "table",
+                f"permission denied for sequence {sequence}",
+                f"GRANT USAGE ON SEQUENCE {sequence} TO {quote_name(role)};",
+                detail=f'Column "{column.name}" of table "{table.name}" is not in the file, and its default is the '
+                "sequence's next value.",
+            )
+    return None

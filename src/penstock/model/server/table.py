@@ -23,7 +23,8 @@ class Column:
     """One column of a table.
 
     `identity` is '' (no identity column), 'a' (always) or 'd' (by default). `sequence` is the qualified name of the
-    sequence that the column owns. `number`, `type_oid` and `type_modifier` are pg_attribute's attnum, atttypid and
+    sequence that the column owns. `denied_sequence` is one that its default draws from and that the role has neither
+    USAGE nor UPDATE on. `number`, `type_oid` and `type_modifier` are pg_attribute's attnum, atttypid and
     atttypmod. `is_json` is whether its type is json or jsonb, or a domain over them.
     """
 
@@ -34,6 +35,7 @@ class Column:
     has_default: bool = False
     identity: str = ""
     sequence: str | None = None
+    denied_sequence: str | None = None
     number: int = 0
     type_oid: int = 0
     type_modifier: int = -1

@@ -104,7 +104,7 @@ def read_report(error: psycopg.Error) -> ServerReport:
 def to_penstock_error(error: psycopg.Error, what: str) -> PenstockError:
     """Return penstock's error for a server's error. `what` is the action that failed, such as "reading x"."""
     report = read_report(error)
-    hint = report.hint or (_RIGHT if _names_other_object(report) else find_hint(report.sqlstate))
+    hint = report.hint or hint_right(report) or find_hint(report.sqlstate)
     detail = describe_report(report, what)
     error_class = choose_class(report.sqlstate)
     if error_class is ServerError:
@@ -120,12 +120,13 @@ def to_penstock_error(error: psycopg.Error, what: str) -> PenstockError:
     return error_class(report.message, detail=detail, hint=hint, sqlstate=report.sqlstate)
 
 
-def _names_other_object(report: ServerReport) -> bool:
-    """Return whether a privilege on something other than a table is missing. Only recognises messages in English."""
+def hint_right(report: ServerReport) -> str | None:
+    """Return the hint if a privilege on something other than a table is missing. Only recognises English messages."""
     lacking = "permission denied for "
-    return report.message.startswith(lacking) and not report.message.startswith(
-        tuple(f"{lacking}{kind} " for kind in ("table", "relation", "schema", "view", "sequence"))
+    is_other = report.message.startswith(lacking) and not report.message.startswith(
+        tuple(f"{lacking}{kind} " for kind in ("table", "relation", "schema", "view"))
     )
+    return _RIGHT if is_other else None
 
 
 @contextmanager

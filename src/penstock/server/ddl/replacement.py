@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from functools import partial
 
 from psycopg import errors, sql
 
-from penstock.errors import ServerError, TargetError
+from penstock.errors import PenstockError, ServerError, TargetError
 from penstock.model.server.table import TableName
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, translate_errors
@@ -102,7 +103,7 @@ def finish_replacement(
     kept. Raises DataError if the rows violate a constraint, TargetError, ServerError.
     """
     replacement = capture_table(connection, oid)
-    with translate_errors(f"finishing table {replacement.name}"):
+    with _finishing(definition, replacement.name):
         with in_transaction(connection):
             _make_indexes(connection, definition, replacement)
         if with_foreign_keys:
@@ -123,8 +124,21 @@ def add_foreign_keys(
     with_lock_retries. Raises DataError if the rows violate a key, TargetError, ServerError.
     """
     replacement = capture_table(connection, oid)
-    with translate_errors(f"finishing table {replacement.name}"):
+    with _finishing(definition, replacement.name):
         _add_foreign_keys(connection, definition, replacement, with_locks)
+
+
+@contextmanager
+def _finishing(definition: TableDefinition, working: TableName) -> Iterator[None]:
+    """Convert errors in the block, whose messages then have the name that the new table will have."""
+    try:
+        with translate_errors(f"finishing the table that replaces {definition.name}"):
+            yield
+    except PenstockError as error:
+        own, name = f'"{working.name}"', f'"{definition.table.name}"'
+        error.message = error.message.replace(own, name)
+        error.detail = None if error.detail is None else error.detail.replace(own, name)
+        raise
 
 
 def swap_replacement(connection: Connection, definition: TableDefinition, oid: int) -> None:

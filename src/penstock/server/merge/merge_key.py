@@ -6,6 +6,7 @@ its rule whether two nulls are equal. merge.py merges records by this key.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
 
 from psycopg import sql
@@ -34,6 +35,13 @@ class UniqueIndex:
     is_exclusion: bool
     has_equal_nulls: bool
     columns: list[str | None]
+
+
+@frozen
+class PartitionColumn:
+    """The row of partition_columns.sql; None in `name` stands for an expression."""
+
+    name: str | None
 
 
 @frozen
@@ -99,7 +107,8 @@ def find_key(connection: Connection, target: TableFacts, key: Sequence[str]) -> 
         indexes = fetch_rows(connection, "merge_keys", UniqueIndex, oid=target.oid)
         chosen = next((index for index in indexes if _is_on(index, key) and not _find_faults(index)), None)
         if chosen is None:
-            raise _no_index(target, key, indexes)
+            parts = fetch_rows(connection, "partition_columns", PartitionColumn, oid=target.oid)
+            raise _no_index(target, key, indexes, parts)
         columns = fetch_rows(connection, "merge_key_columns", KeyColumn, oid=chosen.oid)
     return Key(index=chosen.name, columns=tuple(columns), has_equal_nulls=chosen.has_equal_nulls)
 
@@ -271,19 +280,44 @@ def _check_privileges(
             )
 
 
-def _no_index(target: TableFacts, key: Sequence[str], indexes: Sequence[UniqueIndex]) -> TargetError:
+def _no_index(
+    target: TableFacts, key: Sequence[str], indexes: Sequence[UniqueIndex], parts: Sequence[PartitionColumn]
+) -> TargetError:
+    """Return the error for a key without an index; `parts` are what the table and its partitions are divided by."""
     listed = ", ".join(key)
     near = [index for index in indexes if set(index.columns) & set(key)] or list(indexes)
-    # CONCURRENTLY does not work for partitioned tables.
-    build = sql.SQL("CREATE UNIQUE INDEX{} ON {} ({});").format(
-        sql.SQL("" if target.kind == "p" else " CONCURRENTLY"), table_identifier(target.name), list_identifiers(key)
-    )
     is_table = target.kind in {"r", "p"}
     return TargetError(
         f'no unique index on ({listed}) of "{target.name}" can be used by ON CONFLICT',
         detail=" ".join(map(_describe, near)) or ("It has no unique index." if is_table else "It is not a table."),
-        hint=f"Create one: {build.as_string(None)}" if is_table else "Load into the table itself.",
+        hint=_hint_index(target, key, indexes, parts) if is_table else "Load into the table itself.",
     )
+
+
+def _hint_index(
+    target: TableFacts, key: Sequence[str], indexes: Sequence[UniqueIndex], parts: Sequence[PartitionColumn]
+) -> str:
+    """Return how the table gets a unique index that PostgreSQL does not refuse: it needs the partitions' columns."""
+    if any(part.name is None for part in parts):
+        return "Load into a partition: the table is divided by an expression, so it can have no unique index."
+    whole = list(dict.fromkeys([*key, *(part.name for part in parts if part.name is not None)]))
+    # CONCURRENTLY does not work for partitioned tables.
+    build = sql.SQL("CREATE UNIQUE INDEX{} ON {} ({});").format(
+        sql.SQL("" if target.kind == "p" else " CONCURRENTLY"), table_identifier(target.name), list_identifiers(whole)
+    )
+    if len(whole) == len(key):
+        return f"Create one: {build.as_string(None)}"
+    option = f"--key {shlex.quote(','.join(map(_spell, whole)))}"
+    reason = "a unique index of a partitioned table has the columns that it is divided by"
+    if any(_is_on(index, whole) and not _find_faults(index) for index in indexes):
+        return f"Use {option}: {reason}."
+    return f"Use {option}, and create the index: {build.as_string(None)} For {reason}."
+
+
+def _spell(name: str) -> str:
+    """Return a column as a list of names has it, with quotes if it has a comma, a quote or blanks at its ends."""
+    is_plain = name == name.strip() and not set(name) & set(',"\n')
+    return name if is_plain else '"' + name.replace('"', '""') + '"'
 
 
 def _describe(index: UniqueIndex) -> str:

@@ -1,4 +1,4 @@
--- columns.sql: the columns of a table, in order, each with the sequence it owns
+-- columns.sql: the columns of a table, in order, each with the sequence it owns, and one that its default may not use
 -- returns model.server.table.Column; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -f columns.sql
 --
@@ -28,6 +28,23 @@ SELECT a.attname::text AS name,
                      s.relname
             LIMIT 1
        ) AS sequence,
+       (
+           SELECT pg_catalog.format('%I.%I', n.nspname, s.relname)
+             FROM pg_catalog.pg_attrdef AS f
+             JOIN pg_catalog.pg_depend AS d
+               ON d.classid = 'pg_catalog.pg_attrdef'::regclass
+              AND d.objid = f.oid
+              AND d.refclassid = 'pg_catalog.pg_class'::regclass
+             JOIN pg_catalog.pg_class AS s ON s.oid = d.refobjid AND s.relkind = 'S'
+             JOIN pg_catalog.pg_namespace AS n ON n.oid = s.relnamespace
+            WHERE f.adrelid = a.attrelid
+              AND f.adnum = a.attnum
+              -- The function fails for other relations, and conditions have no order but within CASE.
+              AND CASE s.relkind WHEN 'S' THEN NOT pg_catalog.has_sequence_privilege(s.oid, 'USAGE, UPDATE') END
+            ORDER BY n.nspname,
+                     s.relname
+            LIMIT 1
+       ) AS denied_sequence,
        a.attnum AS number,
        a.atttypid AS type_oid,
        a.atttypmod AS type_modifier,
