@@ -20,6 +20,7 @@ from benchmarks.data import PENSTOCK
 from benchmarks.record import save
 from benchmarks.server import Target, bench_server, make_open_dir
 from benchmarks.tpch import lineitem_rows, write_lineitem
+from penstock.copyformat.choose import GAINS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -142,7 +143,10 @@ def run(options: Options) -> None:
         notes=[
             f"Each way is a process of its own. Tables are loaded {_MORE_RUNS} times as often as those of one type.",
             "They have no index, keyed keeps its key; penstock does no VACUUM.",
-            "A value's gain is the CPU of client and server as text minus that in the binary format.",
+            (
+                "A value's gain is the CPU of client and server as text minus that in the binary format. Beside it is the "
+                "constant of src/penstock/copyformat/choose.py, which is the median of several runs of this benchmark."
+            ),
         ],
     )
 
@@ -161,7 +165,8 @@ def _ways(case: _Case, server: EmbeddedServer) -> dict[str, tuple[list[str], Pat
 
 
 def _table(cases: list[_Case], found: dict[str, dict[str, list[Run]]]) -> list[tuple[str, ...]]:
-    heading = ("table", "way", "median s", "as text / this", "client CPU ns/row", "server CPU ns/row", "ns/value saved")
+    heading: tuple[str, ...] = ("table", "way", "median s", "as text / this", "client CPU ns/row", "server CPU ns/row")
+    heading += ("ns/value saved", "in choose.py")
     table: list[tuple[str, ...]] = [heading]
     for case in cases:
         of_case = found[case.name]
@@ -172,12 +177,20 @@ def _table(cases: list[_Case], found: dict[str, dict[str, list[Run]]]) -> list[t
                 f"{1e9 * statistics.median(values) / case.rows:.0f}"
                 for values in ([run.client_cpu_s for run in runs], [run.server_cpu_s for run in runs])
             )
-            saved = ""
+            saved, used = "", ""
             if case.name in _TYPES and way == "binary":
                 before, after = (statistics.median(run.cpu_s for run in of_case[name]) for name in ("text", "binary"))
-                saved = f"{1e9 * (before - after) / case.rows / _CELLS:.0f}"
-            table.append((case.name, way, f"{seconds:.2f}", f"{text_s / seconds:.2f}", client, server, saved))
+                saved, used = f"{1e9 * (before - after) / case.rows / _CELLS:.0f}", f"{_gain_in_use(case.name):.0f}"
+            table.append((case.name, way, f"{seconds:.2f}", f"{text_s / seconds:.2f}", client, server, saved, used))
     return table
+
+
+def _gain_in_use(name: str) -> float:
+    """Return what a value of a type saves by the constants with which penstock chooses a format."""
+    kind, _, width = name.partition(" ")
+    if kind != "text":
+        return GAINS.by_kind[kind]
+    return max(GAINS.least_text_ns, GAINS.text_ns_per_byte * int(width) - GAINS.text_ns)
 
 
 # ---------------------------------------------------------------- files

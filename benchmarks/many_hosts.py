@@ -1,7 +1,14 @@
-"""One load by three hosts against one, each behind a network of 20 MB/s; and what --join costs one host."""
+"""One load by three hosts against one, each behind a network of 20 MB/s; and what --join costs one host.
+
+Also the CPU of a GB of text, of the server and of clients that decompress it, from which docs/hosts.md reckons how many
+hosts a server can feed on.
+"""
 
 from __future__ import annotations
 
+import gzip
+import lzma
+import shutil
 import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -10,18 +17,22 @@ from typing import TYPE_CHECKING
 
 from psycopg.conninfo import make_conninfo
 
-from benchmarks.data import PENSTOCK
+from benchmarks.cpu import Run, run_once, summarize_runs
+from benchmarks.data import PENSTOCK, principals
 from benchmarks.processes import Cost, run_measured
-from benchmarks.record import save, summarize
+from benchmarks.record import markdown, save, spread, summarize
 from benchmarks.relay import relay
 from benchmarks.rounds import WrongRows
-from benchmarks.server import SCHEMA, Target, bench_server, make_open_dir
+from benchmarks.server import QUALIFIED, SCHEMA, Target, bench_server, make_open_dir
 from benchmarks.ways import AS_COPY
+from penstock.lab.datasets.imdb import expected_rows
+from penstock.units import GB
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from benchmarks.options import Options
+    from penstock.lab import EmbeddedServer
 
 # A host's network, or what its xz lets through: far below what the server takes.
 _BYTES_PER_S = 20e6
@@ -32,6 +43,9 @@ _HOSTS = 3
 _OBJECTS_AT_FULL_SCALE = 2700
 _RECORDS = 40_000
 _TEXT = "x" * 90
+
+# CPU is measured of a part of title.principals: xz takes minutes to write all of it.
+_CPU_PART = 1 / 3
 
 
 def run(options: Options) -> None:
@@ -61,6 +75,7 @@ def run(options: Options) -> None:
                     raise WrongRows(f"{rows} rows of {count * _RECORDS}")
                 if number >= 0:
                     costs.setdefault(name, []).append(cost)
+        cpu = _measure_cpu(options, server, target)
         seconds = {name: statistics.median(cost.seconds for cost in found) for name, found in costs.items()}
         one, three, alone, joint = seconds.values()
         save(
@@ -68,12 +83,20 @@ def run(options: Options) -> None:
             options=options,
             postgresql=target.settings(),
             settings={"objects": count, "records_each": _RECORDS, "bytes_per_s": _BYTES_PER_S, "hosts": _HOSTS},
-            results={name: summarize(found) for name, found in costs.items()},
+            results={
+                **{name: summarize(found) for name, found in costs.items()},
+                "cpu_s_per_gb": {name: spread(found) for name, found in _per_gb(cpu).items()},
+                "cpu": {name: {"plain_bytes": size, **summarize_runs(runs)} for name, (size, runs) in cpu.items()},
+            },
             table=[("run", "median s", "client CPU s"), *(_row(name, found) for name, found in costs.items())],
             notes=[
                 f"Three hosts are {one / three:.2f} times as fast as one.",
                 f"--join costs one host {100 * (joint / alone - 1):.1f} %.",
                 f"{count} csv files of {_RECORDS:,} records. Each host is a process, behind a relay of its own.",
+                "",
+                *markdown([("CPU s/GB of decompressed text", "median", "lowest", "highest"), *_cpu_rows(cpu)]),
+                "",
+                "title.principals by one host, user and system time. The server's: COPY, WAL and heap.",
             ],
         )
 
@@ -97,6 +120,55 @@ def _row(name: str, costs: list[Cost]) -> tuple[str, ...]:
         f"{statistics.median(cost.seconds for cost in costs):.2f}",
         f"{statistics.median(cost.cpu_s or 0.0 for cost in costs):.2f}",
     )
+
+
+# Of each compression: the bytes that are decompressed, and the runs.
+_Cpu = dict[str, tuple[int, list[Run]]]
+
+
+def _measure_cpu(options: Options, server: EmbeddedServer, target: Target) -> _Cpu:
+    """Load the same rows from gzip and from xz, and return what client and server used of CPU."""
+    scale = options.scale * _CPU_PART
+    packed = principals(options.data, scale)
+    with gzip.open(packed) as file:
+        plain_bytes = sum(map(len, iter(lambda: file.read(1 << 20), b"")))
+    found: _Cpu = {"gzip": (plain_bytes, []), "xz": (plain_bytes, [])}
+    paths = {"gzip": packed, "xz": _as_xz(packed)}
+    for number in range(-1, options.runs):
+        for name, path in paths.items():
+            target.renew()
+            argv = [PENSTOCK, "load", str(path), "--into", QUALIFIED, "--to", server.conninfo()]
+            argv += ["--quiet", "--again", "--no-record", *AS_COPY]
+            run = run_once(argv, server, target, rows=expected_rows("title.principals", scale))
+            print(f"{name}: client {run.client_cpu_s:.2f}, server {run.server_cpu_s:.2f} CPU s", flush=True)
+            if number >= 0:
+                found[name][1].append(run)
+    return found
+
+
+def _per_gb(cpu: _Cpu) -> dict[str, list[float]]:
+    """Return CPU seconds per GB: of the server in all runs, and of the client by compression."""
+    server = [run.server_cpu_s * GB / size for size, runs in cpu.values() for run in runs]
+    clients = {f"client: {name}": [run.client_cpu_s * GB / size for run in runs] for name, (size, runs) in cpu.items()}
+    return {"server": server, **clients}
+
+
+def _cpu_rows(cpu: _Cpu) -> list[tuple[str, ...]]:
+    return [
+        (name, *(f"{choose(values):.1f}" for choose in (statistics.median, min, max)))
+        for name, values in _per_gb(cpu).items()
+    ]
+
+
+def _as_xz(packed: Path) -> Path:
+    """Return a gzip file's content as xz; it is written once."""
+    path = packed.with_suffix(".xz")
+    if not path.exists():
+        unfinished = path.with_suffix(".new")
+        with gzip.open(packed) as plain, lzma.open(unfinished, "wb") as file:
+            shutil.copyfileobj(plain, file, 1 << 20)
+        unfinished.replace(path)
+    return path
 
 
 def _word(conninfo: str, name: str) -> str:
