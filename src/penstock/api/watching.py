@@ -223,8 +223,10 @@ class LoadWatch:
         self._path = house.record
         is_scarce = server.free_connections < plan.sessions.maximum + _SPARE_CONNECTIONS
         self._is_on = not house.no_record and not is_scarce and bool(plan.targets)
-        self._examination: Examination | None = None
         self._header: RecordingHeader | None = None
+        self._examination: Examination | None = None
+        # Samples that are not in the examination yet: a load that gets no verdict does without it.
+        self._waiting: list[Sample] = []
 
     def run(self, load: Callable[[], LoadOutcome], on_notice: Callable[[str], None]) -> LoadOutcome:
         """Call `load` and sample in a thread meanwhile, and return its outcome with what limited it.
@@ -232,7 +234,7 @@ class LoadWatch:
         No error of the sampling reaches the load.
         """
         if not self._is_on:
-            return self._judge(load())
+            return self._judge(load(), is_sampled=False)
         beside = Beside(
             self._open_sampler,
             path=self._path,
@@ -246,11 +248,10 @@ class LoadWatch:
         finally:
             # An interrupt changes nothing of a load that has ended, and would hide what the load reports.
             with holding_interrupts(limit=1) as interrupts:
-                if not beside.stop(partial(self._count, outcome)):
-                    # The thread may still add to the examination.
-                    self._examination = None
+                # A thread that has not stopped may still add samples.
+                is_sampled = beside.stop(partial(self._count, outcome))
                 interrupts.drop()
-        return self._judge(outcome)
+        return self._judge(outcome, is_sampled=is_sampled)
 
     def _count(self, outcome: LoadOutcome | None) -> LoadCounts | None:
         if outcome is None or outcome.accounts is None:
@@ -262,7 +263,7 @@ class LoadWatch:
         setting = find_setting(self._plan, self._house, outcome.accounts, is_recorded=self._is_on)
         return LoadCounts(accounts=outcome.accounts, setting=setting, details=details)
 
-    def _judge(self, outcome: LoadOutcome) -> LoadOutcome:
+    def _judge(self, outcome: LoadOutcome, *, is_sampled: bool) -> LoadOutcome:
         """Return the outcome of a load with the verdict on it; a short or small load has none."""
         if outcome.accounts is None or outcome.accounts.elapsed_s < self._plan.tuning.least_verdict_s:
             return outcome
@@ -274,8 +275,9 @@ class LoadWatch:
 
         counts = self._count(outcome)
         assert counts is not None
-        findings = None if self._examination is None else self._examination.conclude(counts)
-        cpu_count = None if self._header is None else self._header.cpu_count
+        header = self._header if is_sampled else None
+        findings = None if header is None else self._examine(header).conclude(counts)
+        cpu_count = None if header is None else header.cpu_count
         found = judge_load(LoadCase(counts=counts, findings=findings, cpu_count=cpu_count))
         return replace(outcome, diagnoses=find_verdict(found, outcome.accounts, self._plan.tuning))
 
@@ -285,8 +287,17 @@ class LoadWatch:
         return open_sampler_at(self._connect, rds_host, interval_s=SHORTEST_S, application=_APPLICATION)
 
     def _see(self, header: RecordingHeader, sample: Sample) -> None:
+        self._header = header
+        self._waiting.append(sample)
+        if sample.at_s >= self._plan.tuning.least_verdict_s:
+            self._examine(header)
+
+    def _examine(self, header: RecordingHeader) -> Examination:
+        """Return the examination of all samples so far."""
         from penstock.diagnose.examination import Examination  # noqa: PLC0415 (short loads do not need it)
 
-        if self._examination is None:
-            self._header, self._examination = header, Examination(header)
-        self._examination.see(sample)
+        self._examination = self._examination or Examination(header)
+        for sample in self._waiting:
+            self._examination.see(sample)
+        self._waiting.clear()
+        return self._examination

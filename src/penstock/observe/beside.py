@@ -25,8 +25,9 @@ _log = logging.getLogger(__name__)
 # A load that ends sooner is not sampled, so that sampling does not delay short loads.
 _AFTER_S = 0.5
 
-# Ten samples a second for the first ten seconds, then fewer, and one a second from 100 s on.
-SHORTEST_S, _LONGEST_S, _SAMPLES_BEFORE_THINNING = 0.1, 1.0, 100
+# Five samples a second for the first 20 s, then fewer, and one a second from 100 s on. More would cost a short load
+# more than 1 % of its processor time (benchmarks/recording_cost.py).
+SHORTEST_S, _LONGEST_S, _SAMPLES_BEFORE_THINNING = 0.2, 1.0, 100
 
 # How long the end of a load waits for the last sample, for example if the server no longer answers.
 _PATIENCE_S = 2.0
@@ -135,6 +136,6 @@ def thin(elapsed_s: float) -> float:
     """Return the seconds until the next sample.
 
     >>> thin(3), thin(50), thin(3600)
-    (0.1, 0.5, 1.0)
+    (0.2, 0.5, 1.0)
     """
     return min(_LONGEST_S, max(SHORTEST_S, elapsed_s / _SAMPLES_BEFORE_THINNING))

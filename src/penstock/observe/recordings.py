@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from datetime import datetime
 from pathlib import Path
 from types import NoneType, UnionType
@@ -42,11 +42,10 @@ _LEAST = {"at_s": 0, "interval_s": 0, "cpu_count": 1}
 # The errors that reading raises if the JSON is not that of a recording.
 _MISREAD = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 
-_CLASSES = (
-    *(RecordingHeader, Sample, SessionSample, Progress, Unread, VolumeLimits),
-    *(LoadAccounts, SessionSeconds, ReaderSeconds, BackendIo, LoadSetting, FileOutcome),
-)
 _Fields = TypeVar("_Fields")
+
+# What _types_of has returned; a load, which only writes recordings, does without.
+_TYPES: dict[type, Mapping[str, frozenset[type]]] = {}
 
 
 class Recorder:
@@ -125,7 +124,7 @@ class Recorder:
 
 def _to_fields(entry: Any) -> dict[str, object]:
     """Return the fields of a dataclass. asdict would copy all rows of counters, which takes as long as a sample."""
-    return {name: getattr(entry, name) for name in _TYPES[type(entry)]}
+    return {each.name: getattr(entry, each.name) for each in fields(entry)}
 
 
 def read_recording(path: Path) -> Recording:
@@ -254,6 +253,8 @@ def _known(kind: type[_Fields], entry: Mapping[str, Any]) -> _Fields:
 
     Raises TypeError, ValueError if a field has another type or is out of range.
     """
+    if kind not in _TYPES:
+        _TYPES[kind] = _types_of(kind)
     found = {}
     for name, types in _TYPES[kind].items():
         if name in entry:
@@ -267,7 +268,7 @@ def _known(kind: type[_Fields], entry: Mapping[str, Any]) -> _Fields:
     return kind(**found)
 
 
-def _types_of(kind: type) -> dict[str, frozenset[type]]:
+def _types_of(kind: type) -> Mapping[str, frozenset[type]]:
     """Return the types that each field of a class may have, without the types of a container's elements."""
     found = {}
     for name, hint in get_type_hints(kind, localns={"Unread": Unread, "VolumeLimits": VolumeLimits}).items():
@@ -276,9 +277,6 @@ def _types_of(kind: type) -> dict[str, frozenset[type]]:
         # A JSON object is read as a dict.
         found[name] = frozenset(dict if each is Mapping else each for each in kinds)
     return found
-
-
-_TYPES: dict[type, dict[str, frozenset[type]]] = {kind: _types_of(kind) for kind in _CLASSES}
 
 
 def _refuse_constant(name: str) -> None:
