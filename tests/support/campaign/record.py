@@ -83,6 +83,7 @@ def describe_played(played: Played) -> dict[str, Any]:
         "repeated": played.repeated,
         "redone": played.redone,
         "loaders": played.loaders,
+        "binary": played.binary,
         "ended_early": len(played.ended_early),
         "reasons": list(played.ended_early),
         "seconds": played.seconds,
@@ -134,6 +135,7 @@ def write_summary(path: Path, lines: Sequence[dict[str, Any]], *, record: Path) 
     machine = read_machine()
     mixed = sum(len({hit[0] for hit in line["hits"]}) > 1 for line in lines)
     rows = sum(line["rows"] for line in lines)
+    themes, forms = Counter(line["theme"] for line in lines), Counter(line.get("form") for line in lines)
     commits = ", ".join(sorted({line["commit"] for line in lines}))
     text = f"""# Seeded fault campaign
 
@@ -155,8 +157,12 @@ every object, and to have the checksums of its bytes.
 | loads hit by more than one kind of fault | {mixed} |
 | loads with --mode other than append | {sum(line.get("mode", "append") != "append" for line in lines)} |
 | loads after whose success the server was lost at once | {sum(line.get("ends_with_loss", False) for line in lines)} |
-| loads of Parquet or Arrow files | {sum(line.get("form") in COLUMNAR for line in lines)} |
-| loads with records put aside | {sum(line.get("bad", 0) > 0 for line in lines)} |
+| loads by several processes with --join | {themes["hosts"]} |
+| loads by --via server | {themes["import"]} |
+| loads of JSON Lines | {forms["jsonl"]} |
+| loads of Parquet or Arrow files | {sum(forms[form] for form in COLUMNAR)} |
+| loads with rows in the binary format, all or some | {sum(line.get("binary", 0) > 0 for line in lines)} |
+| loads with rejected records | {sum(line.get("bad", 0) > 0 for line in lines)} |
 | loader processes started | {sum(line["loaders"] for line in lines)} |
 
 | fault | points | with acknowledged rows gone | takeovers during COMMIT |

@@ -124,6 +124,7 @@ class Played:
     """How a scenario that held went; one that did not is raised as Broken.
 
     `redone` rows were sent more than once, None where that was not measured; `ended_early` says why loaders gave up.
+    `binary` of the `loaders` sent rows in the binary format.
     """
 
     scenario: Scenario
@@ -135,6 +136,7 @@ class Played:
     redone: int | None
     seconds: float
     loaders: int
+    binary: int
     ended_early: tuple[str, ...]
 
 
@@ -201,6 +203,7 @@ class Run:
     disk: Path | None = None
     hits: list[Hit] = field(default_factory=list)
     loaders: list[LoaderProcess] = field(default_factory=list)
+    binary: int = 0
     ended_early: list[str] = field(default_factory=list)
     replaced_by: Counter[Row] | None = None
     on_changed: str = "error"
@@ -281,7 +284,9 @@ class Run:
             "via": "server" if self.scenario.theme == "import" else "client",
             "environment": {} if self.store is None else self.store.environment,
         }
-        return self.plant.zygote.start(request | dict(changes))
+        asked = request | dict(changes)
+        self.binary += asked["copy_format"] == "binary"
+        return self.plant.zygote.start(asked)
 
     def _draw_format(self) -> CopyFormat:
         """Return the format in which the next loader sends rows: it may resume what another began in the other one."""
@@ -392,6 +397,7 @@ def play(scenario: Scenario, plant: Plant, folder: Path) -> Played:
         redone=redone,
         seconds=round(run.elapsed_s(), 2),
         loaders=len(run.loaders),
+        binary=run.binary,
         ended_early=tuple(run.ended_early),
     )
 
