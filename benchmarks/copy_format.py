@@ -144,8 +144,8 @@ def run(options: Options) -> None:
             f"Each way is a process of its own. Tables are loaded {_MORE_RUNS} times as often as those of one type.",
             "They have no index, keyed keeps its key; penstock does no VACUUM.",
             (
-                "A value's gain is the CPU of client and server as text minus that in the binary format. Beside it is the "
-                "constant of src/penstock/copyformat/choose.py, which is the median of several runs of this benchmark."
+                "A value's gain is the CPU of client and server as text minus that in the binary format. Beside it is "
+                "the constant of src/penstock/copyformat/choose.py, the median of several runs of this benchmark."
             ),
         ],
     )

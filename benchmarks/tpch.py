@@ -51,7 +51,9 @@ INDEXES = {
     "lineitem_shipmode": "(l_shipmode, l_receiptdate)",
     "lineitem_comment": "(l_comment)",
 }
-_REFERENCE = f"ADD FOREIGN KEY (l_orderkey) REFERENCES {ORDERS}"
+REFERENCE = f"ADD FOREIGN KEY (l_orderkey) REFERENCES {ORDERS}"
+# As the server names them.
+KEY_NAME, REFERENCE_NAME = "lineitem_pkey", "lineitem_l_orderkey_fkey"
 
 _INSTRUCTIONS = ("DELIVER IN PERSON", "COLLECT COD", "NONE", "TAKE BACK RETURN")
 _MODES = ("REG AIR", "AIR", "RAIL", "SHIP", "TRUCK", "MAIL", "FOB")
@@ -120,7 +122,7 @@ class Warehouse:
         if has_indexes:
             self._run(f"ALTER TABLE {LINEITEM} ADD {KEY}")
             self._run(*(f"CREATE INDEX {name} ON {LINEITEM} {body}" for name, body in INDEXES.items()))
-            self._run(f"ALTER TABLE {LINEITEM} {_REFERENCE}")
+            self._run(f"ALTER TABLE {LINEITEM} {REFERENCE}")
         self._run("CHECKPOINT")
 
     def count(self) -> int:
