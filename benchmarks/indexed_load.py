@@ -19,18 +19,7 @@ from benchmarks.processes import Cost, run_measured
 from benchmarks.record import save, spread, summarize
 from benchmarks.rounds import WrongRows
 from benchmarks.server import Target, bench_server
-from benchmarks.tpch import (
-    INDEXES,
-    KEY,
-    KEY_NAME,
-    LINEITEM,
-    REFERENCE,
-    REFERENCE_NAME,
-    SCHEMA,
-    Warehouse,
-    lineitem_rows,
-    write_lineitem,
-)
+from benchmarks.tpch import ADD_KEYS, CREATE, DROP, HALVES, LINEITEM, Warehouse, lineitem_rows, write_lineitem
 from penstock.lab.installations import default_installation
 
 if TYPE_CHECKING:
@@ -43,15 +32,6 @@ _BY_HAND = "by hand, "
 _PSQL, _KEEP, _REBUILD = "psql \\copy into all indexes", "penstock --indexes keep", "penstock --indexes rebuild"
 # The two that people use, and penstock's own for a table of this size.
 _USUAL, _LITTLE = ("1GB", "64MB"), "12MB"
-# What two psql at a time create, balanced: the two that take longest apart, each with one that takes less.
-_HALVES = (("lineitem_shipmode", "lineitem_shipdate"), ("lineitem_comment", "lineitem_part_supplier"))
-_DROP = (
-    f"ALTER TABLE {LINEITEM} DROP CONSTRAINT {REFERENCE_NAME}, DROP CONSTRAINT {KEY_NAME}",
-    f"DROP INDEX {', '.join(f'{SCHEMA}.{name}' for name in INDEXES)}",
-)
-_CREATE = {name: f"CREATE INDEX {name} ON {LINEITEM} {body}" for name, body in INDEXES.items()}
-# A key is added behind the indexes: ALTER TABLE shuts CREATE INDEX of the other psql out.
-_KEYS = (f"ALTER TABLE {LINEITEM} ADD {KEY}", f"ALTER TABLE {LINEITEM} {REFERENCE}")
 # How many times as fast as the best usual way by hand the rebuild must be.
 _BAR = 1.25
 
@@ -72,18 +52,18 @@ class _ByHand:
     def one_after_another(self, memory: str) -> Cost:
         """Drop, copy, and create everything in one psql."""
         began_s = time.perf_counter()
-        cpu_s = self.run(*_DROP, self.copy) + self.run(*_CREATE.values(), *_KEYS, memory=memory)
+        cpu_s = self.run(*DROP, self.copy) + self.run(*CREATE.values(), *ADD_KEYS, memory=memory)
         return Cost(seconds=time.perf_counter() - began_s, cpu_s=cpu_s)
 
     def two_at_a_time(self, memory: str) -> Cost:
         """Drop and copy, create the indexes in two psql, without parallel workers, and the keys in one."""
         began_s = time.perf_counter()
-        cpu_s = self.run(*_DROP, self.copy)
+        cpu_s = self.run(*DROP, self.copy)
         alone = "SET max_parallel_maintenance_workers = 0"
-        with ThreadPoolExecutor(len(_HALVES)) as pool:
-            halves = [[_CREATE[name] for name in names] for names in _HALVES]
+        with ThreadPoolExecutor(len(HALVES)) as pool:
+            halves = [[CREATE[name] for name in names] for names in HALVES]
             cpu_s += sum(pool.map(lambda half: self.run(alone, *half, memory=memory), halves))
-        cpu_s += self.run(*_KEYS, memory=memory)
+        cpu_s += self.run(*ADD_KEYS, memory=memory)
         return Cost(seconds=time.perf_counter() - began_s, cpu_s=cpu_s)
 
 
