@@ -80,6 +80,10 @@ class SourceError(PenstockError):
     exit_code = 4
 
 
+class LeftOutError(SourceError):
+    """A load by several hosts is complete without some objects that this host lists: it had begun without them."""
+
+
 class DataError(PenstockError):
     """The data does not fit the dialect or the table."""
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.api.connect import connect_to
 from penstock.api.loader import Loader
-from penstock.errors import PenstockError, UsageError
+from penstock.errors import LeftOutError, PenstockError, UsageError
 from penstock.frozen import frozen
 from penstock.loading.plan.identity import job_from_json, job_to_json
 from penstock.model.load.job import Housekeeping, Request
@@ -68,7 +68,7 @@ class Member:
         self._is_stopped = threading.Event()
         self._progress = (0, 0, 0, 0)
 
-    def load(self, order: Order) -> str | None:
+    def load(self, order: Order) -> LeftOutError | str | None:
         """Load until the load is complete; return the error that ended it, None if there was none."""
         os.environ.update(order.environment)
         house = Housekeeping(ledger_schema=order.ledger_schema, no_record=True)
@@ -77,6 +77,8 @@ class Member:
                 loader.run(loader.plan(job_from_json(order.job)), on_progress=self._note)
         except Stopped:
             return None
+        except LeftOutError as error:
+            return error
         except PenstockError as error:
             return str(error)
         return None
@@ -112,6 +114,7 @@ class RayMembers:
         self._is_closing = threading.Event()
         self._last_look_s = 0.0
         self._others = (0, 0, 0, 0)
+        self._left_out: LeftOutError | None = None
         try:
             self._ray.init(address=address, log_to_driver=False, configure_logging=False, namespace="penstock")
         except (ConnectionError, RuntimeError, ValueError) as error:
@@ -140,7 +143,9 @@ class RayMembers:
                     self._notice(f"member {number + 1} of the Ray cluster has died: it is started again")
                     self._is_closing.wait(_LOOK_S)
                 continue
-            if error is not None:
+            if isinstance(error, LeftOutError):
+                self._left_out = error
+            elif error is not None:
                 self._notice(f"member {number + 1} of the Ray cluster has ended: {error}")
             return
 
@@ -176,7 +181,10 @@ class RayMembers:
         return self._others
 
     def close(self, *, is_complete: bool) -> None:
-        """End the members: if the load is not complete, they commit their batches. Who takes too long is killed."""
+        """End the members: if the load is not complete, they commit their batches. Who takes too long is killed.
+
+        Raises LeftOutError if the load is complete without objects that a member has.
+        """
         self._is_closing.set()
         if not is_complete:
             for actor in self._actors:
@@ -189,3 +197,5 @@ class RayMembers:
             with suppress(self._ray.exceptions.RayError):
                 self._ray.kill(actor)
         self._ray.shutdown()
+        if is_complete and self._left_out is not None:
+            raise self._left_out

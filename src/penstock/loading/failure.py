@@ -10,6 +10,13 @@ from penstock.files.local import STDIN_LOCATION
 from penstock.model.load.plan import LoadPlan
 
 
+def add_detail(error: PenstockError, sentence: str) -> PenstockError:
+    """Return a copy of the error with one more line of detail."""
+    extended = copy(error)
+    extended.detail = f"{error.detail}\n{sentence}" if error.detail else sentence
+    return extended
+
+
 def add_what_stays(
     error: PenstockError,
     plan: LoadPlan,
@@ -30,8 +37,7 @@ def add_what_stays(
     resume = (
         "" if rows == 0 or is_complete else f" {_describe_resuming(error, plan, load_id, has_all_rows=has_all_rows)}"
     )
-    extended = copy(error)
-    extended.detail = f"{error.detail}\n{stays}" if error.detail else stays
+    extended = add_detail(error, stays)
     extended.hint = f"{error.hint or ''}{resume}".strip() or None
     extended.load_id = None if rows == 0 and not is_complete else load_id
     return extended
@@ -39,9 +45,9 @@ def add_what_stays(
 
 def add_who_goes_on(error: PenstockError, load_id: str) -> PenstockError:
     """Return a copy of the error for a member of a load by several hosts: the others take its objects."""
-    extended = copy(error)
-    stays = f"What this host committed stays in load {load_id}; the load's other members take its objects."
-    extended.detail = f"{error.detail}\n{stays}" if error.detail else stays
+    extended = add_detail(
+        error, f"What this host committed stays in load {load_id}; the load's other members take its objects."
+    )
     extended.hint = f"{error.hint or ''} See penstock loads show {load_id}; without members, penstock resume ends it."
     extended.hint = extended.hint.strip()
     extended.load_id = load_id
@@ -54,12 +60,11 @@ def add_unknown_rows(error: PenstockError, load_id: str, *, rows: int, tables: S
     `rows` is the number of rows that this process has seen committed to `tables`.
     """
     names = ", ".join(f'"{table}"' for table in tables)
-    extended = copy(error)
     stays = (
         f"The ledger does not have load {load_id} any more, so what it stored is not known: "
         f"at least {rows:,} rows were committed to {names} and may still exist."
     )
-    extended.detail = f"{error.detail}\n{stays}" if error.detail else stays
+    extended = add_detail(error, stays)
     # Replace the error's own hint: it is for loads that can be resumed.
     extended.hint = f"Before you load the sources again, remove these rows from {names}, or they are stored twice."
     return extended

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
 from penstock.host.interrupts import holding_interrupts
-from penstock.loading.failure import add_unknown_rows, add_what_stays, add_who_goes_on
+from penstock.loading.claim.left import describe_left
+from penstock.loading.failure import add_detail, add_unknown_rows, add_what_stays, add_who_goes_on
 from penstock.server.connect.errors import in_transaction
 from penstock.server.ledger.committed import count_rows
 from penstock.server.ledger.targets import read_landings
@@ -26,7 +27,9 @@ def give_up(load: RunningLoad, steps: Sequence[Step], error: PenstockError) -> P
 
     If other hosts go on with the load, or if another one leads it, nothing is undone.
     """
-    member = load.prepared.member
+    member, left = load.prepared.member, load.prepared.left
+    if left:
+        error = add_detail(error, describe_left(left, load.load_id))
     if member is not None and (member.leave() or not load.prepared.leads) and not load.is_ended:
         for step in reversed(steps):
             step.lose_lead(load)

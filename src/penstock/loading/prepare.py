@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.errors import TargetError
-from penstock.loading.claim.claims import client_name, open_ledger, take_over
+from penstock.loading.claim.claims import client_name, host_name, open_ledger, take_over
 from penstock.loading.claim.decide import ClaimFacts, LoadDecision, decide_load
 from penstock.loading.claim.facts import FactsReader, created_names, find_facts, find_tables, tables_made
 from penstock.loading.claim.objects import ResumedLoad, check_depth, check_new_objects, warn_of_unpublished
@@ -25,7 +25,7 @@ from penstock.loading.plan.work import ObjectWork, all_objects
 from penstock.model.load.ledger import Claim, Coverage, LedgerOutlook, LoaderProcess
 from penstock.server.connect.errors import in_transaction
 from penstock.server.connect.search_path import find_creation_schema
-from penstock.server.ledger.committed import read_coverage
+from penstock.server.ledger.committed import OtherObject, find_others, read_coverage
 from penstock.server.ledger.lookup import read_meaning
 from penstock.server.ledger.schema import check_creation, check_staging, has_ledger
 from penstock.server.table.alter import alter_table
@@ -86,7 +86,8 @@ def _prepare(
         if known is not None and known.state == "complete":
             if member is not None:
                 member.close()
-            return NothingToDo(skipped=len(all_objects(plan.targets)))
+            left = () if member is None else reader.find_left(load_id, created)
+            return NothingToDo(skipped=len(all_objects(plan.targets)) - len(left), waited_for=load_id, left=left)
     preparation = _Preparation(plan, tools, connection, reader, member)
     if not created and created_names(plan):
         with in_transaction(connection, "recording the load"):
@@ -113,7 +114,7 @@ def foresee_load(plan: LoadPlan, tools: LoadTools, connection: Connection) -> Le
         for oid, name in enumerate(created_names(plan), 1)
     )
     facts = FactsReader(plan, tools, connection, resumes=tools.resumes).read(created)
-    decision = decide_load(facts, plan.job.rules)
+    decision = decide_load(facts, plan.job.rules, host=host_name())
     if not decision.is_nothing:
         if any(target.is_staged for target in plan.targets):
             check_staging(connection, tools.ledger.schema)
@@ -125,8 +126,8 @@ def foresee_load(plan: LoadPlan, tools: LoadTools, connection: Connection) -> Le
 
 
 def _works_left(facts: ClaimFacts, decision: LoadDecision) -> list[ObjectWork]:
-    """Return the objects that are not skipped, those of a resumed load too: the client's route may have begun it."""
-    return [work for work, each in zip(facts.works, decision.objects, strict=True) if each.action != "skip"]
+    """Return the objects of the load, those of a resumed load too: the client's route may have begun it."""
+    return [work for work, each in zip(facts.works, decision.objects, strict=True) if each.is_part]
 
 
 def _check_importable(plan: LoadPlan, works: Sequence[ObjectWork], tools: LoadTools) -> None:
@@ -182,7 +183,7 @@ class _Preparation:
 
     def claim(self, created: tuple[CreatedTable, ...]) -> PreparedLoad | NothingToDo:
         facts = self._reader.read(created)
-        decision = decide_load(facts, self._plan.job.rules)
+        decision = decide_load(facts, self._plan.job.rules, host=host_name())
         found = facts.found
         if found.running is None and decision.is_nothing:
             if self._member is not None:
@@ -202,6 +203,7 @@ class _Preparation:
             bool(altered) or any(not target.fills_table for target in self._plan.targets)
         )
         landings: tuple[TargetLanding, ...] = ()
+        others: Sequence[OtherObject] = ()
         with in_transaction(self._connection, "recording the load") if is_one else nullcontext():
             if found.running is None:
                 # First, so that nothing of the ledger is locked while another load's batch holds the table.
@@ -210,11 +212,12 @@ class _Preparation:
             if found.running is not None:
                 self._alter(altered.values())
             if claim is not None:
-                landings = self._open_landings(claim, facts, decision, tables)
+                others = self._find_others(claim, decision)
+                landings = self._open_landings(claim, facts, decision, tables, others)
         if claim is None:
             # Another load has just begun with one of the objects: decide again for each object.
             return self.claim(created)
-        return self._find_left(claim, facts, decision, tables, landings)
+        return self._find_left(claim, facts, decision, tables, landings, others)
 
     def _alter(self, targets: Iterable[TargetPlan]) -> None:
         """Add and widen columns, in a savepoint that waits for locks as everything does that keeps readers out."""
@@ -236,12 +239,13 @@ class _Preparation:
         decision: LoadDecision,
         tables: list[TableFacts],
         landings: tuple[TargetLanding, ...],
+        others: Sequence[OtherObject],
     ) -> PreparedLoad:
         resumed = ResumedLoad(self._plan, self._tools, self._connection, claim)
         coverage: Mapping[int, Coverage] = {}
         if claim.is_resumed:
             coverage = read_coverage(self._connection, self._ledger.schema, claim.load_id)
-            resumed.drop_missing(coverage, [each.number for each in decision.objects])
+            resumed.drop_missing(coverage, others)
         prepared = self._prepare_objects(facts, decision, resumed, coverage, landings)
         if self._plan.route.is_import:
             # Not by rows: triggers may have put all rows of a part elsewhere.
@@ -251,7 +255,7 @@ class _Preparation:
         landed = {number for landing in landings if landing.table is not None for number in landing.objects}
         objects = {work.number: work for work in prepared}
         if self._member is not None:
-            self._member.bind(claim, objects)
+            self._member.bind(claim, objects, unseen=others, left=decision.left)
         return PreparedLoad(
             claim=claim,
             work=tuple(work for work in prepared if not work.coverage.is_complete),
@@ -265,7 +269,15 @@ class _Preparation:
             objects=objects,
             tables=find_tables(self._plan, tables, facts.created, landings),
             member=self._member,
+            left=decision.left,
         )
+
+    def _find_others(self, claim: Claim, decision: LoadDecision) -> Sequence[OtherObject]:
+        """Return the objects of the load that the sources do not have."""
+        if not claim.is_resumed:
+            return ()
+        numbers = [each.number for each in decision.objects if each.is_part]
+        return find_others(self._connection, self._ledger.schema, claim.load_id, numbers)
 
     def _prepare_objects(
         self,
@@ -280,7 +292,7 @@ class _Preparation:
         made = tables_made(self._plan, facts.created)
         prepared = []
         for work, each in zip(facts.works, decision.objects, strict=True):
-            if each.action == "skip":
+            if not each.is_part:
                 continue
             landing, own = by_target.get(work.target_index), made.get(work.target.table)
             table = None if landing is None else landing.table
@@ -345,9 +357,17 @@ class _Preparation:
             check_landings(self._plan, self._connection, ledger_schema=self._ledger.schema)
 
     def _open_landings(
-        self, claim: Claim, facts: ClaimFacts, decision: LoadDecision, tables: list[TableFacts]
+        self,
+        claim: Claim,
+        facts: ClaimFacts,
+        decision: LoadDecision,
+        tables: list[TableFacts],
+        others: Sequence[OtherObject],
     ) -> tuple[TargetLanding, ...]:
-        """Find or create the tables that COPY fills, for the targets that have objects in this load."""
+        """Find or create the tables that COPY fills, for the targets that have objects in this load.
+
+        Objects that the sources do not have any more count, too: their records are stored at the load's end.
+        """
         if not self._plan.needs_more_than_copy:
             return ()
         from penstock.loading.landing.context import LandingContext  # noqa: PLC0415 (as the next)
@@ -355,7 +375,11 @@ class _Preparation:
 
         objects: dict[int, list[int]] = {}
         for work, each in zip(facts.works, decision.objects, strict=True):
-            if each.action != "skip":
+            if each.is_part:
                 objects.setdefault(work.target_index, []).append(each.number)
+        for other in others:
+            for index, table in enumerate(tables):
+                if table.oid == other.target_oid:
+                    objects.setdefault(index, []).append(other.number)
         context = LandingContext(plan=self._plan, tools=self._tools, connection=self._connection, claim=claim)
         return open_landings(context, tables, objects, identity=digest(facts.meaning))

@@ -16,6 +16,8 @@ from dataclasses import replace
 from penstock.errors import Interrupted, PenstockError, TakenOverError
 from penstock.host.interrupts import holding_interrupts
 from penstock.loading.attempt import LoadAttempt
+from penstock.loading.claim.claims import host_name
+from penstock.loading.claim.left import left_out
 from penstock.loading.claim.membership import Membership, read_share
 from penstock.loading.claim.prepared import NothingToDo
 from penstock.loading.claiming import Claimed, Retrying, claim_again, claim_load
@@ -40,7 +42,7 @@ def run_load(plan: LoadPlan, tools: LoadTools) -> LoadOutcome:
     """Load all objects of the plan that are not loaded yet, and return what was done.
 
     Raises PenstockError. Rows that were committed before the error stay in the tables and in the ledger, and the error
-    says how to resume.
+    says how to resume. Raises LeftOutError at the end of a load by several hosts that lacks objects of this one.
     """
     tally, retrying, steps = Tally(began_s=tools.clock()), Retrying(plan, tools), make_steps(plan, tools)
 
@@ -52,11 +54,16 @@ def run_load(plan: LoadPlan, tools: LoadTools) -> LoadOutcome:
         return tally.outcome(None, _NOTHING, now_s=tools.clock())
     claimed = claim_load(plan, tools, retrying, on_nothing=run_steps_without_rows)
     if isinstance(claimed, NothingToDo):
+        if claimed.left:
+            raise left_out(claimed.left, claimed.waited_for, host=host_name())
         tally.note_before(skipped=claimed.skipped, rows=0)
         return tally.outcome(None, _NOTHING, now_s=tools.clock())
     tally.note_before(skipped=claimed.prepared.skipped, rows=claimed.prepared.rows_before)
     load = RunningLoad(plan, tools, tally, claimed.prepared)
-    return _LoadRun(load, steps, retrying).run(claimed)
+    outcome = _LoadRun(load, steps, retrying).run(claimed)
+    if load.prepared.left:
+        raise left_out(load.prepared.left, load.load_id, host=host_name())
+    return outcome
 
 
 class _LoadRun:
@@ -148,7 +155,7 @@ class _LoadRun:
         """Load what other hosts leave, in rounds, until nothing is left; who leads then ends the load."""
         prepared = self._load.prepared
         if prepared.leads:
-            member.open([work.number for work in prepared.work], limit=self._plan.sessions.connections)
+            member.open(limit=self._plan.sessions.connections)
         while (turn := member.await_turn(leads=prepared.leads)) == "load":
             member.begin_round()
             attempt = self._load_rows(connection)

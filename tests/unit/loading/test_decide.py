@@ -100,6 +100,30 @@ def test_own_object_that_has_changed_is_an_error_until_told(on_changed: str, row
     assert decide(own, running="own", changed=on_changed) == ["resume 3 changed"]
 
 
+def test_object_is_left_to_another_load_if_several_hosts_load_this_one() -> None:
+    """A load has the objects that it began with; objects that are loaded already are skipped as ever."""
+    assert decide(running="own", join=True) == ["left -1"]
+    assert decide(join=True) == ["new 0"]
+    assert decide(running="own") == ["new 0"]
+    assert decide(LOADED, running="own", join=True) == ["skip -1"]
+
+
+@pytest.mark.parametrize("on_changed", ["error", "load", "skip"])
+def test_another_version_of_an_own_object_is_an_error_of_the_host_if_several_load(on_changed: str) -> None:
+    """Another host may be loading the version that the load began with."""
+    own = replace(LOADED, load_id="own", state="running", version="0")
+    with pytest.raises(TargetError, match="is not the object that load own began with") as caught:
+        decide_objects(
+            [ITEM],
+            [own],
+            running="own",
+            emptied=frozenset(),
+            rules=LoadRules(join=True, changed=on_changed),  # type: ignore[arg-type]
+            host="web-1",
+        )
+    assert "web-1" in str(caught.value.detail)
+
+
 def test_own_object_without_a_version_must_be_compared() -> None:
     """Nobody knows whether it has changed."""
     own = replace(LOADED, load_id="own", state="running", version=None)

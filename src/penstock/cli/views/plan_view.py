@@ -127,6 +127,8 @@ def describe_outlook(outlook: LedgerOutlook) -> str:
     words = [] if outlook.resumes is None else [f"resumes load {outlook.resumes}"]
     if skipped:
         words.append(f"skips {format_count(skipped)} of {format_count(count)} objects, which are loaded already")
+    if left := outlook.actions.count("left"):
+        words.append(f"leaves {format_count(left)} of {format_count(count)} objects, which are not part of it")
     return ", ".join(words) or "has none of the objects"
 
 

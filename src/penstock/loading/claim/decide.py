@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from penstock.errors import TargetError
 from penstock.frozen import frozen
@@ -12,7 +12,7 @@ from penstock.frozen import frozen
 if TYPE_CHECKING:
     from penstock.loading.plan.work import ObjectWork
     from penstock.model.load.job import LoadRules
-    from penstock.model.load.ledger import KnownObject, LedgerObject
+    from penstock.model.load.ledger import KnownObject, LedgerObject, ObjectAction
     from penstock.server.ledger.lookup import LedgerFindings
     from penstock.server.table.tables import CreatedTable
 
@@ -23,13 +23,19 @@ class Decision:
 
     "new": it is added to the load as object `number`. "resume": it is part of the load already, as object `number`.
     `is_changed`: its version is different now, or unknown, or it may have been written to in place, so its committed
-    part must be compared. "skip": it is loaded already.
+    part must be compared. "skip": it is loaded already. "left": it is left to another load, because a load by several
+    hosts has only the objects that it began with.
     """
 
     item: LedgerObject
-    action: Literal["new", "resume", "skip"]
+    action: ObjectAction
     number: int
     is_changed: bool = False
+
+    @property
+    def is_part(self) -> bool:
+        """Whether the object is part of the load."""
+        return self.action in ("new", "resume")
 
 
 @frozen
@@ -75,9 +81,14 @@ class LoadDecision:
         """Return the objects to add to the load."""
         return [replace(each.item, number=each.number) for each in self.objects if each.action == "new"]
 
+    @property
+    def left(self) -> tuple[str, ...]:
+        """Return the URIs of the objects that are left to another load."""
+        return tuple(each.item.uri for each in self.objects if each.action == "left")
 
-def decide_load(facts: ClaimFacts, rules: LoadRules) -> LoadDecision:
-    """Return what is done with each object.
+
+def decide_load(facts: ClaimFacts, rules: LoadRules, *, host: str = "") -> LoadDecision:
+    """Return what is done with each object; `host` is the name of this host.
 
     Raises the errors of `decide_objects`, and the error that the plan has found for a target whose object is loaded.
     """
@@ -91,6 +102,7 @@ def decide_load(facts: ClaimFacts, rules: LoadRules) -> LoadDecision:
         rules=rules,
         landed=frozenset(work.number for work in works if not work.target.fills_table),
         fresh=frozenset(work.number for work in works if work.is_fresh),
+        host=host,
     )
     unshared = set()
     for work, decision in zip(works, decisions, strict=True):
@@ -119,13 +131,15 @@ def decide_objects(
     rules: LoadRules,
     landed: frozenset[int] = frozenset(),
     fresh: frozenset[int] = frozenset(),
+    host: str = "",
 ) -> list[Decision]:
     """Return a decision for each object of a load.
 
     `running` is the id of this load if it has begun, else None, and `next_number` is the number of its next object;
     `emptied` has the oids of the targets that are empty although loads have stored rows in them.
     `landed` and `fresh` have indexes in `objects`: records of `landed` objects are not in the table before the load's
-    end; `fresh` objects are loaded whatever was loaded before.
+    end; `fresh` objects are loaded whatever was loaded before. With --join, a load that has begun gets no more objects,
+    and each object must be the one that the load began with, on every host.
     Raises TargetError if the user must decide first: an object has changed, its rows are gone, or another load has it.
     """
     known = list(known)
@@ -141,12 +155,17 @@ def decide_objects(
             if item.number not in landed:
                 _refuse_loss(item, mine, emptied=emptied, rules=rules)
             is_same = _is_same(item, mine)
-            if not is_same and item.version is not None and rules.changed == "error":
-                raise _changed_since_it_began(item, mine, is_staged=item.number in landed)
+            if not is_same and item.version is not None:
+                if rules.join:
+                    raise _other_version(item, mine, host=host)
+                if rules.changed == "error":
+                    raise _changed_since_it_began(item, mine, is_staged=item.number in landed)
             is_changed = not is_same or item.ctime_ns != mine.ctime_ns
             decisions.append(Decision(item=item, action="resume", number=mine.number, is_changed=is_changed))
         elif item.number not in fresh and _is_loaded(item, found_here, running=running, emptied=emptied, rules=rules):
             decisions.append(Decision(item=item, action="skip", number=-1))
+        elif rules.join and running is not None:
+            decisions.append(Decision(item=item, action="left", number=-1))
         else:
             decisions.append(Decision(item=item, action="new", number=following))
             following += 1
@@ -195,6 +214,15 @@ def _changed_since_it_began(item: LedgerObject, found: KnownObject, *, is_staged
         detail=f"The load is not complete; {found.rows:,} {what}.",
         hint="Use --changed load to resume with the object as it is now, if the committed part is unchanged; "
         "--changed skip to keep the old version, if all of it was loaded; or restore the object.",
+    )
+
+
+def _other_version(item: LedgerObject, found: KnownObject, *, host: str) -> TargetError:
+    return TargetError(
+        f'"{item.uri}" is not the object that load {found.load_id} began with',
+        detail=f"Host {host} reads another version of it.",
+        hint="Every host must read the same objects: local files must be on a file system that the hosts share. If the "
+        "object has changed for all of them, run the command once without --join, with --changed load.",
     )
 
 

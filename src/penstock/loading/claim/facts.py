@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from penstock.errors import TargetError
-from penstock.files.listing import is_remote, lasting_name
+from penstock.files.listing import is_remote, lasting_name, recorded_name
 from penstock.loading.claim.decide import ClaimFacts, find_known, refuse_unknown
 from penstock.loading.claim.prepared import TargetLanding
 from penstock.loading.context import LoadTools
@@ -19,7 +19,7 @@ from penstock.model.load.plan import LoadPlan
 from penstock.model.server.table import TableFacts, TableName
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.search_path import find_creation_schema
-from penstock.server.ledger.committed import read_ranges
+from penstock.server.ledger.committed import find_others, read_ranges
 from penstock.server.ledger.listing import no_such_load
 from penstock.server.ledger.lookup import read_meaning
 from penstock.server.ledger.rights import read_rights
@@ -72,6 +72,26 @@ class FactsReader:
         jobs = zip(self._plan.job.targets, self._sources, strict=True)
         targets = tuple(replace(target, sources=tuple(names)) for target, names in jobs)
         return job_to_json(replace(self._plan.job, targets=targets))
+
+    def find_left(self, load_id: str, created: tuple[CreatedTable, ...]) -> tuple[str, ...]:
+        """Return the URIs of the objects that neither load `load_id`, which is complete, nor an earlier one has loaded.
+
+        Raises ServerError.
+        """
+        listed = {each.uri for each in find_others(self._connection, self._ledger.schema, load_id, [])}
+        absent = [work for work in all_objects(self._plan.targets) if recorded_name(work.source) not in listed]
+        # No earlier load has loaded into a table that the load has created.
+        is_new = bool(created_names(self._plan)) and not created
+        if not absent or is_new or self._plan.job.rules.again:
+            return tuple(recorded_name(work.source) for work in absent)
+        items = self._items(absent, created)
+        found = self._ledger.look_up(self._connection, "", items, lock=self.lock)
+        complete = {(each.uri, each.target_oid) for each in found.known if each.state == "complete"}
+        return tuple(
+            item.uri
+            for work, item in zip(absent, items, strict=True)
+            if work.is_fresh or (item.uri, item.target_oid) not in complete
+        )
 
     def _meaning(self, oids: list[int]) -> str:
         settings = self._tools.connect.input_settings

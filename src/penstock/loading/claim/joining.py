@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from penstock.errors import TableExistsError, TakenOverError, TargetError
+from penstock.errors import TableExistsError, TakenOverError
 from penstock.loading.claim.claims import client_name, host_name
 from penstock.loading.claim.decide import decide_load
 from penstock.loading.claim.facts import FactsReader, created_names, find_facts, find_tables
 from penstock.loading.claim.prepared import PreparedLoad, TargetLanding
 from penstock.model.load.ledger import Claim
+from penstock.server.ledger.committed import find_others
 from penstock.server.ledger.locks import try_lock
 from penstock.server.ledger.members import find_joinable, register
 from penstock.server.ledger.targets import read_landings
@@ -77,17 +78,8 @@ def join_load(
     if facts.found.running is None or facts.found.running != load_id:
         # The load has ended since, or is another one.
         raise _passing(load_id)
-    try:
-        decision = decide_load(facts, replace(plan.job.rules, changed="error", emptied="skip"))
-    except TargetError as error:
-        error.detail = "\n".join(filter(None, [error.detail, f"Host {host_name()} reads another version of it."]))
-        error.hint = "Every host must read the same objects: local files must be on a file system that the hosts share."
-        raise
-    works = [
-        (work, each.number) for work, each in zip(facts.works, decision.objects, strict=True) if each.action == "resume"
-    ]
-    if others := sum(each.action == "new" for each in decision.objects):
-        tools.notice(f"{others} objects are not part of load {load_id}, and are left for another load")
+    decision = decide_load(facts, replace(plan.job.rules, emptied="skip"), host=host_name())
+    works = [(work, each.number) for work, each in zip(facts.works, decision.objects, strict=True) if each.is_part]
     tables = find_facts(plan, (), connection)
     landings = _read_landings(plan, tools, connection, load_id=facts.found.running, works=works)
     number = register(connection, tools.ledger.schema, facts.found.running, lock=member.lock, client=client_name())
@@ -101,7 +93,8 @@ def join_load(
         )
         for work, number in works
     }
-    member.bind(claim, objects)
+    others = find_others(connection, tools.ledger.schema, claim.load_id, list(objects))
+    member.bind(claim, objects, unseen=others, left=decision.left)
     tools.notice(f"joined load {claim.load_id} as member {claim.member}")
     return PreparedLoad(
         claim=claim,
@@ -114,6 +107,7 @@ def join_load(
         tables=find_tables(plan, tables, (), landings),
         member=member,
         leads=False,
+        left=decision.left,
     )
 
 

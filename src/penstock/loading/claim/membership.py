@@ -12,6 +12,7 @@ from typing import Literal
 
 from penstock.errors import PenstockError, SourceError
 from penstock.loading.claim.claims import client_name, host_name
+from penstock.loading.claim.left import name_objects
 from penstock.loading.context import LoadTools
 from penstock.loading.pace import limit_sessions, share_sessions
 from penstock.loading.plan.work import ObjectWork
@@ -19,12 +20,13 @@ from penstock.model.load.ledger import Claim, Coverage, MembersLook
 from penstock.model.load.outcome import LoadShare
 from penstock.model.load.plan import SessionPlan
 from penstock.server.connect.connection import Connection
-from penstock.server.ledger.committed import read_coverage
+from penstock.server.ledger.committed import OtherObject, read_coverage
 from penstock.server.ledger.ledger import taken_over
 from penstock.server.ledger.locks import find_workers, try_lock, try_lock_here
 from penstock.server.ledger.members import (
     end_dead,
     end_member,
+    find_claimed,
     finish_objects,
     list_members,
     look_at_members,
@@ -47,6 +49,9 @@ _TURN_S = 0.05
 # Sessions of a dead member are reported after this time; the server ends those of a vanished host after 80 s.
 _DYING_S = 3.0
 
+# How long a member waits for others to claim objects that it does not have: they look every second.
+_STUCK_S = 5.0
+
 # The most objects to claim at once, so that others get some too.
 _MOST_OBJECTS = 64
 
@@ -68,6 +73,8 @@ class Membership:
         try_lock(connection, self.lock)
         self._claim: Claim | None = None
         self._objects: Mapping[int, ObjectWork] = {}
+        # The objects of the load that this host does not have.
+        self._unseen: Sequence[int] = ()
         self._looked_s = tools.clock()
         self._seen: MembersLook | None = None
         # Progress is shown from other threads than the one that claims.
@@ -95,26 +102,36 @@ class Membership:
         assert self._claim is not None
         return self._claim
 
-    def bind(self, claim: Claim, objects: Mapping[int, ObjectWork]) -> None:
-        """Join a load: `objects` are those that this host has, by their numbers in the ledger."""
+    def bind(
+        self, claim: Claim, objects: Mapping[int, ObjectWork], *, unseen: Sequence[OtherObject], left: Sequence[str]
+    ) -> None:
+        """Join a load. This host has `objects` of it, by number, not `unseen`; `left` are others that this host has."""
         self._claim, self._objects = claim, objects
+        self._unseen = [each.number for each in unseen]
+        if unseen:
+            names = name_objects([each.uri for each in unseen])
+            self._tools.notice(f"not among the sources of this host, and left to other hosts: {names}")
+        if left:
+            self._tools.notice(f"not part of load {claim.load_id}, and left to another load: {name_objects(left)}")
 
-    def open(self, numbers: Sequence[int], *, limit: int) -> None:
-        """Let members claim these objects, with at most `limit` sessions in all; only for the one that leads."""
-        open_claims(self._connection, self._schema, self.claim.load_id, numbers, limit=limit)
+    def open(self, *, limit: int) -> None:
+        """Let members claim the load's objects, with at most `limit` sessions in all; only for the one that leads."""
+        open_claims(self._connection, self._schema, self.claim.load_id, limit=limit)
 
     # ---------------------------------------------------------------- objects
 
     def take(self, *, length_bytes: int) -> list[ObjectWork]:
-        """Claim objects, the largest first, until they have `length_bytes`; return what is left of them.
-
-        Raises SourceError if this host does not have one of them.
-        """
+        """Claim objects, the largest first, until they have `length_bytes`; return what is left of them."""
         while numbers := take_objects(
-            self._connection, self._schema, self.claim, count=self._most(), length_bytes=length_bytes
+            self._connection,
+            self._schema,
+            self.claim,
+            count=self._most(),
+            length_bytes=length_bytes,
+            unseen=self._unseen,
         ):
             coverage = read_coverage(self._connection, self._schema, self.claim.load_id, numbers=numbers)
-            works = [replace(self._find(number), coverage=coverage.get(number, Coverage())) for number in numbers]
+            works = [replace(self._objects[number], coverage=coverage.get(number, Coverage())) for number in numbers]
             # Another member has died after its last commit, and before it removed its claim.
             if done := [work.number for work in works if work.coverage.is_complete]:
                 finish_objects(self._connection, self._schema, self.claim, done)
@@ -138,14 +155,6 @@ class Membership:
         seen = self._seen or self.look()
         return not unsent or unsent < -(-(seen.free + unsent) // (seen.others + 1))
 
-    def _find(self, number: int) -> ObjectWork:
-        if number not in self._objects:
-            raise SourceError(
-                f"object {number} of load {self.claim.load_id} is not among the sources of host {host_name()}",
-                hint=f"penstock loads show {self.claim.load_id} names it: every host must have the same files.",
-            )
-        return self._objects[number]
-
     def begin_round(self) -> None:
         """Forget what was claimed in the last round."""
         with self._mutex:
@@ -168,7 +177,7 @@ class Membership:
         """Look at the load, and end members that have died."""
         for client in end_dead(self._connection, self._schema, self.claim):
             self._tools.notice(f"member {client} has ended without finishing: its objects are free")
-        seen = look_at_members(self._connection, self._schema, self.claim)
+        seen = look_at_members(self._connection, self._schema, self.claim, unseen=self._unseen)
         if seen is None or not (seen.is_member or seen.is_complete):
             raise taken_over(self.claim.load_id)
         self._seen = seen
@@ -195,8 +204,12 @@ class Membership:
         return self.look()
 
     def await_turn(self, *, leads: bool) -> Turn:
-        """Wait until this member can do something, and return what."""
-        is_shown = False
+        """Wait until this member can do something, and return what.
+
+        Raises SourceError if objects are left that no host has: the one that leads is the last to say so, because it
+        undoes the load's steps.
+        """
+        is_shown, stuck_s = False, None
         while True:
             seen = self.look()
             if seen.is_complete:
@@ -208,11 +221,26 @@ class Membership:
             # The lock is free if no process leads; it is taken for the length of this statement only.
             if not leads and try_lock_here(self._connection, self._load_lock):
                 return "lead"
+            if not seen.claimed or seen.held:
+                stuck_s = None
+            elif stuck_s is None:
+                stuck_s = self._tools.clock()
+            elif not seen.others if leads else self._tools.clock() - stuck_s > _STUCK_S:
+                raise self._not_seen()
             if not is_shown:
                 what = f"{seen.others} other members" if seen.others != 1 else "another member"
                 self._tools.notice(f"no object is left to claim: waiting for {what}")
                 is_shown = True
             self._tools.sleep(min(_LOOK_S, _TURN_S * (seen.others + 1)))
+
+    def _not_seen(self) -> SourceError:
+        uris = find_claimed(self._connection, self._schema, self.claim.load_id)
+        return SourceError(
+            f"no host has {name_objects(uris)}, which load {self.claim.load_id} began with",
+            detail=f"Host {host_name()} has not found it among its sources, and no other host has loaded it.",
+            hint="Restore it, and run the same command again; or run the command once without --join, which leaves out"
+            " what does not exist any more.",
+        )
 
     def limit(self, sessions: SessionPlan) -> SessionPlan:
         """Return how many sessions this member may open: its share of what is free."""

@@ -12,9 +12,9 @@ from penstock.files.listing import is_remote
 from penstock.loading.plan.dialects import Depth, refuse_other_dialects
 from penstock.loading.plan.notices import unpublished_notice
 from penstock.loading.reading.objects import compare_committed
-from penstock.model.load.ledger import Claim, Coverage
+from penstock.model.load.ledger import Claim, CommittedRange, Coverage
 from penstock.server.connect.errors import in_transaction
-from penstock.server.ledger.committed import find_others, move_end, read_ranges
+from penstock.server.ledger.committed import move_end, read_ranges
 from penstock.server.ledger.lookup import find_loaded
 from penstock.server.ledger.targets import drop_ranges
 from penstock.server.table.staging import delete_landed
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from penstock.loading.plan.work import ObjectWork
     from penstock.model.load.plan import LoadPlan
     from penstock.server.connect.connection import Connection
+    from penstock.server.ledger.committed import OtherObject
 
 
 def check_new_objects(facts: ClaimFacts, decision: LoadDecision, tools: LoadTools, *, depth: Depth = "columns") -> None:
@@ -79,13 +80,15 @@ class ResumedLoad:
         self._connection = connection
         self._claim = claim
 
-    def drop_missing(self, coverage: Mapping[int, Coverage], listed: Sequence[int]) -> None:
-        """Remove from the load the objects that the sources no longer list: those not in `listed`, with a warning.
+    def drop_missing(self, coverage: Mapping[int, Coverage], missing: Sequence[OtherObject]) -> None:
+        """Remove from the load the objects that the sources no longer list, with a warning.
 
-        Raises SourceError if a part of such an object is loaded.
+        Raises SourceError if a part of such an object is loaded. If several hosts load, nothing is removed: this host
+        leaves them to those that have them.
         """
-        missing = find_others(self._connection, self._schema, self._claim.load_id, listed)
-        for number, uri in missing:
+        if self._plan.job.rules.join:
+            return
+        for number, uri, _ in missing:
             found = coverage.get(number)
             if found is not None and not found.is_complete:
                 raise SourceError(
@@ -94,7 +97,7 @@ class ResumedLoad:
                     hint="Restore it, or remove the load's rows and run "
                     f"penstock loads forget {self._claim.load_id} --keep-rows.",
                 )
-        unread = {number: uri for number, uri in missing if number not in coverage}
+        unread = {number: uri for number, uri, _ in missing if number not in coverage}
         if unread:
             self._tools.ledger.drop_objects(self._connection, self._claim, list(unread))
             names = ", ".join(f'"{uri}"' for uri in unread.values())
@@ -107,6 +110,9 @@ class ResumedLoad:
         table and can be deleted there. Raises DataError if not.
         """
         committed = read_ranges(self._connection, self._schema, self._claim.load_id, work.number)
+        if self._plan.job.rules.join:
+            self._refuse_changed(work, committed)
+            return work
         is_known = decision.item.version is not None
         if committed and is_known and self._plan.job.rules.changed == "skip":
             return self._leave_as_loaded(work)
@@ -114,13 +120,7 @@ class ResumedLoad:
         # If nothing is committed, do not read the object to compare it: a pipe can be read only once.
         state = compare_committed(work, committed, self._tools) if has_records else "changed"
         if state == "changed" and has_records and not work.has_positions:
-            raise DataError(
-                f'"{work.source.uri}" has changed in a part that is already loaded',
-                detail=f"Load {self._claim.load_id} has committed {work.coverage.rows} of its rows: these differ"
-                " now, or the header does.",
-                hint="Restore the object, or remove the load's rows and run "
-                f"penstock loads forget {self._claim.load_id} --keep-rows.",
-            )
+            raise self._changed(work)
         with in_transaction(self._connection, "resuming an object that has changed"):
             self._tools.ledger.hold_claim(self._connection, self._claim)
             self._tools.ledger.change_version(self._connection, self._claim, work.number, decision.item)
@@ -131,6 +131,25 @@ class ResumedLoad:
             if committed:
                 self._drop_committed(work)
         return replace(work, coverage=Coverage())
+
+    def _refuse_changed(self, work: ObjectWork, committed: Sequence[CommittedRange]) -> None:
+        """Raise DataError if the committed part of an object has changed, or if a complete object has grown.
+
+        Another host may be loading the object now, so the ledger's record of it stays as it is.
+        """
+        if any(row.ranges for row in committed):
+            state = compare_committed(work, committed, self._tools)
+            if state == "changed" or (state == "grown" and work.coverage.has_end):
+                raise self._changed(work)
+
+    def _changed(self, work: ObjectWork) -> DataError:
+        return DataError(
+            f'"{work.source.uri}" has changed in a part that is already loaded',
+            detail=f"Load {self._claim.load_id} has committed {work.coverage.rows} of its rows: these differ"
+            " now, or the header does.",
+            hint="Restore the object, or remove the load's rows and run "
+            f"penstock loads forget {self._claim.load_id} --keep-rows.",
+        )
 
     def _leave_as_loaded(self, work: ObjectWork) -> ObjectWork:
         if not work.coverage.is_complete:

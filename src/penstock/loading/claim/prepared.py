@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING
 
+from penstock.errors import SourceError
 from penstock.frozen import frozen
 from penstock.model.server.table import TableFacts, TableName
 
@@ -58,6 +59,7 @@ class PreparedLoad:
     tables. `objects` has each object by its number, including complete ones; `tables` has the table that each name in a
     COPY command stands for. `changed_by` and `server_holds` are from the ledger; see LedgerFindings. `member` claims
     objects for this process if several hosts load, and `leads` is false if another process runs the load's steps.
+    `left` are the URIs of this host's objects that are not part of the load, since it began without them.
     """
 
     claim: Claim
@@ -73,12 +75,29 @@ class PreparedLoad:
     tables: Mapping[TableName, LoadedTable] = field(default_factory=dict)
     member: Membership | None = None
     leads: bool = True
+    left: tuple[str, ...] = ()
+
+    def find(self, number: int) -> ObjectWork:
+        """Return an object of the load. Raises SourceError if this host does not have it."""
+        if number not in self.objects:
+            load_id = self.claim.load_id
+            raise SourceError(
+                f"object {number} of load {load_id} is not among the sources of this host",
+                hint=f"penstock loads show {load_id} names it. Run the load where the object exists.",
+            )
+        return self.objects[number]
 
 
 @frozen
 class NothingToDo:
-    """Earlier loads have loaded every object: no load was recorded."""
+    """Earlier loads have loaded every object: no load was recorded.
+
+    If this process has waited for load `waited_for`, by several hosts, `left` are the URIs of the objects that are not
+    loaded, because they are not part of that load.
+    """
 
     skipped: int
+    waited_for: str = ""
+    left: tuple[str, ...] = ()
     changed_by: Mapping[int, Collection[str]] = field(default_factory=dict)
     server_holds: Sequence[str] = ()

@@ -13,7 +13,7 @@ from penstock.loading.rejects.explain import explain_failure
 from penstock.model.load.accounts import SessionTotals, Stopwatch
 from penstock.server.copy.copy import CopyFailed, Superseded
 from penstock.server.imports.call import S3Place, read_result
-from penstock.server.ledger.committed import insert_object
+from penstock.server.ledger.committed import insert_object, lacks_object
 from penstock.server.ledger.ledger import taken_over
 
 if TYPE_CHECKING:
@@ -104,6 +104,8 @@ class ObjectSession:
         try:
             return act()
         except CopyFailed as failure:
+            if lacks_object(failure.report, self._tools.ledger.schema):
+                raise taken_over(self._claim.load_id) from failure
             raise self._explain(failure, taken.work) from failure
         except Superseded as exc:
             raise taken_over(self._claim.load_id) from exc

@@ -60,7 +60,10 @@ class LandingContext:
         )
 
     def begin_anew(self, landing: TargetLanding) -> None:
-        """Delete the ranges of a landing table that was dropped or does not fit: its objects are loaded again."""
+        """Delete the ranges of a landing table that was dropped or does not fit: its objects are loaded again.
+
+        Drop the table before: that waits for another host that is committing to it, so that its ranges are seen here.
+        """
         if landing.record.kind is None:
             return
         name = f"{landing.record.schema}.{landing.record.table}"

@@ -119,7 +119,7 @@ def make_finder(
     """Return a finder of records in an object's blocks. Raises ServerError."""
     schema, load_id = tools.ledger.schema, prepared.claim.load_id
     return RecordFinder(
-        prepared.objects[number],
+        prepared.find(number),
         tools,
         blocks=blocks,
         rejected=RejectStore(schema, load_id).read_starts(connection, number),

@@ -76,9 +76,9 @@ class Replacement(Way):
         is_there = found is not None and found.oid == landing.record.oid and found.owner == definition.table.owner
         if is_there and landing.record.definition == digest:
             return landing
-        self._context.begin_anew(landing)
         if is_there:
             self._context.drop(landing.record)
+        self._context.begin_anew(landing)
         refuse_obstacles(definition.name, find_obstacles(self._connection, definition))
         self._context.refuse_publications(
             definition.implicit_publications,

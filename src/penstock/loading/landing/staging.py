@@ -59,11 +59,11 @@ class Staging(Way):
             return landing
         if found is not None and not is_ours:
             raise _not_ours(name, owner=found.owner)
-        self._context.begin_anew(landing)
         if found is not None:
             # The table was created for this load, and the ledger records another table for it, or none.
             left = replace(landing.record, kind="staging", schema=self._context.schema, table=name.name, oid=found.oid)
             self._context.drop(left)
+        self._context.begin_anew(landing)
         as_text = landing.target.text_columns is not None
         self._context.refuse_publications(
             find_publications(self._connection),

@@ -21,7 +21,7 @@ from penstock.loading.stream.formats import RefusedInBinaryError
 from penstock.loading.warned import WarningLog
 from penstock.model.load.accounts import SessionTotals, Stopwatch
 from penstock.server.copy.copy import CopyFailed, CopySession, OtherTypes, Statement, Superseded
-from penstock.server.ledger.committed import insert_ranges
+from penstock.server.ledger.committed import insert_ranges, lacks_object
 from penstock.server.ledger.ledger import taken_over
 
 if TYPE_CHECKING:
@@ -303,6 +303,8 @@ class LoadSession:
         try:
             return act()
         except CopyFailed as failure:
+            if lacks_object(failure.report, self._ledger.schema):
+                raise taken_over(self._claim.load_id) from failure
             error = self._explain(failure)
             is_lasting = not error.is_transient or error.sqlstate == _PROTOCOL_VIOLATION
             is_refusal = is_lasting and not (error.sqlstate or "").startswith(_INTERVENTION_CLASS)

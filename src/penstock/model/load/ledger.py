@@ -16,6 +16,9 @@ LoadState = Literal["running", "complete"]
 # No CRC-32 has this value, so bytes are never taken for those that were loaded.
 UNKNOWN_CHECKSUM = -1
 
+# What a load does with an object; Decision in loading/claim/decide.py explains each.
+ObjectAction = Literal["new", "resume", "skip", "left"]
+
 # What the committed ranges of an object count.
 LedgerUnit = Literal["bytes", "rows", "object"]
 
@@ -114,7 +117,7 @@ class LedgerOutlook:
 
     exists: bool
     resumes: str | None
-    actions: tuple[Literal["new", "resume", "skip"], ...]
+    actions: tuple[ObjectAction, ...]
 
 
 @frozen
@@ -146,14 +149,16 @@ class LoaderProcess:
 class MembersLook:
     """How a load stands for one of its members.
 
-    `claimed` is how many objects are not complete, `free` how many of these no member has claimed. `others` is
-    how many other members are live. `is_member` is false if another member has ended this one. `session_limit` is how
+    `claimed` is how many objects are not complete. `held` is how many of these a member has claimed, `free` how many of
+    the others this member can read. `others` is how many other members are live. `is_member` is false if another member
+    has ended this one. `session_limit` is how
     many sessions all members may have together. `dying` are the members that have died, and whose open transactions the
     server has not ended yet.
     """
 
     is_complete: bool
     claimed: int
+    held: int
     free: int
     others: int
     is_member: bool

@@ -29,6 +29,7 @@ _TARGET_CLASSES = ("42", "3F", "0A")
 _TARGET_STATES = {"55000", "54011", "25006"}
 
 _INSUFFICIENT_PRIVILEGE = "42501"
+NOT_NULL_VIOLATION = "23502"
 
 _DATE_HINT = "Correct the value in the file, or set DateStyle for the role to the order that the file's dates have."
 
@@ -79,6 +80,7 @@ class ServerReport:
     detail: str | None = None
     hint: str | None = None
     context: str | None = None
+    schema: str | None = None
     table: str | None = None
     column: str | None = None
     constraint: str | None = None
@@ -94,6 +96,7 @@ def read_report(error: psycopg.Error) -> ServerReport:
         detail=diag.message_detail,
         hint=diag.message_hint,
         context=diag.context,
+        schema=diag.schema_name,
         table=diag.table_name,
         column=diag.column_name,
         constraint=diag.constraint_name,

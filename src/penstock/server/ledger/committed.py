@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from psycopg import sql
 from psycopg.rows import kwargs_row
 
 from penstock.model.load.ledger import UNKNOWN_CHECKSUM, Claim, CommittedRange, Coverage, Range
 from penstock.server.connect.connection import Connection
-from penstock.server.connect.errors import translate_errors
+from penstock.server.connect.errors import NOT_NULL_VIOLATION, ServerReport, translate_errors
 from penstock.server.ledger.origin import compose_query
+from penstock.server.sql.queries import fetch_as
 
 _RANGE = re.compile(r"\[(\d+),(\d+)\)")
 
@@ -38,7 +39,7 @@ IS_COMPLETE = """
 
 # The objects of load l that are not completely committed.
 _MISSING = """
-    SELECT
+    SELECT o.number
       FROM ONLY {objects} AS o
       LEFT JOIN ONLY {ranges} AS r ON r.load = o.load AND r.object = o.number
       LEFT JOIN LATERAL pg_catalog.unnest(r.ranges) AS p (part) ON true
@@ -91,13 +92,23 @@ def read_coverage(
     }
 
 
-def find_others(connection: Connection, schema: str, load_id: str, numbers: Sequence[int]) -> list[tuple[int, str]]:
-    """Return the numbers and URIs of a load's objects, except those in `numbers`. Raises ServerError."""
+class OtherObject(NamedTuple):
+    """An object of a load that this process does not have. `target_oid` is None if the table does not exist."""
+
+    number: int
+    uri: str
+    target_oid: int | None
+
+
+def find_others(connection: Connection, schema: str, load_id: str, numbers: Sequence[int]) -> list[OtherObject]:
+    """Return a load's objects, except those in `numbers`. Raises ServerError."""
     query = compose_query(
-        "SELECT number, uri FROM ONLY {objects} WHERE load = %s AND number <> ALL (%s) ORDER BY number", schema
+        "SELECT o.number, o.uri, {object_oid} AS target_oid FROM ONLY {objects} AS o"
+        " WHERE o.load = %s AND o.number <> ALL (%s) ORDER BY o.number",
+        schema,
     )
     with translate_errors("looking for objects that do not exist any more"):
-        return connection.execute(query, [load_id, list(numbers)]).fetchall()
+        return fetch_as(connection, OtherObject, query, [load_id, list(numbers)])
 
 
 def read_ranges(connection: Connection, schema: str, load_id: str, number: int) -> list[CommittedRange]:
@@ -142,14 +153,30 @@ def count_rows(connection: Connection, schema: str, load_id: str) -> int | None:
 
 
 def insert_ranges(schema: str, claim: Claim, ranges: Sequence[CommittedRange]) -> sql.Composed:
-    """Return the statement that records the ranges which its transaction commits."""
-    rows = sql.SQL(", ".join(map(_range_values, ranges)))
-    return sql.SQL(
-        "INSERT INTO {} (load, object, start, ranges, has_start, has_end, records, rows, suppressed, checksum,"
-        " rejected, form, member) SELECT {}::uuid, v.object, v.start, v.ranges::int8multirange, v.has_start, v.has_end,"
-        " v.records, v.rows, v.suppressed, v.checksum, v.rejected, v.form::jsonb, {} FROM (VALUES {})"
-        " AS v (object, start, ranges, has_start, has_end, records, rows, suppressed, checksum, rejected, form)"
-    ).format(sql.Identifier(schema, "ranges"), sql.Literal(claim.load_id), sql.Literal(claim.member), rows)
+    """Return the statement that records the ranges which its transaction commits.
+
+    It locks the objects' rows, as a foreign key would: who removes an object waits for the transaction, and then finds
+    the ranges. If an object is not part of the load any more, the statement fails (`lacks_object`).
+    """
+    return compose_query(
+        "INSERT INTO {ranges} (load, object, start, ranges, has_start, has_end, records, rows, suppressed, checksum,"
+        " rejected, form, member) SELECT {load}::uuid,"
+        " (SELECT o.number FROM ONLY {objects} AS o WHERE o.load = {load}::uuid AND o.number = v.object"
+        " FOR KEY SHARE OF o),"
+        " v.start, v.ranges::int8multirange, v.has_start, v.has_end, v.records, v.rows, v.suppressed, v.checksum,"
+        " v.rejected, v.form::jsonb, {member} FROM (VALUES {rows})"
+        " AS v (object, start, ranges, has_start, has_end, records, rows, suppressed, checksum, rejected, form)",
+        schema,
+        load=sql.Literal(claim.load_id),
+        member=sql.Literal(claim.member),
+        rows=sql.SQL(", ".join(map(_range_values, ranges))),
+    )
+
+
+def lacks_object(report: ServerReport, schema: str) -> bool:
+    """Whether a transaction failed because an object of its ranges is not part of the load any more."""
+    found = (report.sqlstate, report.schema, report.table, report.column)
+    return found == (NOT_NULL_VIOLATION, schema, "ranges", "object")
 
 
 def insert_object(schema: str, claim: Claim, number: int, *, rows: int) -> sql.Composed:

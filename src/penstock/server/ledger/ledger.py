@@ -226,11 +226,19 @@ class Ledger:
             return added.rowcount == len(objects)
 
     def drop_objects(self, connection: Connection, claim: Claim, numbers: Sequence[int]) -> None:
-        """Remove objects from a claimed load. No record of these objects may be committed."""
-        query = self._compose("DELETE FROM ONLY {objects} WHERE load = %s AND number = ANY (%s)")
+        """Remove objects from a claimed load. Raises TargetError, and removes none, if a record of one is committed."""
+        lock = self._compose("SELECT FROM ONLY {objects} WHERE load = %s AND number = ANY (%s) FOR UPDATE")
+        query = self._compose(
+            "DELETE FROM ONLY {objects} AS o WHERE o.load = %s AND o.number = ANY (%s)"
+            " AND NOT EXISTS (SELECT FROM ONLY {ranges} AS r WHERE r.load = o.load AND r.object = o.number)"
+        )
+        values = [claim.load_id, list(numbers)]
         with in_transaction(connection, "removing objects from the load"):
             self.hold_claim(connection, claim)
-            connection.execute(query, [claim.load_id, list(numbers)])
+            # It waits for who is committing ranges of these objects; the next statement then sees the ranges.
+            connection.execute(lock, values)
+            if connection.execute(query, values).rowcount != len(numbers):
+                raise taken_over(claim.load_id)
 
     def change_version(self, connection: Connection, claim: Claim, number: int, item: LedgerObject) -> None:
         """Record the version of an object that the load continues with."""

@@ -7,14 +7,15 @@ of that row, which waits for its open transactions, and makes its later ones fai
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import LiteralString
+from collections.abc import Collection, Sequence
+from typing import Any, LiteralString
 
 from psycopg import sql
 
 from penstock.model.load.ledger import Claim, MemberRecord, MembersLook
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, translate_errors
+from penstock.server.ledger.committed import missing_objects
 from penstock.server.ledger.locks import compose_is_locked, mark, mark_member
 from penstock.server.ledger.origin import compose_query
 from penstock.server.sql.queries import fetch_as, fetch_one
@@ -83,6 +84,7 @@ _TAKE = """
                                        FROM ONLY {claims} AS c
                                        JOIN ONLY {objects} AS o ON o.load = c.load AND o.number = c.object
                                       WHERE c.load = %(load)s
+                                        AND c.object <> ALL (%(unseen)s::integer[])
                                         AND {is_free}
                                       ORDER BY o.size_bytes DESC NULLS FIRST, c.object
                                       LIMIT %(count)s
@@ -98,14 +100,17 @@ _TAKE = """
 
 _OPEN = """
     INSERT INTO {claims} (load, object)
-    SELECT %s, n.number
-      FROM pg_catalog.unnest(%s::integer[]) AS n (number)
+    SELECT l.id, n.number
+      FROM ONLY {loads} AS l
+      CROSS JOIN LATERAL ({missing}) AS n
+     WHERE l.id = %s
         ON CONFLICT DO NOTHING
 """
 
 _LOOK = """
     SELECT l.state = 'complete' AS is_complete,
            s.claimed,
+           s.held,
            s.free,
            (SELECT pg_catalog.count(*)
               FROM ONLY {members} AS m
@@ -121,8 +126,11 @@ _LOOK = """
            ) AS dying
       FROM ONLY {loads} AS l
       CROSS JOIN LATERAL (
-               SELECT pg_catalog.count(*) AS claimed, pg_catalog.count(*) FILTER (WHERE {is_free}) AS free
+               SELECT pg_catalog.count(*) AS claimed,
+                      pg_catalog.count(*) FILTER (WHERE NOT f.is_free) AS held,
+                      pg_catalog.count(*) FILTER (WHERE f.is_free AND c.object <> ALL (%(unseen)s::integer[])) AS free
                  FROM ONLY {claims} AS c
+                CROSS JOIN LATERAL (SELECT {is_free} AS is_free) AS f
                 WHERE c.load = l.id
            ) AS s
      WHERE l.id = %(load)s
@@ -207,15 +215,15 @@ def find_joinable(connection: Connection, schema: str, lock: str) -> tuple[str, 
         return connection.execute(query, [lock]).fetchone()
 
 
-def open_claims(connection: Connection, schema: str, load_id: str, numbers: Sequence[int], *, limit: int) -> None:
-    """Let members claim objects of a load that are not complete, with at most `limit` sessions in all.
+def open_claims(connection: Connection, schema: str, load_id: str, *, limit: int) -> None:
+    """Let members claim the objects of a load that are not complete, with at most `limit` sessions in all.
 
     Raises ServerError.
     """
     update = compose_query("UPDATE ONLY {loads} SET session_limit = %s WHERE id = %s", schema)
     with in_transaction(connection, "opening the load to other hosts"):
         connection.execute(update, [limit, load_id])
-        connection.execute(_compose(_OPEN, schema), [load_id, list(numbers)])
+        connection.execute(compose_query(_OPEN, schema, missing=missing_objects(schema)), [load_id])
 
 
 def end_dead(connection: Connection, schema: str, claim: Claim) -> list[str]:
@@ -235,12 +243,22 @@ def end_member(connection: Connection, schema: str, claim: Claim) -> None:
         connection.execute(query, {"load": claim.load_id, "member": claim.member})
 
 
-def take_objects(connection: Connection, schema: str, claim: Claim, *, count: int, length_bytes: int) -> list[int]:
+def take_objects(
+    connection: Connection,
+    schema: str,
+    claim: Claim,
+    *,
+    count: int,
+    length_bytes: int,
+    unseen: Collection[int] = (),
+) -> list[int]:
     """Claim free objects for a member, the largest first; return their numbers, none if no object is free.
 
-    At most `count` objects are claimed, and no more once they have `length_bytes` in all. Raises ServerError.
+    At most `count` objects are claimed, and no more once they have `length_bytes` in all. Those in `unseen` are left to
+    other members. Raises ServerError.
     """
-    values = {"load": claim.load_id, "member": claim.member, "count": count, "bytes": length_bytes}
+    values: dict[str, Any] = {"load": claim.load_id, "member": claim.member, "count": count, "bytes": length_bytes}
+    values["unseen"] = list(unseen)
     with translate_errors("claiming objects"):
         return [number for (number,) in connection.execute(_compose(_TAKE, schema), values).fetchall()]
 
@@ -252,9 +270,25 @@ def finish_objects(connection: Connection, schema: str, claim: Claim, numbers: S
         connection.execute(query, [claim.load_id, claim.member, list(numbers)])
 
 
-def look_at_members(connection: Connection, schema: str, claim: Claim) -> MembersLook | None:
-    """Return how a load stands for one of its members, None if the ledger does not have it. Raises ServerError."""
-    values = {"load": claim.load_id, "member": claim.member}
+def find_claimed(connection: Connection, schema: str, load_id: str) -> list[str]:
+    """Return the URIs of the objects of a load by several hosts that are not complete. Raises ServerError."""
+    query = compose_query(
+        "SELECT o.uri FROM ONLY {claims} AS c JOIN ONLY {objects} AS o ON o.load = c.load AND o.number = c.object"
+        " WHERE c.load = %s ORDER BY o.number",
+        schema,
+    )
+    with translate_errors("looking for objects that are not complete"):
+        return [uri for (uri,) in connection.execute(query, [load_id]).fetchall()]
+
+
+def look_at_members(
+    connection: Connection, schema: str, claim: Claim, *, unseen: Collection[int] = ()
+) -> MembersLook | None:
+    """Return how a load stands for one of its members, None if the ledger does not have it.
+
+    `unseen` are the objects that the member's host does not have. Raises ServerError.
+    """
+    values = {"load": claim.load_id, "member": claim.member, "unseen": list(unseen)}
     with translate_errors("looking at the load's members"):
         return next(iter(fetch_as(connection, MembersLook, _compose(_LOOK, schema), values)), None)
 

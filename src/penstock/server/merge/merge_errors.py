@@ -12,7 +12,7 @@ from psycopg import sql
 from penstock.errors import DataError, FileLocation
 from penstock.model.load.landing import POSITION_COLUMNS
 from penstock.server.connect.connection import Connection
-from penstock.server.connect.errors import in_transaction, to_penstock_error, translate_errors
+from penstock.server.connect.errors import NOT_NULL_VIOLATION, in_transaction, to_penstock_error, translate_errors
 from penstock.server.merge.merge_key import Key, equals_previous, key_order
 from penstock.server.merge.merge_locate import (
     RecordPosition,
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 _COMMA = sql.SQL(", ")
 
-_NOT_NULL_VIOLATION = "23502"
 _UNIQUE_VIOLATION = "23505"
 
 # Longer values of a key are shortened in errors.
@@ -114,7 +113,7 @@ def _choose_hint(diagnostic: Diagnostic, columns: Sequence[str], *, has_key: boo
         return None
     if is_policy_violation(diagnostic):
         return "Correct the record in the file, or have the table's owner change the policy: see pg_policies."
-    if diagnostic.sqlstate == _NOT_NULL_VIOLATION and diagnostic.column_name not in columns:
+    if diagnostic.sqlstate == NOT_NULL_VIOLATION and diagnostic.column_name not in columns:
         return (
             f'INSERT asks for column "{diagnostic.column_name}" before it looks for a row with the key: give the'
             " column a value with --set, or a default."
