@@ -15,6 +15,9 @@ from penstock.loading.landing.landing import check_landings
 from penstock.model.load.job import Housekeeping, LoadJob, LoadRules
 from penstock.server.changes.parts import capture_tree
 from penstock.server.connect.connection import ConnectionFactory
+from penstock.server.connect.errors import in_transaction, translate_errors
+from penstock.server.ddl.session import look_again
+from penstock.server.sql.queries import fetch_one
 from support.files import write_to
 from support.loads import ChoppedSources, Loads
 from support.modes import mode_target
@@ -177,3 +180,21 @@ def test_a_load_that_another_process_completes_meanwhile_is_loaded(loads: Loads,
     assert loads.execute("SELECT count(*), min(state) FROM penstock.loads") == [(1, "complete")]
     assert f"load {outcome.load_id} was completed by another process" in first.notices
     assert outcome.rows + outcome.rows_before == ROWS
+
+
+def test_a_definition_is_read_again_in_a_transaction_of_the_callers(loads: Loads) -> None:
+    """A part that is dropped meanwhile is an internal error of the server, which ends only that look."""
+    looks: list[int] = []
+
+    def read() -> int:
+        looks.append(len(looks))
+        with translate_errors("reading"):
+            if len(looks) == 1:
+                connection.execute("DO $$BEGIN RAISE 'gone' USING ERRCODE = 'internal_error'; END$$")
+            return int(fetch_one(connection, "SELECT 7")[0])
+
+    with ConnectionFactory(loads.conninfo).connect() as connection, in_transaction(connection):
+        connection.execute("CREATE TABLE public.kept ()")
+        assert look_again(read, connection) == 7
+    assert looks == [0, 1]
+    assert loads.has_table("kept")

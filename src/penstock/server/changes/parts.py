@@ -248,7 +248,7 @@ def capture_many(connection: Connection, oids: Iterable[int], *, what: What = "a
                 captures = [_send_capture(connection, oid, what) for oid in wanted]
             return [parts for capture in captures if (parts := capture()) is not None]
 
-    return {parts.table.oid: parts for parts in look_again(read)}
+    return {parts.table.oid: parts for parts in look_again(read, connection)}
 
 
 def lock_relation(

@@ -41,7 +41,7 @@ def capture_table(connection: Connection, oid: int, *, name: TableName | None = 
     the catalog only if the caller holds a lock on the table. `name` is the table's name when its oid was read; the
     error contains it. Raises TargetError if the table does not exist, and ServerError.
     """
-    return look_again(lambda: _capture(connection, oid, name))
+    return look_again(lambda: _capture(connection, oid, name), connection)
 
 
 def find_obstacles(connection: Connection, definition: TableDefinition) -> tuple[Obstacle, ...]:

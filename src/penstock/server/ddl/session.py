@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from psycopg import sql
+from psycopg.pq import TransactionStatus
 
 from penstock.errors import ServerError, TargetError
 from penstock.server.connect.connection import Connection
@@ -30,12 +32,15 @@ class Unread(TargetError):
     """A part of a definition could not be read: it is not understood, or was dropped while it was read."""
 
 
-def look_again(read: Callable[[], _Result]) -> _Result:
+def look_again(read: Callable[[], _Result], connection: Connection | None = None) -> _Result:
     """Return the result of `read`. If it raises Unread, call it again, at most three times in all.
 
     A part that another transaction drops during a query is visible in the query's snapshot but has no definition any
-    more. If it is dropped while the server composes the definition, that is an internal error of the server.
+    more. If it is dropped while the server composes the definition, that is an internal error of the server. In a
+    transaction of the caller's, each look is in a savepoint, so that the transaction outlasts such an error.
     """
+    if connection is not None and connection.info.transaction_status is TransactionStatus.INTRANS:
+        return look_again(partial(_in_savepoint, read, connection))
     for _ in range(_LOOKS - 1):
         try:
             return read()
@@ -45,6 +50,11 @@ def look_again(read: Callable[[], _Result]) -> _Result:
             if error.sqlstate != _INTERNAL_ERROR:
                 raise
     return read()
+
+
+def _in_savepoint(read: Callable[[], _Result], connection: Connection) -> _Result:
+    with in_transaction(connection, "reading a definition"):
+        return read()
 
 
 @contextmanager
