@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from support.campaign.files import Row
+    from support.campaign.ledger import LedgerView
     from support.campaign.scenario import Run
 
 # Modes that meet rows which are in the table already.
@@ -47,8 +48,12 @@ def check_load(run: Run) -> int | None:
     assert not lost, f"{lost} rows lost, {repeated} rows repeated"
     assert not repeated, f"{lost} rows lost, {repeated} rows repeated"
     total = run.files.rows.total()
-    assert run.scenario.mode in MERGES or view.rows == total, f"the ledger has {view.rows} rows of {total}"
-    refused = run.observer.execute("SELECT raw FROM penstock.rejects WHERE load = %s", [view.load_id])
+    loads = _find_loads(run, view)
+    ((rows,),) = run.observer.execute(
+        "SELECT coalesce(sum(rows), 0) FROM penstock.ranges WHERE load = ANY (%s::uuid[])", [loads]
+    )
+    assert run.scenario.mode in MERGES or rows == total, f"the ledger has {rows} rows of {total}"
+    refused = run.observer.execute("SELECT raw FROM penstock.rejects WHERE load = ANY (%s::uuid[])", [loads])
     assert Counter(raw.rstrip(b"\r\n") for (raw,) in refused) == run.files.bad, "the rejects are others"
     left = run.observer.execute(_OTHER_TABLES, [run.table])
     assert not left, f"tables stay that the load made: {left}"
@@ -56,9 +61,17 @@ def check_load(run: Run) -> int | None:
         _check_imported(run, view.load_id)
     else:
         for name, text in run.files.texts.items():
-            _check_object(run, view.load_id, name, text)
+            _check_object(run, loads, name, text)
     is_counted = scenario.theme in ("loader", "commit", "network") and scenario.mode == "append" and not scenario.bad
     return _check_redone(run, view.load_id, total) if is_counted else None
+
+
+def _find_loads(run: Run, view: LedgerView) -> list[str]:
+    """Return the loads that have loaded the objects: one, or several of which each had those that its hosts listed."""
+    if run.scenario.theme != "lists" or run.scenario.begins_again:
+        return [view.load_id]
+    query = "SELECT DISTINCT load::text FROM penstock.objects WHERE target_table = %s"
+    return [load_id for (load_id,) in run.observer.execute(query, [run.table])]
 
 
 def _check_redone(run: Run, load_id: str, total: int) -> int:
@@ -100,7 +113,7 @@ def _check_imported(run: Run, load_id: str) -> None:
     assert rows == [("object", "{[0,1)}", 1)] * len(run.files.texts), f"other rows of the ledger: {rows}"
 
 
-def _check_object(run: Run, load_id: str, name: str, text: bytes) -> None:
+def _check_object(run: Run, loads: list[str], name: str, text: bytes) -> None:
     """Check that an object's committed ranges are disjoint, cover it, with its bytes' and header's checksums.
 
     Those of a columnar object are ranges of rows.
@@ -108,8 +121,8 @@ def _check_object(run: Run, load_id: str, name: str, text: bytes) -> None:
     rows = run.observer.execute(
         "SELECT lower(p), upper(p), r.start, r.checksum FROM penstock.ranges AS r JOIN penstock.objects AS o"
         " ON o.load = r.load AND o.number = r.object LEFT JOIN LATERAL unnest(r.ranges) AS p ON true"
-        " WHERE r.load = %s AND right(o.uri, length(%s)) = %s ORDER BY 1",
-        [load_id, f"/{name}", f"/{name}"],
+        " WHERE r.load = ANY (%s::uuid[]) AND right(o.uri, length(%s)) = %s ORDER BY 1",
+        [loads, f"/{name}", f"/{name}"],
     )
     is_columnar = run.files.is_columnar
     reach = 0 if is_columnar or run.files.format == "jsonl" else text.index(b"\n") + 1

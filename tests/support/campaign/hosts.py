@@ -23,6 +23,9 @@ _TAKE_PATIENCE_S = 20.0
 _END_PATIENCE_S = 120.0
 _POLL_S = 0.02
 
+# The exit code of a host that lists other objects than the load has.
+_NOT_ALL = 4
+
 _LEADER = """
     SELECT a.application_name
       FROM penstock.loads AS l
@@ -39,8 +42,9 @@ _LEADER = """
 
 def start_hosts(run: Run) -> None:
     """Start members at the same instant: one of them leads."""
+    late = frozenset(run.rng.sample(sorted(run.files.bodies), run.rng.randrange(4)))
     for _ in range(run.rng.choice((2, 3, 3))):
-        run.start()
+        _start(run, hidden=late)
 
 
 def strike_hosts(run: Run) -> bool:
@@ -62,21 +66,43 @@ def strike_hosts(run: Run) -> bool:
     if hit is not None:
         run.hits.append(hit)
     while len(_running(run)) < 2:
-        run.start()
+        _start(run)
     return True
 
 
+def _start(run: Run, *, hidden: frozenset[str] | None = None) -> LoaderProcess:
+    """Start a member: of theme lists, one that does not see `hidden`, or else most, some or none of the objects."""
+    if run.scenario.theme == "lists":
+        names = sorted(run.files.bodies)
+        count = run.rng.choice((0, run.rng.randrange(1, 4), len(names) // 2, len(names) - 1))
+        run.hidden = frozenset(run.rng.sample(names, count)) if hidden is None else hidden
+    return run.start()
+
+
 def finish_hosts(run: Run) -> None:
-    """Let the load come to its end: every member that was not killed exits with 0."""
+    """Let the load come to its end: every member that was not killed exits with 0.
+
+    Of theme lists, one that sees more than the load, or less than is left of it, exits with 4.
+    """
     until_s = time.monotonic() + _END_PATIENCE_S
     for loader in run.loaders:
         assert loader.wait(until_s - time.monotonic()), f"{loader.name} has not ended {_END_PATIENCE_S:g} s later"
     _refuse_failures(run)
     view = run.look()
-    if view is None or view.is_incomplete:
-        last = run.start()
-        assert last.wait(_END_PATIENCE_S), f"{last.name} has not ended {_END_PATIENCE_S:g} s later"
+    if view is None or view.is_incomplete or run.scenario.theme == "lists":
+        run.hidden = frozenset()
+        last = _end_by(run)
+        if last.exit_code == _NOT_ALL and run.scenario.theme == "lists":
+            # It has resumed a load that had begun without some objects.
+            last = _end_by(run)
         assert last.exit_code == 0, f"{last.name} ended with {last.exit_code}"
+
+
+def _end_by(run: Run) -> LoaderProcess:
+    """Start one more loader, and wait for its end."""
+    last = run.start()
+    assert last.wait(_END_PATIENCE_S), f"{last.name} has not ended {_END_PATIENCE_S:g} s later"
+    return last
 
 
 def check_hosts(run: Run) -> None:
@@ -101,7 +127,7 @@ def _strike(run: Run, kind: str, before: LedgerView, members: list[LoaderProcess
     elif kind == "all":
         for each in members:
             each.kill()
-        run.start()
+        _start(run)
     elif kind == "crash":
         assert isinstance(run.place, Single)
         return _crash(run, before)
@@ -137,7 +163,7 @@ def _leave(member: LoaderProcess, *, twice: bool) -> None:
 def _stop(run: Run, before: LedgerView, stopped: LoaderProcess) -> bool:
     """Stop a member, have its objects taken, and let it go on; return whether others had ended it meanwhile."""
     while len(_running(run)) < 2:
-        run.start().await_text("phase running", _START_PATIENCE_S)
+        _start(run).await_text("phase running", _START_PATIENCE_S)
     numbers = _live_numbers(run, before, stopped)
     stopped.send(signal.SIGSTOP)
     try:
@@ -202,5 +228,6 @@ def _refuse_failures(run: Run) -> None:
     for loader in run.loaders:
         # A process that has planned --mode replace just before the load was complete is told so.
         is_late = run.scenario.mode == "replace" and "was replaced after the load was planned" in loader.read_log()
-        if not loader.is_running() and loader.exit_code not in (0, 130, -signal.SIGKILL) and not is_late:
+        may_be = (0, 130, -signal.SIGKILL, *((_NOT_ALL,) if run.scenario.theme == "lists" else ()))
+        if not loader.is_running() and loader.exit_code not in may_be and not is_late:
             raise AssertionError(f"{loader.name} ended with {loader.exit_code}")

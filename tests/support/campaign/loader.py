@@ -30,6 +30,8 @@ from penstock.server.connect.connection import ConnectionFactory
 from support.loads import ChoppedSources
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from penstock.files.columnar.ranged import RangedFile, RangedObject
     from penstock.files.columnar.reader import ColumnarFile
     from penstock.model.source.columnar import ColumnarFormat
@@ -45,12 +47,18 @@ class _Sources(ChoppedSources):
     What was read whole at a first look is fetched again: objects are small, and a store fails while they are loaded.
     """
 
-    def __init__(self, piece_bytes: int, piece_s: float) -> None:
+    def __init__(self, piece_bytes: int, piece_s: float, hidden: Collection[str] = ()) -> None:
         SourceReader.__init__(self, credentials=AwsCredentials())
         self._kept_bytes = sys.maxsize
         self._piece_bytes = piece_bytes
         self._at_piece = (lambda _: time.sleep(piece_s)) if piece_s else None
         self._piece_s = piece_s
+        self._hidden = hidden
+
+    def list(self, *arguments: Any, **options: Any) -> tuple[SourceObject, ...]:
+        """Return the objects that this host sees."""
+        found = super().list(*arguments, **options)
+        return tuple(source for source in found if source.uri.rpartition("/")[2] not in self._hidden)
 
     def open_columnar(self, source: SourceObject, file_format: ColumnarFormat) -> tuple[RangedFile, ColumnarFile]:
         """Return an object's file and its reader, as slow as its pieces would be."""
@@ -82,7 +90,7 @@ def run_load(request: dict[str, Any]) -> int:
     try:
         with Loader(connect, Housekeeping(settings=request.get("settings", "none"))) as loader:
             _say("phase planning")
-            loader._sources = _Sources(request["piece_bytes"], request["piece_s"])
+            loader._sources = _Sources(request["piece_bytes"], request["piece_s"], request.get("hidden", ()))
             plan = loader.plan(job, on_notice=_say)
             plan = replace(plan, batch=BatchPlan(limit_bytes=request["batch_bytes"], duration_s=None))
             # One object at a time, so that hosts share even small files.

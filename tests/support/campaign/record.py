@@ -36,7 +36,7 @@ _MEANINGS = {
     "beside": "--mode replace of the table by another load",
     "clock": "stop of the server and a new start with a clock that is hours behind",
     "member": "kill -9 of one of several loaders of a load, and a new one",
-    "leader": "kill -9 of the one that leads",
+    "leader": "kill -9 of the one that leads; of theme lists, the next one lists other objects",
     "stop": "SIGSTOP of one until others have its objects, then SIGCONT",
     "leave": "Ctrl-C of one, or twice",
     "all": "kill -9 of all, and two new ones at the same instant",

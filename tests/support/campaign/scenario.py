@@ -47,16 +47,20 @@ _THEMES: dict[str, tuple[str, ...]] = {
     "clock": ("clock", "clock", "kill"),
     # By several processes with --join.
     "hosts": ("member", "member", "leader", "leader", "stop", "stop", "terminate", "all", "crash", "leave"),
+    # The same, and each process sees only some of the objects: most see others than those that the load began with.
+    "lists": ("member", "leader", "leader", "leader", "stop", "terminate", "all", "crash", "leave"),
     # By --via server.
     "import": ("kill", "kill", "commit", "terminate", "crash", "s3", "interrupt", "interrupt twice"),
 }
+# Themes of loads by several processes.
+_JOINT = ("hosts", "lists")
 # What half of the loads of other themes are hit by as well.
 _ADDITIONS = ("kill", "terminate", "interrupt", "interrupt twice")
 
 # Seeds take the themes in turn, so that a short campaign meets them all.
 _TURNS = (
     *("crash", "commit", "loader", "promote", "network", "grow", "store", "disk", "beside", "clock"),
-    *("crash", "commit", "loader", "promote", "network", "hosts", "store", "import", "beside", "clock"),
+    *("crash", "commit", "loader", "promote", "network", "hosts", "store", "import", "lists", "clock"),
 )
 
 # What the files of a scenario may be.
@@ -118,6 +122,16 @@ class Scenario:
     has_binary: bool
     forms: tuple[str, ...]
 
+    @property
+    def is_joint(self) -> bool:
+        """Whether several processes load together."""
+        return self.theme in _JOINT
+
+    @property
+    def begins_again(self) -> bool:
+        """Whether a load that is complete is begun again by who comes then."""
+        return self.mode in ("truncate", "replace")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Played:
@@ -154,7 +168,7 @@ def draw_scenario(
     if (theme == "disk" and not can_mount) or (theme == "clock" and not HAS_FAKETIME):
         theme = "crash"
     kinds = _THEMES[theme]
-    if theme not in ("loader", "commit", "hosts") and rng.random() < 0.5:
+    if theme not in ("loader", "commit", *_JOINT) and rng.random() < 0.5:
         kinds = (*kinds, *kinds, rng.choice(_ADDITIONS))
     mode = rng.choice(_MODES)
     if (theme in ("commit", "disk", "beside") and mode != "truncate") or theme in ("clock", "import"):
@@ -169,7 +183,7 @@ def draw_scenario(
         mode=mode,
         bad=rng.randrange(3, 30) if _may_reject(theme, mode) and rng.random() < 0.2 else 0,
         rows=rng.randrange(5_000, 14_000),
-        objects=rng.randrange(12, 30) if theme in ("store", "import", "hosts") else rng.choice((1, 1, 2, 3, 8)),
+        objects=rng.randrange(12, 30) if theme in ("store", "import", *_JOINT) else rng.choice((1, 1, 2, 3, 8)),
         sessions=rng.choice((2, 3, 4) if theme == "commit" else (1, 2, 2, 3, 4)),
         batch_bytes=rng.randrange(6_000, 20_000),
         piece_bytes=rng.randrange(1_000, 6_000),
@@ -207,6 +221,8 @@ class Run:
     ended_early: list[str] = field(default_factory=list)
     replaced_by: Counter[Row] | None = None
     on_changed: str = "error"
+    # The names of the objects that the next loader does not see.
+    hidden: frozenset[str] = frozenset()
     faults_at_start: int = 0
     strikes: int = 0
     _began_s: float = field(default_factory=time.monotonic)
@@ -222,7 +238,7 @@ class Run:
     @property
     def has_index(self) -> bool:
         """Whether the table has an index that is dropped while it is loaded."""
-        return self.scenario.theme == "hosts" and self.scenario.mode in ("append", "truncate")
+        return self.scenario.is_joint and self.scenario.mode in ("append", "truncate")
 
     @property
     def table(self) -> str:
@@ -279,7 +295,8 @@ class Run:
             "copy_format": self._draw_format(),
             "on_changed": self.on_changed,
             "retry_for_s": 60.0,
-            "join": self.scenario.theme == "hosts",
+            "join": self.scenario.is_joint,
+            "hidden": sorted(self.hidden),
             "indexes": "rebuild" if self.has_index else "auto",
             "via": "server" if self.scenario.theme == "import" else "client",
             "environment": {} if self.store is None else self.store.environment,
@@ -325,7 +342,8 @@ class Run:
         view = self.observer.view()
         if view is not None:
             # These begin again if their last transaction was committed although the loader was killed.
-            assert view.loads == 1 or self.scenario.mode in ("truncate", "replace"), f"{view.loads} loads of one table"
+            may_be_several = self.scenario.begins_again or self.scenario.theme == "lists"
+            assert view.loads == 1 or may_be_several, f"{view.loads} loads of one table"
             if view.load_id != self._load_id:
                 self._load_id, self._seen = view.load_id, set()
             missing = self._seen - view.ranges
@@ -365,7 +383,7 @@ def play(scenario: Scenario, plant: Plant, folder: Path) -> Played:
     """Play a scenario to its end and check what came of it. Raises Broken."""
     run = _set_up(scenario, plant, folder)
     try:
-        if scenario.theme == "hosts":
+        if scenario.is_joint:
             start_hosts(run)
             while len(run.hits) < scenario.faults and strike_hosts(run):
                 pass
@@ -378,7 +396,7 @@ def play(scenario: Scenario, plant: Plant, folder: Path) -> Played:
         if scenario.ends_with_loss:
             run.place.lose()
         redone = check_load(run)
-        if scenario.theme == "hosts":
+        if scenario.is_joint:
             check_hosts(run)
     except Exception as exc:
         raise Broken(_describe(run, exc)) from exc
@@ -520,7 +538,7 @@ def _describe(run: Run, exc: BaseException) -> str:
         shutil.copy(run.place.log, run.folder / "server.log")
     lines += ["hits:"]
     lines += [f"  {hit}" for hit in run.hits]
-    for loader in run.loaders[-12 if run.scenario.theme == "hosts" else -3 :]:
+    for loader in run.loaders[-12 if run.scenario.is_joint else -3 :]:
         lines += [f"{loader.name}:", *(f"  {line}" for line in loader.read_log().splitlines()[-30:])]
     lines += ["ledger:", *_dump_ledger(run)]
     return "\n".join(lines)
