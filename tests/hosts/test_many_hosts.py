@@ -173,3 +173,42 @@ def test_modes_and_rejects_work_with_several_hosts(hosts: Hosts, options: tuple[
     assert hosts.wait(*started) == [0, 0], "\n".join(host.out for host in started)
     hosts.check()
     assert hosts.loads.execute("SELECT note FROM t WHERE id = 5") == [(f"note {5:0200}",)]
+
+
+def test_files_that_a_new_leader_does_not_see_are_loaded_by_who_has_claimed_them(hosts: Hosts) -> None:
+    """The leader is killed, and the host that leads then lists but one file and one that is not the load's."""
+    leader = hosts.start("host-a")
+    hosts.await_claims("host-a")
+    member = hosts.start("host-b")
+    hosts.await_claims("host-a", "host-b")
+    leader.kill()
+    other = hosts.files.with_name("other")
+    other.mkdir()
+    (other / "part_9.csv").write_text("id,note\n-9,nine\n")
+    (other / "part_0.csv").touch()
+    seen = f"mount --bind {hosts.files}/part_0.csv {other}/part_0.csv && mount --rbind {other} {hosts.files}"
+    second = hosts.start("host-c", before=seen)
+    hosts.await_lead("host-c", told_by=second)
+    assert hosts.wait(second, member) == [4, 0], second.out + member.out
+    assert "part_9.csv" in second.out
+    hosts.check()
+    assert hosts.loads.execute("SELECT count(*) FROM penstock.objects") == [(OBJECTS,)]
+
+
+@pytest.mark.parametrize("option", ["--quiet", "--json"])
+def test_host_that_lists_more_files_says_so_however_it_prints(hosts: Hosts, option: str) -> None:
+    """It exits as an incomplete load does, so that a scheduler runs it again."""
+    leader = hosts.start("host-a")
+    hosts.await_claims("host-a")
+    (hosts.files / "part_9.csv").write_text("id,note\n-9,nine\n")
+    member = hosts.start("host-b", option)
+    hosts.await_claims("host-a", "host-b")
+    assert hosts.wait(leader, member) == [0, 4], member.out
+    hosts.check()
+    if option == "--json":
+        (line,) = (line for line in member.out.splitlines() if line.startswith("{"))
+        assert "part_9.csv" in json.loads(line)["error"]["message"]
+    assert "part_9.csv" in member.out
+    again = hosts.start("host-b", option)
+    assert hosts.wait(again) == [0], again.out
+    assert hosts.loads.execute("SELECT count(*) FROM t WHERE id = -9") == [(1,)]

@@ -118,6 +118,8 @@ def describe_outlook(outlook: LedgerOutlook) -> str:
     'skips 2 of 3 objects, which are loaded already'
     >>> describe_outlook(LedgerOutlook(exists=True, resumes="1f", actions=("resume", "new")))
     'resumes load 1f'
+    >>> describe_outlook(LedgerOutlook(exists=True, resumes="1f", actions=("resume", "left")))
+    'resumes load 1f, leaves 1 of 2 objects, which are not part of it'
     >>> describe_outlook(LedgerOutlook(exists=False, resumes=None, actions=("new",)))
     'to be created'
     """
