@@ -97,6 +97,7 @@ class Web:
     body: bytes
     port: int = 0
     etag: str = '"v1"'
+    modified: str = "Wed, 21 Oct 2015 07:28:00 GMT"
     requests: list[tuple[str, str]] = field(default_factory=list)
     failures_left: int = 0
     companions: threading.Barrier | None = None
@@ -107,9 +108,9 @@ class Web:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Habits: noranges, noetag, weak, chunked, encoded, redirect, denied, flaky, drop, auth, empty, longer, together.
+    """Habits: noranges, noetag, modified, weak, chunked, encoded, redirect, denied, flaky, drop, auth, empty, longer.
 
-    ?sig= signs.
+    And together. ?sig= signs.
     """
 
     protocol_version = "HTTP/1.1"
@@ -151,6 +152,8 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {"Content-Encoding": "gzip"} if "encoded" in habits else {}
         if "noetag" not in habits:
             headers["ETag"] = f"W/{self.web.etag}" if "weak" in habits else self.web.etag
+        if "modified" in habits:
+            headers["Last-Modified"] = self.web.modified
         wanted = self.headers.get("If-Match")
         if wanted is not None and wanted != headers.get("ETag"):
             self._answer(412, b"")

@@ -12,9 +12,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.errors import SourceError
+from penstock.errors import SourceError, TargetError
 from penstock.files import SourceReader
 from penstock.files.remote.objects import PART_BYTES
+from penstock.model.load.job import LoadRules, TargetJob
+from penstock.model.server.table import TableName
+from penstock.model.source.dialect import DialectOptions
+from support.loads import Loads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -171,3 +175,50 @@ def test_invalid_url_is_an_error(reader: SourceReader, url: str) -> None:
     with pytest.raises(SourceError, match="not a valid URL") as caught:
         reader.list([url])
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("ranges", ["noranges", "ranges"])
+@pytest.mark.parametrize(
+    ("habits", "is_known"), [("noetag/modified", True), ("etag", True), ("weak", True), ("noetag", False)]
+)
+def test_url_that_is_loaded_is_recognized(web: Web, database18: str, ranges: str, habits: str, is_known: bool) -> None:
+    """By its ETag, or by Last-Modified and length; a server that sends neither leaves it to the user."""
+    loads = Loads(database18, setup="CREATE TABLE t (id int, name text)")
+    web.body = b"1,name\n2,name\n"
+    url = web.url(f"{ranges}/{habits}/data.csv")
+    job = TargetJob(sources=(url,), into=TableName(schema=None, name="t"), dialect=DialectOptions(header=False))
+    assert loads.run(job).rows == 2
+    if is_known:
+        assert loads.run(job).objects_skipped == 1
+    else:
+        with pytest.raises(TargetError, match="may have changed") as caught:
+            loads.run(job)
+        assert "Last-Modified" in str(caught.value.detail)
+        assert loads.run(job, rules=LoadRules(retry_for=0.0, changed="skip")).objects_skipped == 1
+
+
+@pytest.mark.parametrize("change", ["time", "length"])
+def test_url_with_another_time_or_length_has_changed(web: Web, database18: str, change: str) -> None:
+    """Where the server sends no ETag."""
+    loads = Loads(database18, setup="CREATE TABLE t (id int, name text)")
+    web.body = b"1,name\n2,name\n"
+    url = web.url("noranges/noetag/modified/data.csv")
+    job = TargetJob(sources=(url,), into=TableName(schema=None, name="t"), dialect=DialectOptions(header=False))
+    loads.run(job)
+    if change == "time":
+        web.modified = "Wed, 21 Oct 2015 07:28:01 GMT"
+    else:
+        web.body += b"3,name\n"
+    with pytest.raises(TargetError, match="has changed since it was loaded"):
+        loads.run(job)
+
+
+def test_files_of_one_time_and_size_are_not_taken_for_one_another(web: Web, database18: str) -> None:
+    """As those of a server that publishes all files at once: no warning of a renamed one."""
+    loads = Loads(database18, setup="CREATE TABLE t (id int, name text)")
+    web.body = b"1,name\n2,name\n"
+    for name in ("a.csv", "b.csv"):
+        url = web.url(f"noetag/modified/{name}")
+        job = TargetJob(sources=(url,), into=TableName(schema=None, name="t"), dialect=DialectOptions(header=False))
+        assert loads.run(job).rows == 2
+    assert loads.notices == []

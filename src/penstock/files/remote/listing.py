@@ -186,8 +186,7 @@ def _object(root: str, meta: ObjectMeta) -> SourceObject:
 def _stat_url(url: str, stores: Stores) -> SourceObject:
     """Return the size and version of a URL's object, by a request for its first byte.
 
-    HEAD is not used, because a signed URL allows only GET. `version` is set only if the server serves ranges and sends
-    an ETag, which objects.py needs to read in parts.
+    HEAD is not used, because a signed URL allows only GET. To read in parts, objects.py needs ranges and an ETag.
     """
     try:
         parts = urlsplit(url)
@@ -206,11 +205,26 @@ def _stat_url(url: str, stores: Stores) -> SourceObject:
             told = "HTTP has no listing, so wildcards are not possible: name each file."
             exc.hint = told if exc.hint is None else f"{told} {exc.hint}"
         raise
-    if first_byte is not None:
-        meta, version = first_byte.meta, first_byte.meta["e_tag"]
-    else:
-        meta, version = _retrying(lambda: obstore.get(store, path), uri=uri).meta, None
-    return SourceObject(uri=uri, location=url, size_bytes=meta["size"], version=version)
+    meta = (first_byte or _retrying(lambda: obstore.get(store, path), uri=uri)).meta
+    return SourceObject(
+        uri=uri,
+        location=url,
+        size_bytes=meta["size"],
+        version=_url_version(meta, uri=uri),
+        has_ranges=first_byte is not None and meta["e_tag"] is not None,
+    )
+
+
+def _url_version(meta: ObjectMeta, *, uri: str) -> str | None:
+    """Return the ETag; without one the time of modification, the size and the URL; None if the server names no time.
+
+    The URL keeps other files from being taken for this one under another name: several may have the same time and size.
+    """
+    if meta["e_tag"] is not None:
+        return meta["e_tag"]
+    # obstore has the beginning of 1970 for a response without Last-Modified.
+    modified = meta["last_modified"]
+    return f"modified {modified:%Y-%m-%dT%H:%M:%SZ}, {meta['size']} bytes, {uri}" if modified.timestamp() else None
 
 
 def _get_first_byte(store: ObjectStore, path: str) -> GetResult | None:

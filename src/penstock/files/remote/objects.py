@@ -68,14 +68,19 @@ class RemoteObject:
     def is_short(self) -> bool:
         """Return whether one request reads the whole object, in the version that was listed."""
         size_bytes = self._source.size_bytes
-        return size_bytes is not None and self._source.version is not None and size_bytes <= self._part_bytes
+        return size_bytes is not None and self._is_pinned and size_bytes <= self._part_bytes
+
+    @property
+    def _is_pinned(self) -> bool:
+        """Return whether ranges of the listed version can be requested."""
+        return self._source.version is not None and self._source.has_ranges
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the stored bytes. Raises SourceError if they cannot be read or are not the listed version's."""
         size_bytes = self._source.size_bytes
         if size_bytes == 0:
             return iter(())
-        if size_bytes is None or self._source.version is None:
+        if size_bytes is None or not self._is_pinned:
             return self._stream_whole()
         if self.is_short:
             return iter(self._fetch(0, size_bytes))
@@ -84,9 +89,9 @@ class RemoteObject:
     def read_at(self, start: int, length_bytes: int) -> bytes:
         """Return bytes of the listed version from `start`, by several requests at once if they are many.
 
-        Raises SourceError, also if the server names no version of the object.
+        Raises SourceError, also if the server does not serve ranges of a version.
         """
-        if self._source.version is None:
+        if not self._is_pinned:
             raise SourceError(
                 f'could not read ranges of "{self._source.uri}"',
                 detail="The server does not serve ranges with an ETag.",
@@ -173,7 +178,7 @@ class RemoteObject:
         etag, size_bytes = result.meta["e_tag"], result.meta["size"]
         if size_bytes != source.size_bytes:
             was, now = f"{source.size_bytes} bytes", f"{size_bytes} bytes"
-        elif etag and listed and _unquoted(etag) != _unquoted(listed):
+        elif self._is_pinned and etag and listed and _unquoted(etag) != _unquoted(listed):
             was, now = f"the ETag {listed}", f"the ETag {etag}"
         else:
             return

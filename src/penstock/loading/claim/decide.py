@@ -200,9 +200,12 @@ def _is_loaded(
         return False
     if rules.changed == "skip":
         return True
+    is_named = item.version is not None
     raise TargetError(
-        f'"{item.uri}" has changed since it was loaded into table "{item.target}"',
-        detail=f"Load {known[-1].load_id} loaded another version of it.",
+        f'"{item.uri}" {"has" if is_named else "may have"} changed since it was loaded into table "{item.target}"',
+        detail=f"Load {known[-1].load_id} loaded another version of it."
+        if is_named
+        else f"Load {known[-1].load_id} loaded it. Its server names no version, neither by ETag nor by Last-Modified.",
         hint="Use --changed load to load the new version too, or --changed skip to skip it.",
     )
 

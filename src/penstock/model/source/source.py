@@ -15,8 +15,9 @@ class SourceObject:
 
     `uri` is safe to show and store: it has no user, password or query string. `location` is what the file room opens (a
     path, a URL that may contain a signature, "-" for standard input) and must never be shown. `size_bytes` and
-    `version` (an ETag, version id, or file_version; opaque) are None if they are not known, as for standard input.
-    `is_spooled`: the object is a pipe that was copied to a temporary file.
+    `version` (an ETag, version id, time of modification with the size, or file_version; opaque) are None if they are
+    not known, as for standard input. `is_spooled`: the object is a pipe that was copied to a temporary file.
+    `has_ranges`: ranges of this version can be requested.
     """
 
     uri: str
@@ -24,6 +25,7 @@ class SourceObject:
     size_bytes: int | None
     version: str | None
     is_spooled: bool = False
+    has_ranges: bool = True
 
     @property
     def is_pipe(self) -> bool:
