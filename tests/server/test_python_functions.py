@@ -123,6 +123,54 @@ def test_load_that_was_cut_short_is_resumed(database18: str, tmp_path: Path) -> 
         penstock.resume(record.load_id, to=database18)
 
 
+def test_job_file_is_loaded_by_its_path(database18: str, tmp_path: Path) -> None:
+    """Options of the whole load override its keys; those of one target are refused, as on the command line."""
+    (tmp_path / "one.csv").write_text("id,name\n1,a\n")
+    job = tmp_path / "job.toml"
+    job.write_text("to = 'nowhere'\n[[target]]\nsources = 'one.csv'\ninto = 'one'\ncreate = true\n")
+    outcome = penstock.load(job, to=database18, sessions=1)
+    assert (outcome.rows, outcome.files[0].table) == (1, "one")
+    with pytest.raises(penstock.UsageError, match="create cannot be used with a job file"):
+        penstock.load(str(job), to=database18, create=True)
+
+
+class Bad:
+    """A value that Arrow has no type for."""
+
+
+@pytest.mark.parametrize(
+    ("values", "row"),
+    [([1, 2, "x"], 3), (["p", 5, "r"], 2), (["p", None, Bad()], 3), ([*range(1000), "x", *range(1000)], 1001)],
+)
+def test_bad_value_of_a_frame_is_one_error_with_row_and_column(database18: str, values: list[object], row: int) -> None:
+    """Pandas keeps values of any types in a column; its own errors name no row, and are not shown beside."""
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"id": range(len(values)), "b": pandas.Series(values, dtype=object)})
+    with pytest.raises(penstock.DataError) as caught:
+        penstock.load(frame, "t", to=database18, create=True)
+    location = caught.value.location
+    assert location is not None
+    assert (location.file, location.line, location.column) == ("DataFrame", row, "b")
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
+
+
+@pytest.mark.parametrize("make", [lambda t: t, lambda t: t.to_pandas(), lambda t: __import__("polars").from_arrow(t)])
+def test_value_that_the_table_refuses_is_named_by_the_row_of_the_frame(database18: str, make: Any) -> None:
+    """Not by a temporary file and its record batch; 70,000 rows are two of these."""
+    pyarrow = pytest.importorskip("pyarrow")
+    Loads(database18).execute("CREATE TABLE t (a int, b text)")
+    frame = make(pyarrow.table({"a": ["1"] * 69_999 + ["x"], "b": ["p"] * 70_000}))
+    with pytest.raises(penstock.DataError) as caught:
+        penstock.load(frame, "t", to=database18)
+    location = caught.value.location
+    assert location is not None
+    assert (location.file, location.line, location.column) == (type(frame).__name__, 70_000, "a")
+    assert f"{type(frame).__name__} row 70000" in (caught.value.detail or "")
+    assert "penstock-" not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
 def test_columns_may_be_a_text_as_they_are_typed(database18: str, tmp_path: Path) -> None:
     """A text is a list of names, not of characters; so is one of a target that is made by hand."""
     (tmp_path / "f.csv").write_text("1,a\n")

@@ -179,6 +179,14 @@ def test_type_checker_finds_words_and_options_that_do_not_exist(user_folder: Pat
     ]
 
 
+def test_help_of_python_says_what_the_value_does_and_not_the_option_of_the_shell() -> None:
+    """vacuum=True vacuums: what --no-vacuum does is said of False."""
+    text = penstock.load.__doc__ or ""
+    assert "\n    vacuum: If False, skip the VACUUM" in text
+    assert "\n    wait: If False, fail if another process" in text
+    assert "\n    atomic: Let all rows appear at once" in text
+
+
 def test_help_of_python_shows_all_options() -> None:
     """With what each does and what it is by default."""
     parameters = inspect.signature(penstock.load).parameters

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,10 +19,11 @@ from penstock.api.loader import Loader
 from penstock.api.logs import log_warning
 from penstock.api.options import ACCESS_KEYWORDS, LOAD_KEYWORDS, RESUME_KEYWORDS, takes
 from penstock.api.rds.exports import read_export
-from penstock.errors import ServerError, SourceError, UsageError
+from penstock.errors import PenstockError, ServerError, SourceError, UsageError
+from penstock.loading.job.jobfile import read_job_file
 from penstock.loading.job.request import make_request, make_target
-from penstock.model.load.job import Access, Housekeeping, LoadRules
-from penstock.model.options import pick
+from penstock.model.load.job import TARGET_KINDS, Access, Housekeeping, LoadRules
+from penstock.model.options import option_fields, pick
 from penstock.model.server.names import parse_table_name
 from penstock.model.source.dialect import DialectOptions, Notice
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from penstock.api.keywords import AccessKeywords, LoadKeywords, ResumeKeywords
     from penstock.api.ledger_view import LedgerView
     from penstock.api.repair import RepairOutcome
+    from penstock.model.load.job import Request
     from penstock.model.load.ledger import LoadRecord
     from penstock.model.load.outcome import LoadOutcome, LoadProgress
     from penstock.model.load.plan import LoadPlan
@@ -66,23 +69,21 @@ def load(
     `source` is a path, wildcard or URL, a file object, a table in memory with the Arrow C stream interface (pyarrow,
     polars, DuckDB, pandas), or a list of those. File objects and tables are first copied to a temporary file, text as
     UTF-8. Each call loads them again, and no other process can resume such a load. `into` is "table" or
-    "schema.table" as SQL spells it; without it, `source` is the folder of an RDS snapshot export, whose tables are
-    loaded into those of the same names. `to` is a connection string of libpq. By default the PG* variables name the
+    "schema.table" as SQL spells it; without it, `source` is a job file that ends with .toml, whose keys `options` of
+    the whole load override, or the folder of an RDS snapshot export, whose tables are loaded into those of the same
+    names. `to` is a connection string of libpq. By default the PG* variables name the
     server; if they are not set, it is the embedded server. Warnings are logged, and returned in the outcome. Raises
     PenstockError, which says which rows stay committed and how to resume.
     """
     sources = list(source) if isinstance(source, (list, tuple)) else [source]
     if options.get("join") and any(hasattr(each, "read") or hasattr(each, "__arrow_c_stream__") for each in sources):
         raise UsageError("join cannot be used with file objects and tables", detail="No other host can read them.")
-    with ExitStack() as stack:
-        paths = [_path_of(each, stack) for each in sources]
-        given, noted = {**options, "dialect": dialect}, list[Notice]()
-        if into is None:
-            targets = read_export(paths, given, on_notice=noted.append)
-        else:
-            targets = [make_target({**given, "into": into}, sources=paths)]
-        request = make_request({**options, "to": to}, targets)
-        loader = stack.enter_context(Loader(_connect(to, options), request.housekeeping))
+    copies: dict[str, str] = {}
+    with ExitStack() as stack, _naming_copies(copies):
+        paths = [_path_of(each, stack, copies) for each in sources]
+        noted: list[Notice] = []
+        request = _read_request(paths, into, {**options, "dialect": dialect, "to": to}, on_notice=noted.append)
+        loader = stack.enter_context(Loader(connect_to(**asdict(request.access)), request.housekeeping))
         plan = loader.plan(request.job)
         plan = replace(plan, notices=(*noted, *plan.notices))
         return _run(loader, plan, on_progress)
@@ -97,10 +98,58 @@ def _run(loader: Loader, plan: LoadPlan, on_progress: Callable[[LoadProgress], N
     return outcome
 
 
-def _path_of(source: Any, stack: ExitStack) -> str:
-    """Return the path or URL of a source; the copy of a file object is deleted when the stack is closed."""
+def _read_request(
+    paths: Sequence[str],
+    into: str | TableName | None,
+    options: Mapping[str, Any],
+    *,
+    on_notice: Callable[[Notice], None],
+) -> Request:
+    """Return what is asked for: a job file's request, or one of these sources. Raises UsageError."""
+    if into is None and [path.lower().endswith(".toml") for path in paths] == [True]:
+        given = {name: value for name, value in options.items() if value is not None}
+        of_targets = {"dialect", *(name for kind in TARGET_KINDS for name in option_fields(kind))}
+        if names := [name for name in given if name in of_targets]:
+            raise UsageError(
+                f"{names[0]} cannot be used with a job file",
+                detail=f"{paths[0]} describes its own targets.",
+                hint="Write it into the [[target]] that it is for; what is not about one target may be given here.",
+            )
+        return read_job_file(Path(paths[0]), given)
+    if into is None:
+        targets = read_export(paths, options, on_notice=on_notice)
+    else:
+        targets = [make_target({**options, "into": into}, sources=paths)]
+    return make_request(options, targets)
+
+
+@contextmanager
+def _naming_copies(copies: Mapping[str, str]) -> Iterator[None]:
+    """Have errors name what was copied, such as a DataFrame, with the number of its row, and not the temporary file."""
+    try:
+        yield
+    except PenstockError as error:
+        if not copies:
+            raise
+        for path, name in copies.items():
+            spelled = re.compile(rf"{re.escape(path)}(?: record batch \d+,(?= row))?")
+            error.message = spelled.sub(name, error.message)
+            error.detail = None if error.detail is None else spelled.sub(name, error.detail)
+            if error.location is not None and error.location.file == path:
+                error.location = replace(error.location, file=name, part=None)
+        # Its causes name the temporary file.
+        raise error from None
+
+
+def _path_of(source: Any, stack: ExitStack, copies: dict[str, str]) -> str:
+    """Return the path or URL of a source; the copy of a file object is deleted when the stack is closed.
+
+    What is copied is noted in `copies`, with the name that errors have for it.
+    """
     if hasattr(source, "__arrow_c_stream__"):
-        return glob.escape(str(_copy_table(source, stack)))
+        table = str(_copy_table(source, stack))
+        copies[table] = type(source).__name__
+        return glob.escape(table)
     if not hasattr(source, "read"):
         return str(os.fspath(source))
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-")))
@@ -109,6 +158,7 @@ def _path_of(source: Any, stack: ExitStack) -> str:
     with path.open("wb") as copy:
         while piece := _read(source):
             copy.write(piece.encode() if isinstance(piece, str) else piece)
+    copies[str(path)] = path.name if getattr(source, "name", None) else type(source).__name__
     return glob.escape(str(path))
 
 

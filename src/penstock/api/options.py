@@ -9,7 +9,7 @@ from functools import wraps
 from typing import ParamSpec, TypeVar
 
 from penstock.model.load.job import LOAD_KINDS, TARGET_KINDS
-from penstock.model.options import find_option, option_fields
+from penstock.model.options import describe_value, option_fields
 from penstock.model.suggest import suggest
 
 _Given = ParamSpec("_Given")
@@ -54,7 +54,7 @@ def takes(names: Iterable[str]) -> Callable[[Callable[_Given, _Result]], Callabl
             return function(*args, **options)
 
         call.__signature__ = signature  # type: ignore[attr-defined]
-        lines = [f"    {field.name}: {option.help}" for field in fields if (option := find_option(field))]
+        lines = [f"    {field.name}: {describe_value(field)}" for field in fields]
         call.__doc__ = "\n".join([inspect.cleandoc(function.__doc__ or ""), "", "Options:", *lines])
         return call
 

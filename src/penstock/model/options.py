@@ -88,6 +88,15 @@ def find_option(field: Field[Any]) -> Option | None:
     return found
 
 
+def describe_value(field: Field[Any]) -> str:
+    """Return the help of an option for those who give it a value: a switch that is on by default is turned off."""
+    option = find_option(field)
+    assert option is not None
+    if option.kind.metavar is not None or field.default is not True:
+        return option.help
+    return f"If False, {option.help[:1].lower()}{option.help[1:]}"
+
+
 def option_fields(kind: type[DataclassInstance]) -> dict[str, Field[Any]]:
     """Return the options that a dataclass declares, by name."""
     return {field.name: field for field in fields(kind) if find_option(field) is not None}

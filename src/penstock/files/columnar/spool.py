@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_left
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.ipc
 
-from penstock.errors import SourceError
+from penstock.errors import DataError, FileLocation, PenstockError, SourceError
 from penstock.files.columnar.arrays import plain_array
 from penstock.files.columnar.types import plain_type
 
 # A record batch is read as a whole, and polars gives millions of rows in one.
 _BATCH_ROWS: Final = 65_536
 
+# How pandas' conversion by pyarrow names the column.
+_COLUMN = re.compile("Conversion failed for column (.*) with type")
+
 
 def write_stream(source: Any, path: Path) -> None:
-    """Write the rows of an object with `__arrow_c_stream__` to a new file. Raises SourceError.
+    """Write the rows of an object with `__arrow_c_stream__` to a new file. Raises DataError, SourceError.
 
     Dictionaries are decoded: a file may have only one for each column, and a stream many.
     """
@@ -30,9 +36,44 @@ def write_stream(source: Any, path: Path) -> None:
                     part = batch.slice(start, _BATCH_ROWS)
                     writer.write_batch(pa.record_batch(list(map(_written, part.columns)), schema=schema))
     except (pa.ArrowException, OSError, TypeError, ValueError) as exc:
-        raise SourceError(
-            f"could not copy a table of type {type(source).__name__} to a temporary file", detail=f"{exc}"
-        ) from exc
+        # The causes are Arrow's own; what they say is in the message.
+        raise _explain(source, exc) from None
+
+
+def _explain(source: Any, exc: Exception) -> PenstockError:
+    """Return the error for a table that Arrow does not convert: with the value, if pandas has one of another type."""
+    reason, kind = str(exc.args[0]) if exc.args else f"{exc}", type(source).__name__
+    found = _COLUMN.search(" ".join(map(str, exc.args)))
+    if found is None:
+        return SourceError(f"could not copy a table of type {kind} to a temporary file", detail=reason)
+    column = found[1]
+    row, value = _find_value(source, column)
+    where = FileLocation(file=kind, line=row, column=column)
+    shown = "" if row is None else f": {value!r:.100}"
+    return DataError(
+        f'column "{column}" of a table has values of several types',
+        detail=f'{kind}{"" if row is None else f" row {row}"}, column "{column}"{shown}. {reason}',
+        hint=f"Give all values of the column one type, as by frame[{column!r}].astype(str).",
+        location=where,
+    )
+
+
+def _find_value(source: Any, column: str) -> tuple[int | None, object]:
+    """Return the number of the first row, from 1, whose value does not fit those before it, and the value."""
+    try:
+        values = list(source[column])
+    except (KeyError, TypeError, ValueError):
+        return None, None
+    first = bisect_left(range(len(values) + 1), True, key=lambda count: not _fits(values[:count]))
+    return (first, values[first - 1]) if 0 < first <= len(values) else (None, None)
+
+
+def _fits(values: Sequence[object]) -> bool:
+    try:
+        pa.array(values, from_pandas=True)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return False
+    return True
 
 
 def _written_type(kind: Any) -> Any:
