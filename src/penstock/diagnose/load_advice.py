@@ -12,12 +12,8 @@ _MANUAL = "https://www.postgresql.org/docs/current/"
 _POPULATE = f"{_MANUAL}populate.html"
 _AGAIN = "load again: this share falls, at more rows per second"
 
-_MORE_FOR_BUILDS = (
-    Way(
-        "Give the builds more memory and workers (maintenance_work_mem, max_parallel_maintenance_workers): {bulk_load}."
-    ),
-    Way("More processors and a faster disk of the server shorten the builds."),
-)
+# Not more memory: a load gives each build what is fastest (changes/kinds/rebuild_plan.py).
+_MORE_FOR_BUILDS = (Way("More processors and a faster disk of the server shorten the builds."),)
 
 # docs/diagnose.md has a section for each code. Step names are those of the load's steps.
 LOAD_ADVICE: Final = {

@@ -14,11 +14,9 @@ _SPILL_LESS = Way(
     "SET LOCAL in its transaction, as far as memory allows for so many sessions.",
     of_loads=False,
 )
-_BUILD_IN_MEMORY = (
-    Way("Give index builds more memory: {bulk_load}.", of_loads=True),
+_MERGE_IN_MEMORY = (
     Way(
-        "A larger maintenance_work_mem of the role lets index builds spill less, a larger work_mem merges.",
-        of_loads=True,
+        "A larger work_mem of the role lets merges spill less; index builds of a load spill on purpose.", of_loads=True
     ),
 )
 _FEWER_INDEXES = Way("During a load, fewer indexes leave less to read and write: {rebuild}.")
@@ -160,7 +158,7 @@ ADVICE: Final = {
         "active time reads and writes temporary files",
         (
             _SPILL_LESS,
-            *_BUILD_IN_MEMORY,
+            *_MERGE_IN_MEMORY,
             Way("penstock temp usage shows the statements, and on which disk their files lie."),
         ),
         _SPILLS_LESS,
@@ -170,7 +168,7 @@ ADVICE: Final = {
         "active time reads and writes temporary files on {device}, which has the data too and is busy",
         (
             _SPILL_LESS,
-            *_BUILD_IN_MEMORY,
+            *_MERGE_IN_MEMORY,
             Way(
                 "Place temporary work on a local disk with penstock temp place DIR; penstock temp replay measures "
                 "what that gains.",
@@ -183,7 +181,7 @@ ADVICE: Final = {
         "active time waits for temporary files on {device}, a disk of their own, which is busy",
         (
             _SPILL_LESS,
-            *_BUILD_IN_MEMORY,
+            *_MERGE_IN_MEMORY,
             Way("Use a faster disk for temporary files."),
             Way("Use fewer sessions at a time: {fewer_sessions}."),
         ),
