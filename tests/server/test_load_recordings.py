@@ -98,7 +98,7 @@ def test_lost_connection_of_the_recording_leaves_the_load_alone(database18: str,
 def test_recording_that_was_asked_for_and_cannot_begin_is_a_notice(database18: str, tmp_path: Path) -> None:
     """Its session is refused each time; the load goes on, and says why there is no file."""
     loads = Loads(database18, setup=SETUP, record=tmp_path / "r")
-    with patch("penstock.observe.sampler.read_server_facts", side_effect=ServerError("no more", is_transient=True)):
+    with patch("penstock.observe.sampler.open_reader", side_effect=ServerError("no more", is_transient=True)):
         assert loads.run(target(slow_file(tmp_path))).rows == 500
     assert any("no more: the load goes on without a recording" in notice for notice in loads.notices)
     assert not (tmp_path / "r").exists()
@@ -111,7 +111,7 @@ def test_folder_that_cannot_be_written_is_a_notice(
     (tmp_path / "home").write_text("a file, not a folder")
     monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path / "home"))
     loads = Loads(database18, setup=SETUP, samples=True)
-    assert loads.run(target(slow_file(tmp_path))).rows == 500
+    assert loads.run(target(slow_file(tmp_path, 1_500))).rows == 1_500
     assert any("without a recording" in notice for notice in loads.notices)
 
 

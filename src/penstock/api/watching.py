@@ -66,6 +66,7 @@ def open_sampler_at(
     interval_s: float,
     with_query_text: bool = False,
     application: str | None = None,
+    facts: ServerFacts | None = None,
 ) -> Sampler:
     """Return a sampler as `open_sampler` does; `host` is the RDS endpoint, None if the server is not on RDS.
 
@@ -75,11 +76,14 @@ def open_sampler_at(
     from penstock.observe.sampler import Sampler  # noqa: PLC0415 (15 ms, short loads are not sampled)
 
     if host is None:
-        return Sampler(factory, interval_s=interval_s, with_query_text=with_query_text, application=application)
+        return Sampler(
+            factory, interval_s=interval_s, with_query_text=with_query_text, application=application, facts=facts
+        )
     instance = _ask_instance(host)
     return Sampler(
         factory,
         application=application,
+        facts=facts,
         interval_s=interval_s,
         with_query_text=with_query_text,
         cpu_count=None if instance is None else instance.instance_class.vcpu_count,
@@ -284,7 +288,9 @@ class LoadWatch:
     def _open_sampler(self) -> Sampler:
         host, _, _ = self._server.host.rpartition(":")
         rds_host = host if is_rds_endpoint(host) else None
-        return open_sampler_at(self._connect, rds_host, interval_s=SHORTEST_S, application=_APPLICATION)
+        return open_sampler_at(
+            self._connect, rds_host, interval_s=SHORTEST_S, application=_APPLICATION, facts=self._server
+        )
 
     def _see(self, header: RecordingHeader, sample: Sample) -> None:
         self._header = header

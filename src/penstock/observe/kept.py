@@ -49,7 +49,7 @@ def newest_recording(folder: Path) -> Path:
     if not found:
         raise SourceError(
             f'there is no recording in "{folder}"',
-            hint="A load that takes longer than half a second leaves one; penstock watch --record FILE writes others.",
+            hint="A load that takes longer than two seconds leaves one; penstock watch --record FILE writes others.",
         )
     return found[-1]
 

@@ -27,6 +27,7 @@ from penstock.server.inspect.moment import read_moment
 
 if TYPE_CHECKING:
     from penstock.model.server.device import Device, VolumeLimits
+    from penstock.model.server.server import ServerFacts
     from penstock.server.connect.connection import ConnectionFactory
 
 # Sessions report to the statistics views at most once a second.
@@ -42,9 +43,10 @@ class Sampler:
 
     `cpu_count` is the server's number of CPUs, if the caller knows it. `read_local_storage` returns the newest metrics
     of its local storage, and `take_late_points` what AWS has reported since its last call; both must not wait. `volume`
-    and `application` are kept in the header. The statistics views and the devices are read every `counters_every_s`,
-    those with many rows every 10 s. Needs pg_read_all_stats to see what other roles' sessions do; `header.unread` names
-    what could not be read. A pooler is refused: it would use another backend for each query.
+    and `application` are kept in the header. `facts` are the server's, if the caller has read them. The statistics
+    views and the devices are read every `counters_every_s`, those with many rows every 10 s. Needs pg_read_all_stats to
+    see what other roles' sessions do; `header.unread` names what could not be read. A pooler is refused: it would use
+    another backend for each query.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class Sampler:
         volume: VolumeLimits | None = None,
         application: str | None = None,
         counters_every_s: float = _COUNTERS_EVERY_S,
+        facts: ServerFacts | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._factory = factory
@@ -68,7 +71,7 @@ class Sampler:
         self._clock = clock
         self._read_local_storage = read_local_storage
         self._take_late_points = take_late_points
-        self._reader, header = self._open(interval_s, with_query_text, cpu_count)
+        self._reader, header = self._open(interval_s, with_query_text, cpu_count, facts)
         self.header = replace(header, volume=volume, application=application)
         self._is_local = self.header.cpu_count is not None and cpu_count is None
         self._began_s = self._last_s = clock()
@@ -136,12 +139,12 @@ class Sampler:
                 self._in_use.release()
 
     def _open(
-        self, interval_s: float, with_query_text: bool, given_cpus: int | None
+        self, interval_s: float, with_query_text: bool, given_cpus: int | None, facts: ServerFacts | None
     ) -> tuple[ActivityReader, RecordingHeader]:
         connection = self._factory.connect(label="observe")
         try:
             self._factory.refuse_pooler("watch a server")
-            facts = read_server_facts(connection)
+            facts = facts or read_server_facts(connection)
             reader, unread = open_reader(connection, is_aurora=facts.is_aurora)
             cpus = cpu_count() if given_cpus is None and facts.is_local else given_cpus
             if not facts.is_local:

@@ -431,7 +431,7 @@ class Housekeeping:
         None,
         path("FILE"),
         "Write samples of the server to this new file, for penstock diagnose. By default a load that takes longer than "
-        "half a second writes them to a file of your own, and the last 20 of these are kept.",
+        "two seconds writes them to a file of your own, and the last 20 of these are kept.",
     )
     no_record: bool = _server(False, SWITCH, "Do not sample the server while the load runs.")
 

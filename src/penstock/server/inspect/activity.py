@@ -16,7 +16,7 @@ from penstock.model.recording import CounterRow, Progress, SessionSample
 from penstock.model.server.reading import Unread
 from penstock.server.connect.connection import CAN_FLUSH_STATISTICS, Connection
 from penstock.server.connect.errors import translate_errors
-from penstock.server.sql.queries import fetch_one, fetch_rows, send_query
+from penstock.server.sql.queries import fetch_rows, send_query
 
 # The statistics views that are read if the server has them, each with a condition that leaves out rows of zeros in
 # large views. The columns are not named, because they depend on the version: a new version needs no new query.
@@ -169,6 +169,7 @@ def open_reader(connection: Connection, *, is_aurora: bool) -> tuple[ActivityRea
     with translate_errors("checking what can be read"):
         _take_text_as_it_is(connection)
         (rights,) = fetch_rows(connection, "observe_rights", RightsRow)
+    there = _find_views(connection)
     unread = []
     if not rights.reads_statistics:
         unread.append(Unread(what="activity of other roles", why="the role is not a member of pg_read_all_stats"))
@@ -177,7 +178,7 @@ def open_reader(connection: Connection, *, is_aurora: bool) -> tuple[ActivityRea
             sql.Identifier(name), sql.SQL(condition)
         )
         for name, condition in _VIEWS.items()
-        if _is_there(connection, name)
+        if name in there
     }
     queries |= {
         name: sql.SQL(
@@ -250,9 +251,13 @@ def _take_text_as_it_is(connection: Connection) -> None:
     connection.adapters.register_loader("jsonb", Json)
 
 
-def _is_there(connection: Connection, view: str) -> bool:
+def _find_views(connection: Connection) -> set[str]:
+    """Return which of _VIEWS the server has."""
+    query = (
+        "SELECT v FROM pg_catalog.unnest(%s::text[]) AS v WHERE pg_catalog.to_regclass('pg_catalog.' || v) IS NOT NULL"
+    )
     with translate_errors("checking what can be read"):
-        return fetch_one(connection, "SELECT pg_catalog.to_regclass(%s)", [f"pg_catalog.{view}"])[0] is not None
+        return {name for (name,) in connection.execute(query, [list(_VIEWS)]).fetchall()}
 
 
 def _try(connection: Connection, query: sql.SQL | sql.Composed) -> str | None:
