@@ -1,5 +1,5 @@
-//! The byte work of penstock: where records end, how fields are written again, and columns as
-//! rows.
+//! The byte work of penstock: where records end, how fields are written again, columns as rows, and the footer of a
+//! Parquet file.
 //!
 //! `python.rs` is the only file that names `PyO3`; the others are plain Rust.
 
@@ -11,6 +11,7 @@ pub mod error;
 pub mod escape;
 pub mod fieldmask;
 pub mod fields;
+pub mod footer;
 pub mod json;
 pub mod json_lines;
 pub mod lanes;

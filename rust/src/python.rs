@@ -14,6 +14,7 @@ use crate::error::{RecordError as NativeRecordError, RewriterError};
 use crate::escape;
 use crate::fieldmask::Shape;
 use crate::fields::{Format, LineEnd};
+use crate::footer;
 use crate::json;
 use crate::json_lines::{self, JsonRewriter as NativeJsonRewriter};
 use crate::records::{Cut as NativeCut, RecordCutter as NativeCutter};
@@ -508,6 +509,21 @@ fn encode_rows<'py>(py: Python<'py>, columns: Vec<Buffers<'py>>, rows: usize) ->
     Ok(PyBytes::new(py, &encoded))
 }
 
+type Chunk = (String, bool, bool, i64, i64, i64);
+type Group = (i64, i64, Vec<Chunk>);
+
+#[pyfunction]
+fn read_footer(footer: &[u8]) -> PyResult<(bool, Vec<Group>)> {
+    let found = footer::read_footer(footer).map_err(|error| PyValueError::new_err(error.to_string()))?;
+    let to_chunk = |chunk: footer::Chunk| {
+        let footer::Chunk { path, has_strings, has_dictionary, values, decompressed_bytes, compressed_bytes } = chunk;
+        (path, has_strings, has_dictionary, values, decompressed_bytes, compressed_bytes)
+    };
+    let to_group =
+        |group: footer::Group| (group.rows, group.size_bytes, group.chunks.into_iter().map(to_chunk).collect());
+    Ok((found.is_encrypted, found.groups.into_iter().map(to_group).collect()))
+}
+
 fn to_column<'a>(buffers: &'a Buffers<'_>) -> PyResult<Column<'a>> {
     let (kind, width, detail, values, offsets, valid, bit) = buffers;
     Ok(Column {
@@ -609,5 +625,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(find_json_types, module)?)?;
     module.add_function(wrap_pyfunction!(find_json_end, module)?)?;
     module.add_function(wrap_pyfunction!(find_doubts, module)?)?;
+    module.add_function(wrap_pyfunction!(read_footer, module)?)?;
     module.add_function(wrap_pyfunction!(encode_rows, module)?)
 }

@@ -256,3 +256,12 @@ def encode_rows(columns: Sequence[Buffers], rows: int) -> bytes:
 
     Raises RecordError, with the row and the column from 0, for a value that its type does not hold.
     """
+
+# Its path, whether it has byte strings of any length and a dictionary, its values, its bytes decompressed and stored.
+Chunk: TypeAlias = tuple[str, bool, bool, int, int, int]
+
+def read_footer(footer: bytes) -> tuple[bool, list[tuple[int, int, list[Chunk]]]]:
+    """Return whether a Parquet file is encrypted, and for each row group its rows, its bytes and its columns' chunks.
+
+    `footer` is the file's end without its last eight bytes. Raises ValueError if it is not valid.
+    """

@@ -20,7 +20,8 @@ from penstock.errors import DataError, SourceError
 from penstock.files.columnar.types import name_sql_type
 from penstock.model.load.job import LoadRules
 from penstock.model.source.columnar import identify_type
-from support.loads import Loads, target
+from support.loads import AGAIN, IMPATIENT, Loads, target
+from support.typed import types_of
 
 if TYPE_CHECKING:
     import random
@@ -368,6 +369,98 @@ def test_nanoseconds_of_int96_are_an_error_with_their_place(loads: Loads, write_
     assert isinstance(error, DataError)
     assert error.location is not None
     assert (error.location.line, error.location.column, error.location.part) == (4, "v", "row group 2")
+
+
+def test_int96_in_lists_structs_and_maps_is_read_in_any_year(loads: Loads, write_parquet: Callable[..., Path]) -> None:
+    """And those beside them, whose column is none of these."""
+    stamps = pa.array([1_577_836_800, 253_402_300_799, -62_135_596_800, None], pa.timestamp("s"))
+    texts = ["2020-01-01 00:00:00", "9999-12-31 23:59:59", "0001-01-01 00:00:00", None]
+    ends = pa.array([0, 1, 2, 3, 4], pa.int32())
+    table = {
+        "a": stamps,
+        "n": range(4),
+        "l": pa.ListArray.from_arrays(ends, stamps),
+        "s": pa.StructArray.from_arrays([stamps], ["x"]),
+        "m": pa.MapArray.from_arrays(ends, pa.array(["k"] * 4), stamps),
+    }
+    path = write_parquet(table, use_deprecated_int96_timestamps=True, row_group_size=3)
+    loads.run(target(path, create=True))
+    assert types_of(loads)[::2] == ["timestamp without time zone", "timestamp without time zone[]", "jsonb"]
+    found = loads.execute(
+        "SELECT a::text, l[1]::text, (s->>'x')::timestamp::text, (m->>'k')::timestamp::text FROM t ORDER BY n"
+    )
+    assert found == [(text, text, text, text) for text in texts]
+    loads.run(target(path, into="u", create=True, skip=["l", "s", "m"]))
+    assert [row[0] for row in loads.execute("SELECT a::text FROM u ORDER BY n")] == texts
+
+
+@pytest.mark.parametrize("kind", ["list", "struct", "map", "list of structs"])
+def test_nanoseconds_of_nested_int96_are_an_error_with_their_row(
+    loads: Loads, write_parquet: Callable[..., Path], kind: str
+) -> None:
+    """They are looked for in all levels."""
+    stamps = pa.array([0, 5_000, 7_000, 1_001, 9_000], pa.timestamp("ns"))
+    ends = pa.array([0, 2, 2, 4, 5], pa.int32())
+    column = {
+        "list": lambda: pa.ListArray.from_arrays(ends, stamps),
+        "struct": lambda: pa.StructArray.from_arrays([pa.nulls(4, pa.int32()), stamps.slice(1)], ["a", "b"]),
+        "map": lambda: pa.MapArray.from_arrays(ends, pa.array(list("abcde")), stamps),
+        "list of structs": lambda: pa.ListArray.from_arrays(ends, pa.StructArray.from_arrays([stamps], ["a"])),
+    }[kind]()
+    path = write_parquet({"n": range(4), "v": column}, use_deprecated_int96_timestamps=True)
+    error = loads.refuse(target(path, create=True))
+    assert isinstance(error, DataError)
+    assert error.location is not None
+    assert (error.location.line, error.location.column) == (3, "v")
+
+
+@pytest.mark.parametrize("value", ["INTERVAL '1 day'", "[INTERVAL '1 day']", "{'a': INTERVAL '1 day'}"])
+def test_interval_of_parquet_is_refused_by_name(loads: Loads, tmp_path: Path, value: str) -> None:
+    """Also in lists and structs. Without the column the file is loaded."""
+    duckdb = pytest.importorskip("duckdb")
+    path = tmp_path / "f.parquet"
+    duckdb.sql(f"COPY (SELECT 1 AS id, {value} AS v) TO '{path}' (FORMAT parquet)")
+    error = loads.refuse(target(path, create=True))
+    assert isinstance(error, SourceError)
+    assert error.message == 'column "v" has type INTERVAL, which cannot be loaded'
+    assert loads.run(target(path, create=True, skip=["v"])).rows == 1
+
+
+_WORDS = [b"hello", "w\u00f6rld".encode(), b"tab\t\\", None, b""]
+_DECODED = [None if word is None else word.decode() for word in _WORDS]
+
+
+@pytest.mark.parametrize("rules", [IMPATIENT, _REJECTING], ids=["binary", "text"])
+def test_bytes_without_a_type_are_text_in_columns_of_text(
+    loads: Loads, write_parquet: Callable[..., Path], rules: LoadRules
+) -> None:
+    """As some writers write texts; in other columns they are bytes."""
+    loads.execute("CREATE TABLE t (n int, s text, v varchar(9), l text[], b bytea)")
+    words = pa.array(_WORDS, pa.binary())
+    lists = pa.array([[word] for word in _WORDS], pa.list_(pa.binary()))
+    path = write_parquet({"n": range(5), "s": words, "v": words, "l": lists, "b": words}, row_group_size=2)
+    loads.run(target(path), rules=rules)
+    found = loads.execute("SELECT s, v, l, b FROM t ORDER BY n")
+    assert found == [(text, text, [text], word) for text, word in zip(_DECODED, _WORDS, strict=True)]
+
+
+def test_bytes_that_are_not_all_text_stay_bytes(loads: Loads, write_parquet: Callable[..., Path]) -> None:
+    """One value of the last row group decides for the file."""
+    loads.execute("CREATE TABLE t (n int, s text)")
+    loads.run(target(write_parquet({"n": range(3), "s": [b"a", b"b", b"\xff"]}, row_group_size=1)))
+    assert loads.execute("SELECT s FROM t ORDER BY n") == [("\\x61",), ("\\x62",), ("\\xff",)]
+
+
+def test_created_column_of_bytes_that_are_all_text_is_warned_of(
+    loads: Loads, write_parquet: Callable[..., Path]
+) -> None:
+    """It is bytea. There is no warning for bytes, for a column that is skipped, and for a table that exists."""
+    path = write_parquet({"n": [1, 2], "s": [b"a", b"b"], "x": [b"a", b"\xff"], "k": [b"a", b"b"]}, row_group_size=1)
+    job = target(path, create=True, skip=["k"])
+    warnings = loads.run(job).warnings
+    assert [(each.code, '"s"' in each.message) for each in warnings] == [("binary-text", True)]
+    assert types_of(loads) == ["bigint", "bytea", "bytea"]
+    assert loads.run(job, rules=AGAIN).warnings == ()
 
 
 def test_keys_that_jsonb_would_drop_are_refused(

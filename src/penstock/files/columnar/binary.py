@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from penstock import _native
-from penstock.files.columnar.arrays import cast_array, plain_array
+from penstock.files.columnar.arrays import cast_array, plain_array, refusing_length
 from penstock.files.columnar.types import is_bytes, is_json, is_nested, is_text, is_uuid, plain_type
 from penstock.frozen import frozen
 
@@ -50,8 +50,9 @@ def choose_wires(kinds: Sequence[Any], type_names: Sequence[str | None]) -> list
 
 
 def write_binary(columns: Sequence[Any], wires: Sequence[Wire]) -> bytes:
-    """Return the rows of Arrow arrays. Raises penstock._native.RecordError (message, row, column)."""
-    buffers = [_find_buffers(column, wire) for column, wire in zip(columns, wires, strict=True)]
+    """Return the rows of Arrow arrays. Raises penstock._native.RecordError (message, row, column), TooLong."""
+    with refusing_length():
+        buffers = [_find_buffers(column, wire) for column, wire in zip(columns, wires, strict=True)]
     return _native.encode_rows(buffers, len(columns[0]))
 
 
@@ -119,7 +120,7 @@ def _write_json(array: Any) -> Any:
 
 def _find_buffers(column: Any, wire: Wire) -> _native.Buffers:
     array = plain_array(column)
-    array = wire.prepare(array.storage if isinstance(array.type, pa.BaseExtensionType) else array)
+    array = wire.prepare(plain_array(array.storage) if isinstance(array.type, pa.BaseExtensionType) else array)
     rows, bit = len(array), array.offset % 8
     valid = None if not array.null_count else _take_bits(array, array.buffers()[0])
     if wire.kind in ("text", "jsonb", "bytea"):

@@ -15,7 +15,10 @@ import pyarrow.ipc
 import pyarrow.parquet as pq
 
 from penstock.errors import DataError, FileLocation, SourceError
-from penstock.files.columnar.types import is_list, name_sql_type
+from penstock.files.columnar.footer import Footer, Group, Leaves, find_leaves, read_footer
+from penstock.files.columnar.inexact import find_nanoseconds
+from penstock.files.columnar.types import has_dictionary, is_list, name_sql_type, text_type
+from penstock.files.columnar.validity import check_values
 from penstock.frozen import frozen
 from penstock.model.source.columnar import FORMAT_NAMES, ColumnarField, ColumnarFormat, ColumnarSample
 from penstock.units import MIB
@@ -46,6 +49,8 @@ _WHOLE_BYTES: Final = 64 * MIB
 _LEAST_BUFFER_BYTES: Final = MIB // 4
 _MOST_BUFFER_BYTES: Final = 16 * MIB
 
+_NO_LEAVES: Final = Leaves(int96=frozenset(), intervals=frozenset(), binaries=frozenset())
+
 
 class Batch(NamedTuple):
     """Some rows: the number of the first one, the part of the file that they are of, and a column for each name."""
@@ -71,13 +76,19 @@ class Batch(NamedTuple):
 
 @frozen
 class _Part:
-    """A row group: its name in errors, its number from 0, its first row, how many rows, and its length decompressed."""
+    """A row group: its number from 0, its first row, and what the footer says of it."""
 
-    name: str
     number: int
     start: int
-    rows: int
-    size_bytes: int
+    group: Group
+
+    @property
+    def name(self) -> str:
+        return f"row group {self.number + 1}"
+
+    @property
+    def rows(self) -> int:
+        return self.group.rows
 
     @property
     def end(self) -> int:
@@ -91,25 +102,25 @@ class ColumnarFile:
         self._file = file
         self._format = file_format
         self._uri = uri
-        self._int96: frozenset[str] = frozenset()
+        self._footer: Footer | None = None
+        self._leaves = _NO_LEAVES
+        self._as_text: frozenset[str] = frozenset()
         with self._explaining():
             self._handle = pa.PythonFile(file, mode="r")
             self._opened: Any = pa.ipc.open_file(self._handle) if file_format == "arrow" else self._open_parquet()
-            self._parts = self._list_groups() if file_format == "parquet" else []
-            self.rows: int = self._opened.metadata.num_rows if file_format == "parquet" else self._opened.count_rows()
-
-    @property
-    def _schema(self) -> Any:
-        return self._opened.schema_arrow if self._format == "parquet" else self._opened.schema
+            self._schema = self._opened.schema if file_format == "arrow" else self._opened.schema_arrow
+            self._names = self._schema.names
+            self._parts = _list_parts(self._footer)
+            self.rows: int = (
+                self._opened.count_rows() if self._footer is None else sum(part.rows for part in self._parts)
+            )
 
     def describe(self) -> ColumnarSample:
         """Return the columns of the file, and how much it has."""
-        fields = tuple(
-            ColumnarField(name=field.name, type_name=str(field.type), sql_type=name_sql_type(field.type))
-            for field in self._schema
-        )
+        with self._explaining():
+            fields = tuple(self._describe_field(index, field) for index, field in enumerate(self._schema))
         is_parquet = self._format == "parquet"
-        size_bytes = sum(part.size_bytes for part in self._parts) if is_parquet else self._file.size()
+        size_bytes = sum(part.group.size_bytes for part in self._parts) if is_parquet else self._file.size()
         return ColumnarSample(
             format=self._format,
             fields=fields,
@@ -118,9 +129,34 @@ class ColumnarFile:
             row_bytes=max(size_bytes / self.rows, _LEAST_VALUE_BYTES * len(fields)) if self.rows else 0.0,
         )
 
+    def _describe_field(self, index: int, field: Any) -> ColumnarField:
+        if index in self._leaves.intervals:
+            return ColumnarField(name=field.name, type_name="INTERVAL", sql_type=None)
+        is_untold = index in self._leaves.binaries and text_type(field.type) is not None
+        return ColumnarField(
+            name=field.name, type_name=str(field.type), sql_type=name_sql_type(field.type), is_untold=is_untold
+        )
+
     def types(self, names: Sequence[str]) -> list[Any]:
         """Return the Arrow types of the columns of these names."""
-        return [self._schema.field(name).type for name in names]
+        kinds = [self._schema.field(name).type for name in names]
+        return [text_type(kind) if name in self._as_text else kind for name, kind in zip(names, kinds, strict=True)]
+
+    def read_as_text(self, names: Sequence[str]) -> list[str]:
+        """Have bytes of these columns read as texts, and return which; all values are looked at for that.
+
+        That is, if they are BINARY without a logical type, as some writers write texts, and all values are UTF-8.
+        """
+        before = self._file.bytes_read
+        untold = {field.name for field in self.describe().fields if field.is_untold}
+        found = [name for name in names if name in untold and self._holds_texts(name)]
+        self._as_text |= {*found}
+        # Progress counts the bytes of a column once.
+        self._file.bytes_read = before
+        return found
+
+    def _holds_texts(self, name: str) -> bool:
+        return all(_is_text(batch.columns[0]) for batch in self.batches([name], [(0, self.rows)]))
 
     def batches(self, names: Sequence[str], ranges: Sequence[Range]) -> Iterator[Batch]:
         """Yield the rows within ascending ranges of row numbers, with the columns of these names."""
@@ -138,99 +174,88 @@ class ColumnarFile:
                 found = self._take(decoded)
                 if found is None:
                     raise self._refuse(f"{part.name} has {at - part.start} rows, and its metadata says {part.rows}")
-                yield Batch(at, part.name, [found.column(name) for name in names])
+                yield Batch(at, part.name, [self._column(found, name) for name in names])
                 at += found.num_rows
 
     def _read_batches(self, names: Sequence[str]) -> Iterator[Batch]:
         # A record batch is read as a whole: its columns are not cut into pages.
-        decoded = map(self._opened.get_batch, range(self._opened.num_record_batches))
+        numbers = range(self._opened.num_record_batches)
+        decoded = (self._opened.get_batch(number).select(list(names)) for number in numbers)
         at = number = 0
         while (found := self._take(decoded)) is not None:
             number += 1
             yield Batch(at, f"record batch {number}", [found.column(name) for name in names])
             at += found.num_rows
 
+    def _column(self, found: Any, name: str) -> Any:
+        column = found.column(name)
+        return column.view(text_type(column.type)) if name in self._as_text else column
+
     def _take(self, decoded: Iterator[Any]) -> Any:
         with self._explaining():
             found = next(decoded, None)
             if found is not None:
                 found.validate()
+                # pyarrow itself writes the offsets of what it decodes from Parquet. The indices of dictionaries it does
+                # not check, and of an Arrow file it checks nothing but the lengths of buffers.
+                check_values(found, lambda kind: self._format == "arrow" or has_dictionary(kind))
             return found
 
     def _open_parquet(self) -> Any:
-        metadata = pq.read_metadata(self._handle)
-        self._int96 = _list_int96(metadata)
-        return self._open_as(metadata, coerce_int96_timestamp_unit="us" if self._int96 else None)
+        self._footer = read_footer(self._file, uri=self._uri)
+        opened = self._open_as(self._footer)
+        self._leaves = find_leaves(self._footer.metadata, opened.schema_arrow)
+        return self._open_as(self._footer, coerce_int96_timestamp_unit="us") if self._leaves.int96 else opened
 
-    def _open_as(self, metadata: Any, **options: Any) -> Any:
+    def _open_as(self, footer: Footer, **options: Any) -> Any:
         fixed = {"pre_buffer": False, "page_checksum_verification": True, "arrow_extensions_enabled": True}
         return pq.ParquetFile(
-            self._handle, metadata=metadata, **{"buffer_size": _choose_buffer(metadata), **fixed, **options}
+            self._handle, metadata=footer.metadata, **{"buffer_size": _choose_buffer(footer.groups), **fixed, **options}
         )
 
-    def _list_groups(self) -> list[_Part]:
-        metadata, start, parts = self._opened.metadata, 0, []
-        for number in range(metadata.num_row_groups):
-            group = metadata.row_group(number)
-            parts.append(
-                _Part(
-                    name=f"row group {number + 1}",
-                    number=number,
-                    start=start,
-                    rows=group.num_rows,
-                    size_bytes=group.total_byte_size,
-                )
-            )
-            start += group.num_rows
-        return parts
-
     def _decode(self, part: _Part, names: Sequence[str]) -> Iterator[Any]:
-        rows = max(1, min(_BATCH_ROWS, _BATCH_BYTES * part.rows // max(part.size_bytes, 1)))
+        rows = max(1, min(_BATCH_ROWS, _BATCH_BYTES * part.rows // max(part.group.size_bytes, 1)))
         rows = max(1, min(rows, _STRINGS_BYTES // self._find_longest(part, names, rows)))
         decoded: Iterator[Any] = self._opened.iter_batches(rows, row_groups=[part.number], columns=list(names))
-        exact = [name for name in names if name in self._int96]
+        exact = [name for name in names if self._names.index(name) in self._leaves.int96]
         return self._check_int96(decoded, exact, part, rows) if exact else decoded
 
     def _find_longest(self, part: _Part, names: Sequence[str], rows: int) -> int:
         """Return a length that no row's strings have together, of those that dictionaries of a row group stand for."""
-        group = self._opened.metadata.row_group(part.number)
-        columns = [group.column(number) for number in range(group.num_columns)]
+        assert self._footer is not None
         suspects = [
-            column
-            for column in columns
-            if column.physical_type == "BYTE_ARRAY"
-            and column.has_dictionary_page
-            and (column.path_in_schema in names or column.path_in_schema.split(".")[0] in names)
-            and _STRINGS_BYTES // rows < column.total_uncompressed_size
-            and column.total_uncompressed_size < _DICTIONARY_BYTES + _NUMBER_BYTES * column.num_values
+            chunk
+            for chunk in part.group.chunks
+            if chunk.has_strings
+            and chunk.has_dictionary
+            and (chunk.path in names or chunk.path.split(".")[0] in names)
+            and _STRINGS_BYTES // rows < chunk.decompressed_bytes
+            and chunk.decompressed_bytes < _DICTIONARY_BYTES + _NUMBER_BYTES * chunk.values
         ]
         if not suspects:
             return 1
-        paths = [column.path_in_schema for column in suspects]
+        paths = [chunk.path for chunk in suspects]
         with self._explaining():
-            opened = self._open_as(self._opened.metadata, read_dictionary=paths, buffer_size=_LEAST_BUFFER_BYTES)
+            opened = self._open_as(self._footer, read_dictionary=paths, buffer_size=_LEAST_BUFFER_BYTES)
             first = next(opened.iter_batches(1, row_groups=[part.number], columns=paths), None)
-        found = [texts for column in first or () for texts in _list_dictionaries(column)]
-        values = max(-(-column.num_values // max(part.rows, 1)) for column in suspects)
+            found = [texts for column in first or () for texts in _list_dictionaries(column)]
+        values = max(-(-chunk.values // max(part.rows, 1)) for chunk in suspects)
         return int(values) * max((_longest(texts, limit_bytes=_STRINGS_BYTES // rows) for texts in found), default=1)
 
     def _check_int96(self, decoded: Iterator[Any], names: Sequence[str], part: _Part, rows: int) -> Iterator[Any]:
-        """Yield batches whose INT96 columns are in microseconds. Raises DataError if that is not exact.
-
-        INT96 is a day and its nanoseconds, without bounds. Read as 64-bit nanoseconds, a year such as 9999 becomes
-        another one, but the difference to its microseconds is right in the lowest 64 bits.
-        """
-        exact = self._open_as(self._opened.metadata).iter_batches(rows, row_groups=[part.number], columns=list(names))
+        """Yield batches whose INT96 columns are in microseconds. Raises DataError if that is not exact."""
+        assert self._footer is not None
+        exact = self._open_as(self._footer).iter_batches(rows, row_groups=[part.number], columns=list(names))
         at = part.start
         for found in decoded:
             twin = next(exact)
             for name in names:
-                rest = _subtract_microseconds(twin.column(name), found.column(name))
-                if rest is not None:
-                    location = FileLocation(file=self._uri, line=at + rest + 1, column=name, part=part.name)
+                row = find_nanoseconds(twin.column(name), found.column(name))
+                if row is not None:
+                    location = FileLocation(file=self._uri, line=at + row + 1, column=name, part=part.name)
                     raise DataError(
                         "PostgreSQL has no nanoseconds",
-                        detail=f'{location}, column "{name}", in microseconds: "{found.column(name)[rest]}".',
+                        detail=f'{location}, column "{name}", in microseconds: "{found.column(name)[row]}".',
                         hint="Write the file with timestamps of microseconds, or skip the column with --skip.",
                         location=location,
                     )
@@ -255,22 +280,19 @@ class ColumnarFile:
         )
 
 
-def _list_int96(metadata: Any) -> frozenset[str]:
-    """Return the columns of type INT96, none if one is in a list or a struct."""
-    columns = [metadata.schema.column(number) for number in range(metadata.num_columns)]
-    found = [column for column in columns if column.physical_type == "INT96"]
-    has_nested = any(column.max_repetition_level or column.path != column.name for column in found)
-    return frozenset() if has_nested else frozenset(column.name for column in found)
+def _list_parts(footer: Footer | None) -> list[_Part]:
+    parts: list[_Part] = []
+    for number, group in enumerate(() if footer is None else footer.groups):
+        parts.append(_Part(number=number, start=parts[-1].end if parts else 0, group=group))
+    return parts
 
 
-def _subtract_microseconds(nanoseconds: Any, microseconds: Any) -> int | None:
-    """Return the first row whose nanoseconds are not whole microseconds."""
-    import pyarrow.compute as pc  # noqa: PLC0415 (40 ms)
-
-    # These multiply and subtract without a check: in the lowest 64 bits.
-    rest = pc.subtract(nanoseconds.view(pa.int64()), pc.multiply(microseconds.view(pa.int64()), 1000))
-    row = pc.index(pc.equal(rest, 0), pa.scalar(value=False)).as_py()
-    return None if row < 0 else int(row)
+def _is_text(column: Any) -> bool:
+    try:
+        column.view(text_type(column.type)).validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def _list_dictionaries(array: Any) -> list[Any]:
@@ -293,10 +315,10 @@ def _longest(texts: Any, *, limit_bytes: int) -> int:
     return int(pc.max(pc.binary_length(texts)).as_py() or 1)
 
 
-def _choose_buffer(metadata: Any) -> int:
+def _choose_buffer(groups: Sequence[Group]) -> int:
     """Return by how many bytes a column is read, 0 if as a whole."""
-    groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))
-    sizes = (sum(group.column(n).total_compressed_size for n in range(group.num_columns)) for group in groups)
+    sizes = (sum(chunk.compressed_bytes for chunk in group.chunks) for group in groups)
     if max(sizes, default=0) <= _WHOLE_BYTES:
         return 0
-    return int(min(max(_WHOLE_BYTES // metadata.num_columns, _LEAST_BUFFER_BYTES), _MOST_BUFFER_BYTES))
+    columns = max(len(group.chunks) for group in groups)
+    return int(min(max(_WHOLE_BYTES // columns, _LEAST_BUFFER_BYTES), _MOST_BUFFER_BYTES))

@@ -13,7 +13,8 @@ import pyarrow.ipc
 
 from penstock.errors import DataError, FileLocation, PenstockError, SourceError
 from penstock.files.columnar.arrays import plain_array
-from penstock.files.columnar.types import plain_type
+from penstock.files.columnar.types import has_dictionary, is_view, name_sql_type
+from penstock.files.columnar.validity import check_values
 
 # A record batch is read as a whole, and polars gives millions of rows in one.
 _BATCH_ROWS: Final = 65_536
@@ -27,25 +28,34 @@ def write_stream(source: Any, path: Path) -> None:
 
     Dictionaries are decoded: a file may have only one for each column, and a stream many.
     """
+    inner: list[str] = []
     try:
         stream = pa.RecordBatchReader.from_stream(source)
-        schema = pa.schema([field.with_type(_written_type(field.type)) for field in stream.schema])
+        schema = pa.schema([field.with_type(_written(pa.nulls(0, field.type)).type) for field in stream.schema])
+        _refuse_nested(schema)
+        inner = [field.name for field in schema if has_dictionary(field.type)]
         with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, schema) as writer:
             for batch in stream:
+                check_values(batch, lambda _: True)
                 for start in range(0, batch.num_rows, _BATCH_ROWS):
                     part = batch.slice(start, _BATCH_ROWS)
                     writer.write_batch(pa.record_batch(list(map(_written, part.columns)), schema=schema))
     except (pa.ArrowException, OSError, TypeError, ValueError) as exc:
         # The causes are Arrow's own; what they say is in the message.
-        raise _explain(source, exc) from None
+        raise _explain(source, exc, inner) from None
 
 
-def _explain(source: Any, exc: Exception) -> PenstockError:
-    """Return the error for a table that Arrow does not convert: with the value, if pandas has one of another type."""
+def _explain(source: Any, exc: Exception, inner: Sequence[str]) -> PenstockError:
+    """Return the error for a table that Arrow does not convert: with the value, if pandas has one of another type.
+
+    `inner` are the columns with dictionaries in their parts, of which a file may have one each.
+    """
     reason, kind = str(exc.args[0]) if exc.args else f"{exc}", type(source).__name__
     found = _COLUMN.search(" ".join(map(str, exc.args)))
     if found is None:
-        return SourceError(f"could not copy a table of type {kind} to a temporary file", detail=reason)
+        names = ", ".join(f'"{name}"' for name in inner)
+        hint = f"If it is about dictionaries, decode those in the values of: {names}." if inner else None
+        return SourceError(f"could not copy a table of type {kind} to a temporary file", detail=reason, hint=hint)
     column = found[1]
     row, value = _find_value(source, column)
     where = FileLocation(file=kind, line=row, column=column)
@@ -76,10 +86,12 @@ def _fits(values: Sequence[object]) -> bool:
     return True
 
 
-def _written_type(kind: Any) -> Any:
-    decoded = plain_type(kind) if pa.types.is_dictionary(kind) else kind
-    return pa.string() if pa.types.is_string_view(decoded) else decoded
+def _refuse_nested(schema: Any) -> None:
+    """Raise SourceError for dictionaries of dictionaries, which pyarrow writes as other values."""
+    for field in schema:
+        if has_dictionary(field.type) and name_sql_type(field.type) is None:
+            raise SourceError(f'column "{field.name}" has type {field.type}, which cannot be loaded')
 
 
 def _written(array: Any) -> Any:
-    return (plain_array(array) if pa.types.is_dictionary(array.type) else array).cast(_written_type(array.type))
+    return plain_array(array) if pa.types.is_dictionary(array.type) or is_view(array.type) else array

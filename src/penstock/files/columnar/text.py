@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from penstock._native import RecordError
-from penstock.files.columnar.arrays import plain_array
+from penstock.files.columnar.arrays import plain_array, refusing_length
 from penstock.files.columnar.types import is_bytes, is_json, is_list, is_nested, is_text, is_uuid, plain_type
 from penstock.frozen import frozen
 
@@ -83,8 +83,13 @@ class _Text(NamedTuple):
 def write_rows(columns: Sequence[Any], type_names: Sequence[str | None]) -> TextRows:
     """Return the rows of Arrow arrays as COPY text; `type_names` are the types of the table's columns.
 
-    Raises pyarrow.ArrowCapacityError if the text is longer than 2 GiB.
+    Raises TooLong.
     """
+    with refusing_length():
+        return _write_rows(columns, type_names)
+
+
+def _write_rows(columns: Sequence[Any], type_names: Sequence[str | None]) -> TextRows:
     found: list[tuple[int, Fault]] = []
     written = []
     for index, (column, type_name) in enumerate(zip(columns, type_names, strict=True)):
@@ -154,7 +159,7 @@ def write_json(array: Any) -> Any:
 
 
 def _storage(array: Any) -> Any:
-    return array.storage if isinstance(array.type, pa.BaseExtensionType) else array
+    return plain_array(array.storage) if isinstance(array.type, pa.BaseExtensionType) else array
 
 
 # ---------------------------------------------------------------- dates and times
@@ -308,18 +313,51 @@ def _write_list(array: Any, type_name: str, faults: list[Fault]) -> Any:
 
 def _join_list(array: Any, write: Callable[[Any, list[Fault]], Any], faults: list[Fault], *, null: str) -> Any:
     """Return each list as its values, written by `write`, with commas between them."""
+    lengths = pc.fill_null(pc.list_value_length(array), 0).cast(pa.int32())
+    offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
+    values, places = _flatten(array, offsets)
+
+    def write_all(inner: list[Fault]) -> Any:
+        found: list[Fault] = []
+        texts = pc.fill_null(write(values, found), null)
+        if places is None:
+            inner += found
+            return texts
+        rows = {fault.row: fault.reason for fault in reversed(found)}
+        inner += [
+            Fault(at, rows[place]) for at, place in enumerate(places.to_pylist() if rows else ()) if place in rows
+        ]
+        return texts.take(places)
+
+    return _join(array, offsets, write_all, faults)
+
+
+def _flatten(array: Any, offsets: Any) -> tuple[Any, Any]:
+    """Return the values of lists, and for each one of a list its place among them; None if they follow each other."""
     kind = array.type
-    if types.is_list_view(kind) or types.is_large_list_view(kind):
-        # A cast of a slice is wrong, and no file format has views.
-        array = pa.array(array.to_pylist(), pa.list_(kind.value_type))
+    if types.is_null(kind.value_type):
+        # pyarrow cannot flatten slices of lists of nulls.
+        return pa.nulls(offsets[-1].as_py()), None
+    if not (types.is_list_view(kind) or types.is_large_list_view(kind)):
+        return array.flatten(), None
+    # Views may overlap, and be in any order. pyarrow flattens only those of some types.
+    count = offsets[-1].as_py()
+    rows = pc.list_parent_indices(pa.ListArray.from_arrays(offsets, pa.nulls(count)))
+    starts = array.offsets.cast(pa.int64()).take(rows)
+    places = pc.add(starts, pc.subtract(pa.array(range(count), pa.int64()), offsets.take(rows)))
+    first, last = (pc.min_max(places)[name].as_py() or 0 for name in ("min", "max"))
+    return array.values.slice(first, last - first + 1), pc.subtract(places, first)
+
+
+def _join(array: Any, offsets: Any, write: Callable[[list[Fault]], Any], faults: list[Fault]) -> Any:
+    """Return the parts of each row, which are between its offsets, with commas between them."""
     inner: list[Fault] = []
-    texts = pc.fill_null(write(array.flatten(), inner), null)
+    lists = pa.ListArray.from_arrays(offsets, write(inner))
     if inner:
-        parents = pc.list_parent_indices(array)
-        faults += [Fault(parents[row].as_py(), reason) for row, reason in inner]
-    lengths = pc.cumulative_sum(pc.fill_null(pc.list_value_length(array), 0).cast(pa.int32()))
-    offsets = pa.concat_arrays([pa.array([0], pa.int32()), lengths])
-    return _keep_nulls(pc.binary_join(pa.ListArray.from_arrays(offsets, texts), ","), array)
+        parents = pc.list_parent_indices(lists)
+        found = ((parents[row].as_py(), reason) for row, reason in inner)
+        faults += [Fault(row, reason) for row, reason in found if array[row].is_valid]
+    return _keep_nulls(pc.binary_join(lists, ","), array)
 
 
 def _write_json(array: Any, faults: list[Fault]) -> Any:
@@ -333,7 +371,7 @@ def _write_json(array: Any, faults: list[Fault]) -> Any:
     if types.is_struct(kind):
         return _write_struct(array, faults)
     if is_json(kind):
-        return array.storage.cast(pa.string())
+        return _storage(array).cast(pa.string())
     text = _write(array, "", faults).values
     is_bare = types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
     return text if is_bare or types.is_null(kind) else _quote_json(text)
@@ -353,19 +391,22 @@ def _write_struct(array: Any, faults: list[Fault]) -> Any:
 
 
 def _write_map(array: Any, faults: list[Fault]) -> Any:
-    entries = array.cast(pa.list_(pa.struct([("key", array.type.key_type), ("value", array.type.item_type)])))
+    # Casts and views to lists of structs are wrong for slices of some types.
+    first, last = array.offsets[0].as_py(), array.offsets[-1].as_py()
+    keys, values = (part.slice(first, last - first) for part in (array.keys, array.items))
+    offsets = pc.subtract(array.offsets, first)
 
-    def write(pairs: Any, inner: list[Fault]) -> Any:
-        keys, values = pairs.flatten()
+    def write(inner: list[Fault]) -> Any:
         names = _quote_json(_write(keys, "", inner).values)
-        inner += _find_repeated(names, pc.list_parent_indices(entries))
+        inner += _find_repeated(names, offsets)
         return pc.binary_join_element_wise(names, pc.fill_null(_write_json(values, inner), "null"), ": ")
 
-    return pc.binary_join_element_wise("{", _join_list(entries, write, faults, null="null"), "}", "")
+    return pc.binary_join_element_wise("{", _join(array, offsets, write, faults), "}", "")
 
 
-def _find_repeated(names: Any, parents: Any) -> list[Fault]:
+def _find_repeated(names: Any, offsets: Any) -> list[Fault]:
     """Return a fault for each name that its map has before: jsonb would keep the last value only."""
+    parents = pc.list_parent_indices(pa.ListArray.from_arrays(offsets, names))
     pairs = pa.table({"map": parents, "name": names})
     if pairs.group_by(["map", "name"]).aggregate([]).num_rows == pairs.num_rows:
         return []

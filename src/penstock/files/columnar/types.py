@@ -33,11 +33,43 @@ def is_nested(kind: Any) -> bool:
 
 def plain_type(kind: Any) -> Any:
     """Return the type of the values without their encoding: of a dictionary's, or of an unknown extension's storage."""
-    if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
+    if is_encoded(kind):
         return plain_type(kind.value_type)
+    if is_view(kind):
+        return pa.string() if types.is_string_view(kind) else pa.binary()
+    if is_bool8(kind):
+        return pa.bool_()
     if isinstance(kind, pa.BaseExtensionType) and not is_uuid(kind) and not is_json(kind):
         return plain_type(kind.storage_type)
     return kind
+
+
+def is_encoded(kind: Any) -> bool:
+    """Return whether values of an Arrow type are in a dictionary, or stand for runs of rows."""
+    return bool(types.is_dictionary(kind) or types.is_run_end_encoded(kind))
+
+
+def is_view(kind: Any) -> bool:
+    """Return whether values of an Arrow type are strings or byte strings that are views."""
+    return bool(types.is_string_view(kind) or types.is_binary_view(kind))
+
+
+def has_dictionary(kind: Any) -> bool:
+    """Return whether an Arrow type or one of its parts is in a dictionary."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return has_dictionary(kind.storage_type)
+    parts = (kind.field(number).type for number in range(kind.num_fields))
+    return bool(types.is_dictionary(kind)) or any(map(has_dictionary, parts))
+
+
+def text_type(kind: Any) -> Any:
+    """Return the type of texts whose bytes are values of an Arrow type, or of a list of these; else None."""
+    if types.is_list(kind) or types.is_large_list(kind):
+        part = text_type(kind.value_type)
+        make = pa.list_ if types.is_list(kind) else pa.large_list
+        return None if part is None or is_nested(part) else make(kind.value_field.with_type(part))
+    kinds = ((types.is_binary, pa.string()), (types.is_large_binary, pa.large_string()))
+    return next((text for is_kind, text in kinds if is_kind(kind)), None)
 
 
 def is_uuid(kind: Any) -> bool:
@@ -48,6 +80,11 @@ def is_uuid(kind: Any) -> bool:
 def is_json(kind: Any) -> bool:
     """Return whether an Arrow type is the extension arrow.json."""
     return isinstance(kind, pa.BaseExtensionType) and bool(kind.extension_name == "arrow.json")
+
+
+def is_bool8(kind: Any) -> bool:
+    """Return whether an Arrow type is the extension arrow.bool8."""
+    return isinstance(kind, pa.BaseExtensionType) and bool(kind.extension_name == "arrow.bool8")
 
 
 # The types of Arrow without parameters that matter here, and those of PostgreSQL that hold all their values.
@@ -69,6 +106,8 @@ _NAMES: Sequence[tuple[Callable[[Any], bool], str]] = (
     (types.is_null, "text"),
     (is_text, "text"),
     (is_bytes, "bytea"),
+    (is_uuid, "uuid"),
+    (is_json, "jsonb"),
 )
 
 
@@ -78,11 +117,9 @@ def name_sql_type(kind: Any) -> str | None:
     >>> name_sql_type(pa.list_(pa.decimal128(12, 2))), name_sql_type(pa.duration("s"))
     ('numeric(12,2)[]', None)
     """
+    if is_encoded(kind) and not _can_take(kind.value_type):
+        return None
     kind = plain_type(kind)
-    if is_uuid(kind):
-        return "uuid"
-    if is_json(kind):
-        return "jsonb"
     if types.is_decimal(kind):
         # Before PostgreSQL 15 a scale is not negative.
         return f"numeric({max(kind.precision - min(kind.scale, 0), kind.scale)},{max(kind.scale, 0)})"
@@ -91,6 +128,26 @@ def name_sql_type(kind: Any) -> str | None:
     if is_nested(kind):
         return _name_nested(kind)
     return next((name for is_kind, name in _NAMES if is_kind(kind)), None)
+
+
+def _can_take(kind: Any) -> bool:
+    """Return whether pyarrow can take single values of a type: not if there are views or runs in their parts.
+
+    Files in which a dictionary's values are of another dictionary are written wrong by pyarrow itself.
+    """
+    if types.is_dictionary(kind):
+        return False
+    kind = plain_type(kind)
+    return not any(_has_views(kind.field(number).type) for number in range(kind.num_fields))
+
+
+def _has_views(kind: Any) -> bool:
+    if isinstance(kind, pa.BaseExtensionType):
+        return _has_views(kind.storage_type)
+    if types.is_dictionary(kind):
+        return _has_views(kind.value_type)
+    parts = (kind.field(number).type for number in range(kind.num_fields))
+    return is_view(kind) or bool(types.is_run_end_encoded(kind)) or any(map(_has_views, parts))
 
 
 def _repeats_a_name(kind: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -100,6 +100,8 @@ def _gather_target(
         for notice in (*notices, Notice(code="empty", message=message, uri=sample.source.uri)):
             on_notice(notice)
         return None
+    if facts is None:
+        notices += _find_texts(sample, target, sources)
     return TargetInput(
         job=target,
         objects=objects,
@@ -155,6 +157,24 @@ def _sample_first(objects: tuple[SourceObject, ...], options: DialectOptions, so
         if source.size_bytes != 0 and not (sample := sources.sample(source, options)).is_empty:
             return sample
     return sources.sample(objects[0], options)
+
+
+def _find_texts(sample: ObjectSample, target: TargetJob, sources: SourceReader) -> Sequence[Notice]:
+    """Return a warning for each column of a new table that is of bytes, and is text in all values of the first file."""
+    if sample.columnar is None:
+        return ()
+    untold = [field.name for field in sample.columnar.fields if field.is_untold and field.name not in target.skip]
+    if not untold:
+        return ()
+    file, opened = sources.open_columnar(sample.source, sample.columnar.format)
+    with file:
+        texts = opened.read_as_text(untold)
+    reason = "BINARY without a logical type is created as bytea, and all its values are text"
+    hint = "Create the table with columns of type text first to load them as text."
+    return [
+        Notice(code="binary-text", message=f'column "{name}": {reason}', uri=sample.source.uri, hint=hint)
+        for name in texts
+    ]
 
 
 def _refuse_shared_input(inputs: tuple[TargetInput, ...]) -> None:

@@ -7,6 +7,7 @@ all columns' types, and as text if records may be rejected or are staged, or col
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from penstock import _native
 from penstock.copyformat import Encoder, make_form_encoder
 from penstock.errors import DataError, FileLocation
+from penstock.files.columnar.arrays import TooLong
 from penstock.files.columnar.binary import Wire, choose_wires, write_binary
 from penstock.files.probe.columnar import SENT_DIALECT, kept_fields, probe_columnar, refuse_unsupported
 from penstock.frozen import frozen
@@ -39,6 +41,9 @@ if TYPE_CHECKING:
 # How many bytes of values, as Arrow holds them, become one block. Each column costs some microseconds for each block,
 # and queues hold eight blocks of an object.
 _BLOCK_BYTES: Final = MIB
+
+# The types of columns that texts fill as they are.
+_TEXT: Final = re.compile(r"(text|character varying|character)(\(\d+\))?(\[\])?")
 
 _FITTING: Final = "Write the file with a value that fits, or use --on-error reject."
 _WIDER: Final = "Give the table's column a wider type, or use --on-error reject."
@@ -107,6 +112,7 @@ def open_rows(
         table = table_after_creation(target)
         found = [table.column(name) for name in form.column_map.columns[: len(names)]]
         types = [None if column is None else column.type_name for column in found]
+        opened.read_as_text([name for name, kind in zip(names, types, strict=True) if _TEXT.fullmatch(kind or "")])
         wires = None
         if not (work.has_positions or column_map.constants or tools.rejects_torn or tools.sends_text):
             wires = choose_wires(opened.types(names), types)
@@ -202,6 +208,17 @@ class _RowWriter:
                 yield from self._write(batch.slice(first, min(first + step, batch.rows)))
 
     def _write(self, batch: Batch) -> Iterator[Block]:
+        try:
+            yield from self._make_blocks(batch)
+        except TooLong as error:
+            # A dictionary, or a run, may stand for much more than it takes in memory.
+            if batch.rows == 1:
+                location = FileLocation(file=self.uri, line=batch.start + 1, part=batch.part)
+                raise DataError("the row is too long", detail=f"{location}: {error}.", location=location) from error
+            for first, stop in pairwise((0, batch.rows // 2, batch.rows)):
+                yield from self._write(batch.slice(first, stop))
+
+    def _make_blocks(self, batch: Batch) -> Iterator[Block]:
         rows = (batch.start, batch.start + batch.rows)
         if self.wires is not None:
             yield self._make_block(self._write_binary(batch, self.wires), rows, part=batch.part)

@@ -51,12 +51,13 @@ class ColumnarField:
     """One column of a columnar file.
 
     `type_name` is the type's name in Arrow, `sql_type` the type of a column that is created for it, None if penstock
-    cannot load values of this type.
+    cannot load values of this type. `is_untold`: the file does not say whether the values are texts or bytes.
     """
 
     name: str
     type_name: str
     sql_type: str | None
+    is_untold: bool = False
 
 
 @frozen

@@ -138,6 +138,7 @@ class DialectOptions:
 WarningCode = Literal[
     "backslash-escape",
     "backslash-kept",
+    "binary-text",
     "blank-kept",
     "byte-order-mark",
     "carriage-returns",
