@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from penstock.api.watching import ask_local_storage
 from penstock.errors import AwsError
+from penstock.server.connect.texts import receive_any_text
 from penstock.server.facts.facts import read_server_facts
 from penstock.server.temp.plans import explain_kept, strip_explain
 from penstock.server.temp.server_log import read_log_end
@@ -45,6 +46,7 @@ def temp_usage(
     """
     with closing(to.connect(label="usage")) as connection:
         facts = read_server_facts(connection)
+        receive_any_text(connection)
         before = _read(connection, is_local=facts.is_local)
         after = before
         if interval_s:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import codecs
-import json
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from psycopg import sql
-from psycopg.adapt import Loader
 
 from penstock.errors import PenstockError
 from penstock.frozen import frozen
@@ -16,6 +13,7 @@ from penstock.model.recording import CounterRow, Progress, SessionSample
 from penstock.model.server.reading import Unread
 from penstock.server.connect.connection import CAN_FLUSH_STATISTICS, Connection
 from penstock.server.connect.errors import translate_errors
+from penstock.server.connect.texts import receive_any_text
 from penstock.server.sql.queries import fetch_rows, send_query
 
 # The statistics views that are read if the server has them, each with a condition that leaves out rows of zeros in
@@ -167,7 +165,7 @@ def open_reader(connection: Connection, *, is_aurora: bool) -> tuple[ActivityRea
     Needs pg_read_all_stats (pg_monitor includes it) for the activity of other sessions. Raises ServerError.
     """
     with translate_errors("checking what can be read"):
-        _take_text_as_it_is(connection)
+        receive_any_text(connection)
         (rights,) = fetch_rows(connection, "observe_rights", RightsRow)
     there = _find_views(connection)
     unread = []
@@ -216,39 +214,6 @@ def flush_statistics(connection: Connection) -> None:
     if connection.info.server_version >= CAN_FLUSH_STATISTICS:
         with translate_errors("checking what can be read"):
             connection.execute("SELECT pg_catalog.pg_stat_force_next_flush()")
-
-
-def _take_text_as_it_is(connection: Connection) -> None:
-    """Receive text in the server's encoding, and decode it without errors.
-
-    Statements of sessions in another database are in that database's encoding, and an SQL_ASCII database may contain
-    any bytes. The server would refuse to convert them.
-    """
-    name = connection.info.parameter_status("server_encoding") or ""
-    try:
-        encoding = codecs.lookup(name.replace("WIN", "cp").replace("KOI8", "koi8_")).name
-    except LookupError:
-        # Python does not know the encoding, or the database is SQL_ASCII, which is no encoding. Bytes that are not
-        # UTF-8 are replaced.
-        name, encoding = "SQL_ASCII", "ascii"
-    connection.execute("SELECT pg_catalog.set_config('client_encoding', %s, false)", [name])
-
-    def decode(data: bytes | bytearray | memoryview) -> str:
-        try:
-            return bytes(data).decode(encoding)
-        except UnicodeDecodeError:
-            return bytes(data).decode("utf-8", "replace")
-
-    class Text(Loader):
-        def load(self, data: bytes | bytearray | memoryview) -> str:
-            return decode(data)
-
-    class Json(Loader):
-        def load(self, data: bytes | bytearray | memoryview) -> object:
-            return json.loads(decode(data))
-
-    connection.adapters.register_loader("text", Text)
-    connection.adapters.register_loader("jsonb", Json)
 
 
 def _find_views(connection: Connection) -> set[str]:

@@ -1,0 +1,68 @@
+"""How texts of the server become str, also if they are bytes of no known encoding."""
+
+from __future__ import annotations
+
+import codecs
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from psycopg.adapt import Loader
+from psycopg.pq import Format
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+    from psycopg.abc import Buffer
+
+# 0 stands for every type without a loader of its own. If client_encoding is SQL_ASCII, psycopg loads these as bytes.
+_TEXTS: Final = (0, "text", "name", "varchar", "bpchar", '"char"')
+_JSON: Final = ("json", "jsonb")
+
+# Without a backslash: that would be an escape in JSON, and would hide where a literal of a statement ends.
+_AS_ESCAPES: Final = "penstock.escapes"
+
+
+def _escape(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeDecodeError)
+    return "".join(f"<{byte:02x}>" for byte in error.object[error.start : error.end]), error.end
+
+
+codecs.register_error(_AS_ESCAPES, _escape)
+
+
+def receive_any_text(connection: Connection[tuple[Any, ...]]) -> None:
+    """Receive texts in the server's encoding, and decode them without errors: invalid bytes are shown as <e9>.
+
+    Statements of sessions in another database are in that database's encoding, and an SQL_ASCII database may contain
+    any bytes. The server would refuse to convert them.
+    """
+    name = connection.info.parameter_status("server_encoding") or ""
+    try:
+        encoding = codecs.lookup(name.replace("WIN", "cp").replace("KOI8", "koi8_")).name
+    except LookupError:
+        # Python does not know the encoding, or the database is SQL_ASCII, which is no encoding.
+        name, encoding = "SQL_ASCII", "utf-8"
+    connection.execute("SELECT pg_catalog.set_config('client_encoding', %s, false)", [name])
+
+    def decode(data: bytes) -> str:
+        try:
+            return data.decode(encoding)
+        except UnicodeDecodeError:
+            return data.decode("utf-8", _AS_ESCAPES)
+
+    class Text(Loader):
+        def load(self, data: Buffer) -> str:
+            return decode(bytes(data))
+
+    class BinaryText(Text):
+        format = Format.BINARY
+
+    class Json(Loader):
+        def load(self, data: Buffer) -> object:
+            return json.loads(decode(bytes(data)))
+
+    for kind in _TEXTS:
+        connection.adapters.register_loader(kind, Text)
+        if kind:
+            connection.adapters.register_loader(kind, BinaryText)
+    for kind in _JSON:
+        connection.adapters.register_loader(kind, Json)
