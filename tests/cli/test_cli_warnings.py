@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -190,3 +191,34 @@ def test_every_code_is_documented() -> None:
     page = Path(__file__).parents[2] / "docs" / "reference" / "warnings.md"
     found = re.findall(r"^\| `([a-z-]+)` \|", page.read_text(), re.MULTILINE)
     assert found == sorted(get_args(WarningCode)) == list(get_args(WarningCode))
+
+
+_ODD = {"--delimiter": "\\t", "--set": "src=it's {filename}", "--skip": "left out", "--quote": "'", "--skip-lines": "1"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "options"),
+    [
+        ("a.csv", "id,n\n1,2\n2,NA\n,3\n", ()),
+        ("it's a.csv", "# of today\nid\tn\tleft out\n1\t2\t'x'\n2\tNA\t''\n\t3\t\n", [*sum(_ODD.items(), ())]),
+        ("q.csv", 'id,n\n1,"2"\n2,"NA"\n3,"3"\n', ("--null", "", "--null", "NA")),
+        ("m.csv", "id,n\n1,2\n2,NA\n3,3\n", ("--mode", "upsert", "--key", "id")),
+        ("c.csv", "1,2\n2,NA\n,3\n", ("--no-header", "--columns", "id,n", "--on-error", "reject")),
+    ],
+)
+@pytest.mark.parametrize("into", ["made", 'own."Odd name"'])
+def test_hint_of_a_word_for_null_is_the_command_that_loads_it_as_null(
+    database18: str, tmp_path: Path, penstock: Run, name: str, text: str, options: tuple[str, ...], into: str
+) -> None:
+    """As it stands, also if the load whose warning has it has stored the rows already."""
+    path = write_to(tmp_path / name, text)
+    command = ["load", str(path), "--into", into, "--create", "--types", "infer", *options, "--to", database18]
+    warned = penstock(*command)
+    assert warned.code == 0, warned.err
+    (hint,) = re.findall(r"^HINT:.*?(penstock load .*)$", warned.err, re.MULTILINE)
+    assert penstock(*command).out.startswith("nothing to load")
+    done = penstock(*shlex.split(hint)[1:])
+    assert (done.code, "literal-null" in done.err, "HINT" in done.err) == (0, False, False), done.err
+    with psycopg.connect(database18) as connection:
+        rows = connection.execute(f"SELECT id, n FROM {into} ORDER BY n".encode()).fetchall()
+    assert rows == [(1, 2), (3 if name in ("m.csv", "q.csv") else None, 3), (2, None)]

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from penstock.errors import DataError, SourceError, UsageError
+from penstock.errors import DataError, PenstockError, SourceError, UsageError
 from penstock.model.load.job import LoadRules
 from penstock.model.server.names import parse_table_name
 from penstock.model.source.dialect import DialectOptions
-from support.loads import Loads
+from support.loads import AGAIN, Loads
+from support.modes import Killed
 from support.typed import make_target, types_of
 
 if TYPE_CHECKING:
@@ -299,3 +300,98 @@ def test_values_in_the_plan_cannot_end_its_comments(loads: Loads, write: Callabl
     loads.execute("\n".join(describe_creation(target)))
     assert loads.has_table("u")
     assert "\x1b" not in "".join(describe_creation(target))
+
+
+REPLACING: dict[str, Any] = {"mode": "replace"}
+
+
+def test_replaced_table_takes_the_types_of_its_files(loads: Loads, write: Write) -> None:
+    """Everything else of the table stays: indexes, keys, comments, privileges, types that penstock does not choose."""
+    path = write("id,n,day,word,code,empty\n1,NA,2026-01-01,a,x,\n2,2.5,2026-01-02,b,y,\n")
+    loads.run(make_target(path))
+    assert types_of(loads) == ["integer", "text", "date", "text", "text", "text"]
+    loads.execute(
+        "ALTER TABLE t ADD PRIMARY KEY (id), ALTER code TYPE varchar(5), DROP COLUMN word, ALTER day TYPE text,"
+        " ADD word text DEFAULT 'w' NOT NULL; CREATE INDEX ON t (n, day); COMMENT ON COLUMN t.n IS 'c';"
+        "GRANT SELECT ON t TO PUBLIC"
+    )
+    dialect = DialectOptions(null=("", "NA"))
+    assert loads.run(make_target(path, dialect=dialect, **REPLACING)).rows == 2
+    columns = "SELECT string_agg(attname || ' ' || format_type(atttypid, atttypmod), ', ' ORDER BY attnum)"
+    assert loads.execute(
+        f"{columns} FROM pg_attribute WHERE attrelid = 't'::regclass AND attnum > 0 AND NOT attisdropped"
+    ) == [("id integer, n numeric, day date, code character varying(5), empty text, word text",)]
+    assert loads.execute("SELECT id, n::text, word FROM t ORDER BY id") == [(1, None, "a"), (2, "2.5", "b")]
+    assert loads.execute("SELECT col_description('t'::regclass, 2), has_table_privilege('public', 't', 'SELECT')") == [
+        ("c", True)
+    ]
+    assert loads.indexes() == ["t_n_day_idx", "t_pkey"]
+    assert loads.run(make_target(path, dialect=dialect, **REPLACING), rules=AGAIN).rows == 2
+
+
+@pytest.mark.parametrize(
+    "obstacle",
+    [
+        "CREATE INDEX ON t (lower(a))",
+        "CREATE INDEX ON t (a text_pattern_ops)",
+        "ALTER TABLE t ADD CHECK (a <> 'x')",
+        "ALTER TABLE t ALTER a SET DEFAULT 'x'",
+    ],
+)
+def test_types_that_a_table_does_not_allow_are_refused_first(loads: Loads, write: Write, obstacle: str) -> None:
+    """Before a row is sent; the table stays as it is."""
+    path = write("k,a\n7,NA\n8,1\n")
+    loads.run(make_target(path))
+    loads.execute(obstacle)
+    with pytest.raises(PenstockError):
+        loads.run(make_target(path, dialect=DialectOptions(null=("", "NA")), **REPLACING))
+    assert types_of(loads) == ["integer", "text"]
+    assert loads.rows() == [(7, "NA"), (8, "1")]
+    assert loads.execute("SELECT count(*) FROM pg_class WHERE relname LIKE 'penstock\\_%'") == [(0,)]
+
+
+def test_replacing_without_types_or_create_keeps_the_types(loads: Loads, write: Write) -> None:
+    """As before: types are taken only if they are asked for."""
+    path = write("a\n1\n")
+    loads.run(make_target(path))
+    loads.execute("ALTER TABLE t ALTER a TYPE bigint")
+    each: tuple[dict[str, Any], ...] = ({"types": "text"}, {"types": "widen"}, {"types": "text", "create": False})
+    for options in each:
+        loads.run(make_target(path, **REPLACING, **options))
+        assert types_of(loads) == ["bigint"]
+
+
+def test_killed_replacement_with_other_types_is_resumed(database18: str, write: Write) -> None:
+    """The new table has the types already, and they are found again."""
+    loads = Loads(database18, piece_bytes=501)
+    path = write("a,b\nNA,x\n" + "".join(f"{number},x\n" for number in range(5000)))
+    loads.run(make_target(path))
+    job = make_target(path, dialect=DialectOptions(null=("", "NA")), **REPLACING)
+    doomed = Loads(database18, piece_bytes=501)
+    begun = 0
+
+    def die(number: int) -> None:
+        nonlocal begun
+        # Every value is looked at first, from piece 0 on.
+        begun += number == 0
+        if number == 40 and begun > 1 and loads.execute("SELECT count(*) > 1 FROM penstock.ranges") == [(True,)]:
+            raise Killed
+
+    doomed.at_piece = die
+    with pytest.raises(Killed):
+        doomed.run(job, batch_bytes=1)
+    assert types_of(loads) == ["text", "text"]
+    assert loads.run(job).rows == 5001
+    assert types_of(loads) == ["integer", "text"]
+
+
+def test_replacement_with_other_types_rejects_records_and_takes_json(loads: Loads, write: Write) -> None:
+    """The types of the new table decide what is refused, and how a JSON value is sent."""
+    path = write('{"a": "x", "b": 1}\n', "1.jsonl")
+    loads.run(make_target(path))
+    assert types_of(loads) == ["text", "integer"]
+    write('{"a": {"k": 1}, "b": "two"}\n{"a": [1], "b": null}\nno\n', "1.jsonl")
+    outcome = loads.run(make_target(path, **REPLACING), rules=LoadRules(retry_for=0, on_error="reject", changed="load"))
+    assert (outcome.rows, outcome.rejected) == (2, 1)
+    assert types_of(loads) == ["jsonb", "text"]
+    assert loads.execute("SELECT a, b FROM t ORDER BY b") == [({"k": 1}, "two"), ([1], None)]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from penstock.errors import UsageError
 from penstock.frozen import frozen
-from penstock.model.server.names import parse_table_name
+from penstock.model.server.names import parse_table_name, quote_table
 from penstock.model.server.table import TableName
 from penstock.units import GB, MB
 
@@ -27,6 +27,8 @@ _SIZES = {"kB": 1000, "MB": MB, "GB": GB}
 _SECONDS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _TEXTS = "str | list[str] | tuple[str, ...]"
 _NAMED_ESCAPES = {r"\t": "\t", r"\n": "\n", r"\r": "\r", r"\b": "\b", r"\f": "\f", r"\v": "\v", r"\\": "\\"}
+# A table's name that SQL reads as it is.
+_PLAIN_TABLE = re.compile(r"[a-z_][a-z0-9_]*(\.[a-z_][a-z0-9_]*)?")
 _NUMBERED_ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{1,2})|([0-7]{1,3}))")
 
 
@@ -116,6 +118,38 @@ def read_options(instance: DataclassInstance) -> None:
                 object.__setattr__(instance, name, found.kind.read(value))
             except ValueError as exc:
                 raise OptionError(name, value, str(exc)) from None
+
+
+def spell_options(instance: DataclassInstance) -> list[str]:
+    """Return the words by which the options of a dataclass are typed that are not as by default.
+
+    Not for sizes: the command line reads them with a unit only.
+    """
+    words: list[str] = []
+    for name, declared in option_fields(type(instance)).items():
+        value, found = getattr(instance, name), find_option(declared)
+        if found is not None and value not in (declared.default, None, (), {}):
+            flag = f"--{'no-' if value is False else ''}{name.replace('_', '-')}"
+            words += (
+                [flag]
+                if found.kind.metavar is None
+                else [w for each in _spell(found.kind, value) for w in (flag, each)]
+            )
+    return words
+
+
+def _spell(kind: Kind, value: Any) -> list[str]:
+    """Return the texts of an option's value, several if the option is repeated."""
+    if kind is NAMES:
+        return [",".join(f'"{each}"' if {",", " "} & {*each} else each for each in value)]
+    if isinstance(value, Mapping):
+        return [f"{name}={text}" for name, text in value.items()]
+    if isinstance(value, tuple):
+        return list(value)
+    if kind is CHARACTER:
+        return [next((escape for escape, character in _NAMED_ESCAPES.items() if character == value), value)]
+    is_quoted = isinstance(value, TableName) and not _PLAIN_TABLE.fullmatch(str(value))
+    return [quote_table(value) if is_quoted else str(value)]
 
 
 def _read_switch(value: Any) -> bool:

@@ -15,10 +15,11 @@ from penstock.model.load.job import TARGET_KINDS
 from penstock.model.options import Option, find_option, option_fields
 from penstock.model.redaction import hide_secrets
 
-# The commands that find a load, a change or a lease, with the beginning of a load's id or ID if one follows. A command
-# that has these options already is passed over.
+# The commands that find a load, a change or a lease, with the beginning of a load's id or ID if one follows, and whole
+# commands that load. A command that has these options already is passed over.
 _COMMAND = re.compile(
-    r"\bpenstock (resume|retry|rejects|repair|loads(?: show| forget| prune)?|settings (?:restore|leases))\b"
+    r"\bpenstock (resume|retry|rejects|repair|loads(?: show| forget| prune)?|settings (?:restore|leases)"
+    r"|load(?= --into ))\b"
     r"(?: (?:ID\b|[0-9a-f][0-9a-f-]{7,}))?+(?! --(?:to|role|tunnel|ledger-schema|iam-auth)\b)"
 )
 

@@ -69,7 +69,8 @@ class Replacement(Way):
                 hint="Run the load again when that load has ended; penstock repair --plan shows them.",
             )
         landing = replace(landing, definition=definition)
-        digest = hashlib.sha256(repr(definition).encode()).hexdigest()
+        retyped = landing.target.retyped
+        digest = hashlib.sha256(repr((definition, retyped) if retyped else definition).encode()).hexdigest()
         made = landing.record.table or f"penstock_{suffix}"
         name = TableName(schema=definition.table.schema, name=made)
         found = find_landing_table(self._connection, schema=definition.table.schema, name=name.name)
@@ -84,7 +85,10 @@ class Replacement(Way):
             definition.implicit_publications,
             lambda: compose_create(definition, name.name).as_string() + ";",
         )
-        oid = create_replacement(self._connection, definition, name=name.name)
+        if retyped:
+            types = ", ".join(f'"{each.column}" {each.type_name} (was {each.was})' for each in retyped)
+            self._tools.notice(f'new types of columns in table "{definition.name}": {types}')
+        oid = create_replacement(self._connection, definition, name=name.name, retyped=retyped)
         self._enforce_early(landing, definition, oid)
         record = replace(landing.record, kind="replacement", definition=digest)
         return self._context.note(landing, record, table=name, oid=oid)
@@ -181,5 +185,6 @@ class Replacement(Way):
     def _swap_all(self) -> None:
         for landing in self._landings:
             assert landing.definition is not None and landing.record.oid is not None
-            swap_replacement(self._connection, landing.definition, landing.record.oid)
+            retyped = len(landing.target.retyped)
+            swap_replacement(self._connection, landing.definition, landing.record.oid, retyped=retyped)
             refuse_unended(self._context, landing.facts, verb="replace")

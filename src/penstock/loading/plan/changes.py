@@ -42,10 +42,10 @@ def check_changes(job: TargetJob, facts: TableFacts | None) -> None:
 def refuse_altered(plan: LoadPlan) -> None:
     """Raise UsageError if a plan that is checked would alter a table first."""
     for target in plan.targets:
-        if target.changes:
+        if changes := (*target.changes, *target.retyped):
             raise UsageError(
                 f'--check cannot be used with a load that alters table "{target.table}"',
-                detail=f"It would run: {compose_alter(target.table, target.changes)}",
+                detail=f"It would run: {compose_alter(target.table, changes)}",
                 hint="Use --plan, or alter the table first.",
             )
 
@@ -120,7 +120,12 @@ def suggest_change(column: Column, value: str) -> ColumnChange | None:
 def with_type(facts: TableFacts, change: ColumnChange) -> TableFacts:
     """Return a table with the type of one column changed."""
     columns = tuple(
-        replace(column, type_name=change.type_name, type_oid=TYPE_OIDS[change.type_name])
+        replace(
+            column,
+            type_name=change.type_name,
+            type_oid=TYPE_OIDS[change.type_name],
+            is_json=change.type_name == "jsonb",
+        )
         if column.name == change.column
         else column
         for column in facts.columns

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 
 from penstock.loading.plan.changes import null_option
-from penstock.model.source.dialect import Dialect, Notice
+from penstock.model.load.plan import TargetPlan
+from penstock.model.options import spell_options
+from penstock.model.redaction import hide_secrets
+from penstock.model.server.table import TableFacts
+from penstock.model.source.dialect import DialectOptions, Notice
 from penstock.model.source.types import (
     ALL_TYPES,
     NULL_WORDS,
+    TYPE_OIDS,
     TYPES,
     UNCLEAR_DATE,
+    ColumnChange,
     ColumnFindings,
     Position,
     TypedColumn,
@@ -18,6 +26,9 @@ from penstock.model.source.types import (
 )
 
 _COLUMNS_SHOWN = 3
+
+# A hint with a command that has more sources than these is not read.
+_SOURCES_SHOWN = 5
 
 
 def usable_types(*, server_encoding: str) -> int:
@@ -43,6 +54,31 @@ def choose_type(name: str, found: ColumnFindings | None) -> TypedColumn:
     )
 
 
+def retype(facts: TableFacts, typed: Sequence[TypedColumn]) -> tuple[ColumnChange, ...]:
+    """Return the changes that give the columns of a table the types that were found for them.
+
+    Kept are the types of columns without values, of identities and computed columns, and types that penstock does not
+    choose, such as varchar(10).
+    """
+    names = {TYPE_OIDS[name]: name for name in (*TYPES, "text")}
+    pairs = ((each, facts.column(each.name)) for each in typed if each.decided_by is not None)
+    return tuple(
+        ColumnChange(
+            column=column.name,
+            number=column.number,
+            type_name=each.type_name,
+            was=names[column.type_oid],
+            decided_by=each.decided_by,
+        )
+        for each, column in pairs
+        if column is not None
+        and not (column.is_generated or column.identity)
+        and column.type_oid in names
+        and column.type_modifier == -1
+        and names[column.type_oid] != each.type_name
+    )
+
+
 def unclear_notices(table: str, typed: Sequence[TypedColumn]) -> tuple[Notice, ...]:
     """Return a warning for each column of dates that stay text because their day and month are not clear."""
     return tuple(
@@ -58,28 +94,51 @@ def unclear_notices(table: str, typed: Sequence[TypedColumn]) -> tuple[Notice, .
     )
 
 
-def null_notices(table: str, typed: Sequence[TypedColumn], dialect: Dialect) -> tuple[Notice, ...]:
+def null_notices(target: TargetPlan) -> tuple[Notice, ...]:
     """Return a warning for each word that other programs write for null, and which made columns text.
 
     JSON Lines have a null of their own.
     """
-    if dialect.format == "jsonl":
+    if target.dialect.format == "jsonl":
         return ()
     found: dict[str, list[tuple[str, Witness]]] = {}
-    for column in typed:
+    for column in target.typed:
         seen = column.decided_by
         if column.type_name == "text" and seen is not None and seen.value in NULL_WORDS and seen.value:
             found.setdefault(seen.value, []).append((column.name, seen))
     return tuple(
         Notice(
             code="literal-null",
-            message=f'{word} is text in this dialect, and so {_list_columns(columns)} of table "{table}"',
+            message=f'{word} is text in this dialect, and so {_list_columns(columns)} of table "{target.table}"',
             uri=columns[0][1].uri,
             line=columns[0][1].line,
-            hint=f"Use {null_option(word, columns[0][0], dialect)}.",
+            hint=_replace_hint(target, word, [name for name, _ in columns])
+            if target.facts is None or target.takes_types
+            else f"Use {null_option(word, columns[0][0], target.dialect)}.",
         )
         for word, columns in found.items()
     )
+
+
+def _replace_hint(target: TargetPlan, word: str, columns: Sequence[str]) -> str:
+    """Return the hint to load a table again whose columns are text because of a word for null.
+
+    The load that gives the warning records its files as loaded, and creates the table. So the next one replaces the
+    table, whose columns then get other types.
+    """
+    job, nulls = target.job, target.dialect.nulls
+    # If --null names the word already, it was in quotes.
+    quoted = (*job.dialect.force_null, *(columns if word in nulls else ()))
+    dialect = replace(job.dialect, null=(word,) if quoted else (*nulls, word), force_null=quoted)
+    again = replace(job, mode="replace", key=(), keep="error", dialect=dialect)
+    words = [*spell_options(again), *spell_options(dialect)]
+    is_typeable = len(job.sources) <= _SOURCES_SHOWN and not any(
+        hide_secrets(source) != source or source == "-" for source in job.sources
+    )
+    if not is_typeable:
+        added = ["--mode", "replace", *spell_options(DialectOptions(null=dialect.null, force_null=dialect.force_null))]
+        return f"If it stands for null, run the command again with {shlex.join(added)}"
+    return f"If it stands for null, run: penstock load {shlex.join([*words, *job.sources])}"
 
 
 def _list_columns(columns: Sequence[tuple[str, Witness]]) -> str:

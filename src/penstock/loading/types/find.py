@@ -19,14 +19,14 @@ from penstock.loading.plan.columns import map_names, unknown_columns
 from penstock.loading.plan.dialects import refuse_other_dialects
 from penstock.loading.plan.plan import table_after_creation
 from penstock.loading.plan.work import ObjectWork, all_objects
-from penstock.loading.types.decide import choose_type, null_notices, unclear_notices, usable_types
+from penstock.loading.types.decide import choose_type, null_notices, retype, unclear_notices, usable_types
 from penstock.loading.types.scan import Findings, scan_objects
 from penstock.loading.warned import WarningLog
 from penstock.model.load.plan import LoadPlan, ObjectSample, TargetPlan, total_size
 from penstock.model.server.table import ColumnMap
 from penstock.model.source.dialect import Notice
 from penstock.model.source.source import SourceObject
-from penstock.model.source.types import TAKEN, UNCLEAR_DATE, ColumnFindings, TypedColumn
+from penstock.model.source.types import TAKEN, UNCLEAR_DATE, ColumnChange, ColumnFindings, TypedColumn
 from penstock.units import format_bytes, format_count
 
 _Targets = list["TargetPlan"]
@@ -53,7 +53,7 @@ def find_columns(
         if found is not None:
             group = [_with_types(target, found, find_dependents) for target in group]
             notices |= dict.fromkeys(unclear_notices(str(table), group[0].typed))
-            notices |= dict.fromkeys(null_notices(str(table), group[0].typed, group[0].dialect))
+            notices |= dict.fromkeys(null_notices(group[0]))
         # How a JSON value is sent depends on the type of its column.
         group = [replace(each, column_map=_map_names(each)) if _are_json([each]) else each for each in group]
         for number, target in zip(numbers, group, strict=True):
@@ -182,7 +182,12 @@ def _look(group: _Targets, works: Sequence[ObjectWork], tools: LoadTools, *, usa
         if target.job.types == "text":
             continue
         # Of JSON Lines, any record may name a column that the table lacks.
-        if target.facts is None or target.changes or (target.job.add_columns and _are_json([target])):
+        if (
+            target.facts is None
+            or target.takes_types
+            or target.changes
+            or (target.job.add_columns and _are_json([target]))
+        ):
             wanted |= usable
         if target.facts is not None and target.job.types == "widen" and widenable(target.facts):
             wanted |= sum(TAKEN.values())
@@ -225,4 +230,11 @@ def _with_types(
                 refuse_widening(facts, wider, find_dependents(facts.oid, name), target.dialect)
                 facts = with_type(facts, wider)
                 changes.append(wider)
-    return replace(target, facts=facts, changes=tuple(changes), typed=tuple(added))
+    retyped: tuple[ColumnChange, ...] = ()
+    if target.takes_types:
+        known = [each for each in facts.columns if each.name in found and each.name not in target.job.set]
+        added = [choose_type(column.name, found[column.name]) for column in known]
+        retyped = retype(facts, [each for each in added if each.name not in {change.column for change in changes}])
+        for change in retyped:
+            facts = with_type(facts, change)
+    return replace(target, facts=facts, changes=tuple(changes), typed=tuple(added), retyped=retyped)

@@ -79,8 +79,9 @@ class TargetPlan:
     keys refer: the table gets its rows after they get theirs. `refusal` is why the table does not accept the columns of
     files that are loaded already: it is raised if one of these files must be read again. If the objects are columnar
     files, `columnar` describes the first one, and `dialect` is that of the text that is sent. `copy` is the format of
-    COPY in which rows are sent. `unloaded` are the objects that are not loaded according to the ledger. `changes` are
-    the columns that the load adds or alters first; `facts` has them as they will be.
+    COPY in which rows are sent. `unloaded` are the objects that are not loaded according to the ledger. `retyped` are
+    the columns to which the new table of a replacement gives other types. `changes` are the columns that the load adds
+    or alters first; `facts` has them as they will be.
     """
 
     job: TargetJob
@@ -106,6 +107,7 @@ class TargetPlan:
     typed: tuple[TypedColumn, ...] = ()
     unloaded: tuple[SourceObject, ...] = ()
     changes: tuple[ColumnChange, ...] = ()
+    retyped: tuple[ColumnChange, ...] = ()
     copy: CopyChoice = CopyChoice()
 
     @property
@@ -137,6 +139,11 @@ class TargetPlan:
     def is_replaced(self) -> bool:
         """Whether a new table replaces the old one when the load ends."""
         return self.landing.where == "replacement"
+
+    @property
+    def takes_types(self) -> bool:
+        """Whether a new table with the types that the files have replaces the old one."""
+        return self.is_replaced and self.job.create and self.job.types == "infer"
 
     def staged(self) -> TargetPlan:
         """Return the plan with the records staged, if COPY filled the table."""

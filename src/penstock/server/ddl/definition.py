@@ -137,8 +137,15 @@ class TableDefinition:
         return {index.name: f"penstock_{oid}_index_{number}" for number, index in enumerate(self.indexes, 1)}
 
 
-def find_differences(first: TableDefinition, second: TableDefinition) -> tuple[str, ...]:
-    """Return the parts in which two definitions differ, as words: table, indexes, constraints, columns, triggers ..."""
+def find_differences(first: TableDefinition, second: TableDefinition, *, retyped: int = 0) -> tuple[str, ...]:
+    """Return the parts in which two definitions differ, as words: table, indexes, constraints, columns, triggers ...
+
+    That `retyped` columns have other types is no difference.
+    """
     fields = ("table", "indexes", "constraints", "publications")
     found = {name for name in fields if getattr(first, name) != getattr(second, name)}
-    return tuple(sorted(found | {part.part for part in {*first.parts} ^ {*second.parts}}))
+    parts = {*first.parts} ^ {*second.parts}
+    columns = {part for part in parts if part.part == "columns" and part.step == "like"}
+    if len(columns) == 2 * retyped:
+        parts -= columns
+    return tuple(sorted(found | {part.part for part in parts}))

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
-from psycopg import errors, sql
+from psycopg import Rollback, errors, sql
 
 from penstock.errors import PenstockError, ServerError, TargetError
 from penstock.model.server.table import TableName
+from penstock.model.source.types import ColumnChange
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.ddl.capture import capture_table, find_obstacles, refuse_obstacles
@@ -32,8 +33,13 @@ def _at_once(act: Callable[[], object]) -> object:
     return act()
 
 
-def create_replacement(connection: Connection, definition: TableDefinition, *, name: str) -> int:
+def create_replacement(
+    connection: Connection, definition: TableDefinition, *, name: str, retyped: Sequence[ColumnChange] = ()
+) -> int:
     """Create the new table in the old one's schema, without indexes, and return its oid.
+
+    The columns in `retyped` get other types than in the old table. An index or a CHECK constraint that cannot be
+    created for these is an error now, and not after the rows.
 
     It has what CREATE TABLE (LIKE ...) copies except indexes. That includes CHECK constraints, whose functions are
     called for each row, with the user's search_path. The old table's owner owns it, and nobody else may read it.
@@ -51,6 +57,11 @@ def create_replacement(connection: Connection, definition: TableDefinition, *, n
             actions += [f"DROP CONSTRAINT {key}", f"ADD CONSTRAINT {key} {constraint.definition}"]
     with translate_errors(f"creating table {new}"), local_settings(connection, default_tablespace=""):
         connection.execute(compose_create(definition, name))
+        if retyped:
+            # The table is empty: no value has to be converted.
+            change = sql.SQL("ALTER COLUMN {0} TYPE {1} USING NULL::{1}")
+            parts = [change.format(sql.Identifier(each.column), sql.SQL(each.type_name)) for each in retyped]
+            connection.execute(sql.SQL("ALTER TABLE {} {}").format(table, sql.SQL(", ").join(parts)))
         connection.execute(sql.SQL("ALTER TABLE {} {}").format(table, sql.SQL(", ".join(actions))))
         note = f"made by penstock to replace {definition.name}; not finished"
         connection.execute(sql.SQL("COMMENT ON TABLE {} IS {}").format(table, sql.Literal(note)))
@@ -58,8 +69,17 @@ def create_replacement(connection: Connection, definition: TableDefinition, *, n
         run_all(connection, capture_table(connection, row[0]).statements("revoke"))
         handover = _hand_over(connection, definition, row[0])
         run_all(connection, [*handover["identity"], *handover["statistics"]])
+        if retyped:
+            _try_indexes(connection, definition, row[0])
     _log.info("created table %s to replace %s", new, definition.name)
     return int(row[0])
+
+
+def _try_indexes(connection: Connection, definition: TableDefinition, oid: int) -> None:
+    """Raise an error if an index of the old table cannot be created on the new one, which has other types."""
+    with in_transaction(connection):
+        _make_indexes(connection, definition, capture_table(connection, oid))
+        raise Rollback
 
 
 def enforce_early(
@@ -141,22 +161,22 @@ def _finishing(definition: TableDefinition, working: TableName) -> Iterator[None
         raise
 
 
-def swap_replacement(connection: Connection, definition: TableDefinition, oid: int) -> None:
+def swap_replacement(connection: Connection, definition: TableDefinition, oid: int, *, retyped: int = 0) -> None:
     """Drop the old table and give its name, privileges and all other properties to the new one.
 
     It runs in the caller's transaction, which commits it together with the caller's own record. Readers wait for the
     commit and then see the new table. Nothing is dropped by CASCADE. At the end the new table is captured and must
-    equal the definition, so a property that cannot be transferred is an error and never lost silently. Dropping the old
-    table's foreign keys locks the referenced tables too (conflicts.find_references returns them). Raises TargetError if
-    the old table has changed since it was captured or has new dependents, and ServerError (55P03 if a lock was not
-    granted in time).
+    equal the definition, except that `retyped` columns have other types, so a property that cannot be transferred is an
+    error and never lost silently. Dropping the old table's foreign keys locks the referenced tables too
+    (conflicts.find_references returns them). Raises TargetError if the old table has changed since it was captured or
+    has new dependents, and ServerError (55P03 if a lock was not granted in time).
     """
     with in_transaction(connection, f"putting the new table in the place of {definition.name}"):
         new = capture_table(connection, oid).table
         _lock_old(connection, definition)
         with local_settings(connection, lock_timeout=_FURTHER_LOCKS_TIMEOUT):
             _replace_old(connection, definition, oid, name=new.name)
-        if differences := find_differences(definition, capture_table(connection, oid)):
+        if differences := find_differences(definition, capture_table(connection, oid), retyped=retyped):
             raise ServerError(
                 f'the new table for "{definition.name}" is not like the old one',
                 detail=f"They differ in: {', '.join(differences)}. The old table is left as it was.",
