@@ -122,5 +122,5 @@ def test_without_matplotlib_the_extra_is_named(tmp_path: Path) -> None:
         check=False,
     )
     assert finished.returncode == 2
-    assert "pip install 'penstock[report]'" in finished.stderr
+    assert "pip install 'pg-penstock[report]'" in finished.stderr
     assert not home.exists()

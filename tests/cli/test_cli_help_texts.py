@@ -33,7 +33,7 @@ def texts_of(command: Command) -> list[str]:
 def test_help_prints_every_text_whole(
     path: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Brackets such as those of penstock[report] are not taken for markup, colons not for emoji."""
+    """Brackets such as those of pg-penstock[report] are not taken for markup, colons not for emoji."""
     monkeypatch.setenv("COLUMNS", "500")
     assert main([*path.split()[1:], "--help"]) == 0
     shown = plain(capsys.readouterr().out)

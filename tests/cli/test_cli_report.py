@@ -196,7 +196,7 @@ def test_without_jinja2_the_extra_is_named(tmp_path: Path) -> None:
     )
     finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert finished.returncode == 2
-    assert "pip install 'penstock[report]'" in finished.stderr
+    assert "pip install 'pg-penstock[report]'" in finished.stderr
 
 
 def test_hostile_names_stay_text(penstock: Callable[..., Finished], tmp_path: Path) -> None:

@@ -230,7 +230,7 @@ def test_without_pyarrow_the_error_names_the_extra(
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     error = loads.refuse(target(write_parquet(_TABLE), create=True))
     assert isinstance(error, SourceError)
-    assert 'pip install "penstock[parquet]"' in (error.hint or "")
+    assert 'pip install "pg-penstock[parquet]"' in (error.hint or "")
 
 
 def test_unknown_and_repeated_columns_are_the_errors_of_a_header(

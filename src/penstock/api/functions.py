@@ -164,7 +164,7 @@ def _path_of(source: Any, stack: ExitStack, copies: dict[str, str]) -> str:
 
 def _copy_table(source: Any, stack: ExitStack) -> Path:
     if find_spec("pyarrow") is None:
-        raise SourceError("tables are copied by pyarrow", hint='Install it: pip install "penstock[parquet]".')
+        raise SourceError("tables are copied by pyarrow", hint='Install it: pip install "pg-penstock[parquet]".')
     from penstock.files.columnar.spool import write_stream  # noqa: PLC0415 (300 ms, pyarrow)
 
     path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-"))) / "table.arrow"

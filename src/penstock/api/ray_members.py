@@ -106,7 +106,9 @@ class RayMembers:
 
     def __init__(self, order: Order, *, address: str, count: int | None, notice: Callable[[str], None]) -> None:
         if find_spec("ray") is None:
-            raise UsageError("--ray needs Ray", hint='Install it, here and on the nodes: pip install "penstock[ray]".')
+            raise UsageError(
+                "--ray needs Ray", hint='Install it, here and on the nodes: pip install "pg-penstock[ray]".'
+            )
         # A second, for who uses Ray.
         self._ray: Any = import_module("ray")
         self._order = order

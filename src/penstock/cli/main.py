@@ -131,7 +131,7 @@ def _join_lines(command: Command) -> None:
 
 
 def _escape_help(command: Command) -> None:
-    """Have --help print brackets of help texts, such as those of penstock[report], which rich takes for markup."""
+    """Have --help print brackets of help texts, such as those of pg-penstock[report], which rich takes for markup."""
     command.help = _MARKUP.sub(r"\1\1\\\2", command.help or "")
     for param in command.params:
         if isinstance(param, typer.core.TyperOption | typer.core.TyperArgument):

@@ -54,7 +54,7 @@ _KEPT_BYTES = 64 * MIB
 
 _NO_OPTIONS = DialectOptions()
 
-_EXTRA = 'Columnar files need pyarrow: pip install "penstock[parquet]".'
+_EXTRA = 'Columnar files need pyarrow: pip install "pg-penstock[parquet]".'
 
 
 class StoredObject(Protocol):

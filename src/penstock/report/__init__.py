@@ -1,1 +1,1 @@
-"""Draws measurements and recordings. Only this room imports matplotlib and jinja2, which penstock[report] installs."""
+"""Draws measurements and recordings. Only this room imports matplotlib and jinja2 (pg-penstock[report])."""

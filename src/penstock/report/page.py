@@ -1,6 +1,6 @@
 """Writes recordings as one HTML page: charts as inline SVG, a table under each, no script and no network.
 
-This is the only module that imports jinja2, which penstock[report] installs. It escapes all recorded text.
+This is the only module that imports jinja2, which pg-penstock[report] installs. It escapes all recorded text.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Section:
 def check_page(path: Path, sources: Sequence[str]) -> None:
     """Check that a page can be written, and replaces no source, before it is drawn. Raises UsageError, SourceError."""
     if find_spec("matplotlib") is None or find_spec("jinja2") is None:
-        raise UsageError("a report needs matplotlib and jinja2", hint="Run pip install 'penstock[report]'.")
+        raise UsageError("a report needs matplotlib and jinja2", hint="Run pip install 'pg-penstock[report]'.")
     check_writable(path, sources=sources)
 
 

@@ -72,7 +72,7 @@ def check_plot(path: Path) -> None:
     if path.suffix.lower() not in _ENDINGS:
         raise UsageError(f'cannot draw "{path}"', hint="Name a file that ends in .svg or .png.")
     if find_spec("matplotlib") is None:
-        raise UsageError("cannot draw without matplotlib", hint="Run pip install 'penstock[report]'.")
+        raise UsageError("cannot draw without matplotlib", hint="Run pip install 'pg-penstock[report]'.")
     check_writable(path)
 
 

@@ -79,7 +79,7 @@ def _copy(target: Path) -> None:
         for shared in Path(folder).glob("libpython3*.so*"):
             shutil.copy(shared, target / "lib", follow_symlinks=False)
     packages = library / "site-packages"
-    for distribution in _required("penstock", {}).values():
+    for distribution in _required("pg-penstock", {}).values():
         for file in distribution.files or ():
             source = Path(str(file.locate()))
             # Scripts are in ../../../bin.

@@ -158,7 +158,8 @@ def check_moto() -> None:
     """Raise LabError unless moto's server is installed."""
     if find_spec("moto") is None or find_spec("flask") is None:
         raise LabError(
-            "--s3 needs moto's server, which is not installed", hint="Install it with: pip install 'penstock[lab]'."
+            "--s3 needs moto's server, which is not installed",
+            hint="Install it with: pip install 'pg-penstock[lab]'.",
         )
 
 

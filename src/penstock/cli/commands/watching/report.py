@@ -25,7 +25,7 @@ def report(
 ) -> None:
     """Write an HTML page of recordings: what limits the workload, charts over time, files, plan, differences.
 
-    The page is one file, and needs no network. Needs pip install 'penstock[report]'.
+    The page is one file, and needs no network. Needs pip install 'pg-penstock[report]'.
 
     Exit codes: 0 written, 4 a file is not a recording, or has a newer format, or the page cannot be written.
     """
