@@ -13,17 +13,45 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from support.servers import ServerPool
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
+def transcripts(document: Path) -> list[tuple[str, list[str]]]:
+    """Return the `$ ...` lines of a document's console blocks, each with the lines that it is said to print."""
+    blocks = re.findall(r"^```console\n(.*?)^```", document.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    found: list[tuple[str, list[str]]] = []
+    for line in (line for block in blocks for line in block.splitlines()):
+        if line.startswith("$ "):
+            found.append((line[2:], []))
+        else:
+            found[-1][1].append(line)
+    return found
+
+
 def commands(document: Path) -> list[str]:
     """Return the `$ penstock ...` lines of a document's console blocks."""
-    blocks = re.findall(r"^```console\n(.*?)^```", document.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-    lines = [line for block in blocks for line in block.splitlines()]
-    return [line[2:] for line in lines if line.startswith("$ penstock ")]
+    return [command for command, _ in transcripts(document) if command.startswith("penstock ")]
+
+
+# What differs from run to run and from machine to machine.
+_VARYING = (
+    (re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "ID"),
+    (re.compile(r"\b[\d,]+(?:\.\d+)? (MB/s|[kMG]?B|ms|s|min|sessions?)\b"), r"# \1"),
+    (re.compile(r"# sessions?"), "# sessions"),
+    (re.compile(r" +"), " "),
+)
+
+
+def shape(line: str) -> str:
+    """Return a line without what differs from run to run: times, rates, sizes, numbers of sessions and ids."""
+    for pattern, word in _VARYING:
+        line = pattern.sub(word, line)
+    return line.rstrip()
 
 
 @pytest.mark.parametrize("target", ["demo", "test", "lint", "bench", "faults", "fuzz", "wheel", "bundle"])
@@ -33,15 +61,47 @@ def test_make_has_the_targets_that_readme_names(target: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_documented_commands_work_in_order(document: Path, tmp_path: Path, servers: ServerPool) -> None:
-    """Each document's penstock commands run one after another, in an empty folder, on an embedded server."""
+@pytest.fixture
+def shell(tmp_path: Path, servers: ServerPool) -> Iterator[Callable[[str], subprocess.CompletedProcess[str]]]:
+    """Provide a function that runs a command line in an empty folder, with an embedded server of its own."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
     environment["PENSTOCK_HOME"] = str(servers.new_home())
-    for command in [*commands(document), "penstock server stop"]:
-        argv = [sys.executable, "-m", *shlex.split(command)]
-        done = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
+
+    def run(line: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["bash", "-o", "pipefail", "-c", line],
+            cwd=tmp_path,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+
+    yield run
+    assert run("penstock server stop").returncode == 0
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_documented_commands_work_in_order(
+    document: Path, shell: Callable[[str], subprocess.CompletedProcess[str]]
+) -> None:
+    """Each document's commands run one after another; one that is said to print an error fails."""
+    for command, said in transcripts(document):
+        done = shell(command)
+        fails = any(line.startswith("error: ") for line in said)
+        assert (done.returncode != 0) == fails, f"{command}\n{done.stdout}"
+
+
+def test_transcripts_of_readme_are_what_is_printed(shell: Callable[[str], subprocess.CompletedProcess[str]]) -> None:
+    """Every line that README shows below a command, errors too, but for times, rates and the like."""
+    compared = 0
+    for command, said in transcripts(ROOT / "README.md"):
+        printed = shell(command).stdout.splitlines()
+        assert list(map(shape, printed)) == list(map(shape, said)), f"{command}\n" + "\n".join(printed)
+        compared += len(said)
+    assert compared > 8
 
 
 @pytest.mark.full
