@@ -28,7 +28,7 @@ from penstock.cli.views.outcome_view import (
     outcome_object,
 )
 from penstock.cli.views.rejects_view import note_reject_files
-from penstock.errors import DataError, FileLocation, SourceError, UsageError
+from penstock.errors import DataError, FileLocation, LeftOutError, SourceError, UsageError
 from penstock.frozen import frozen
 from penstock.loading.job.request import make_request, make_target
 from penstock.model.options import OptionError
@@ -209,7 +209,7 @@ class LoadCommand:
         try:
             yield members.adding
             is_complete = True
-        except typer.Exit:
+        except (typer.Exit, LeftOutError):
             is_complete = True
             raise
         finally:
