@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import resource
 import shlex
@@ -208,6 +209,27 @@ def test_reject_files_of_unlike_files_are_retried_one_by_one(penstock: Run, data
     other.write_text("b,a\ny,4\n")
     assert penstock("retry", "latest", str(other), "--into", "s", *to).code == 6
     assert (penstock("retry", "latest", str(other), "--into", "t", *to).code, rows(database18)) == (0, [1, 2, 3, 4])
+
+
+def test_file_that_cannot_be_read_is_told_of(penstock: Run, database18: str, numbers: str, tmp_path: Path) -> None:
+    """By the load, also with --quiet, and by loads, as text and as JSON; the exit code is that of rejected records."""
+    bad = tmp_path / "bad.csv.gz"
+    bad.write_bytes(gzip.compress(b"a,b\n" + b"".join(b"%d,x\n" % n for n in range(10, 5000)))[:-20])
+    Path(numbers).write_text("a,b\n1,x\n")
+    command = ["load", str(tmp_path / "*.csv*"), "--into", "t", "--on-error", "reject", "--to", database18]
+    finished = penstock(*command)
+    assert (finished.code, rows(database18)) == (3, [1])
+    assert f"not loaded: {bad} cannot be read: " in finished.out
+    again = penstock(*command, "--quiet")
+    assert (again.code, again.out) == (3, "")
+    assert f"not loaded: {bad} cannot be read: " in again.err
+    shown = penstock("loads", "--to", database18)
+    assert shown.out.count(f": {bad}: ") == 2
+    for record in penstock("loads", "--json", "--to", database18).object["loads"]:
+        (item,) = record["unreadable"]
+        assert (record["state"], item["uri"], "truncated" in item["reason"]) == ("complete", str(bad), True)
+        assert f": {bad}: " in penstock("loads", "show", record["load_id"], "--to", database18).out
+    assert penstock(*command, "--json").object["unreadable"][0]["uri"] == str(bad)
 
 
 def test_load_says_how_to_see_its_rejects(penstock: Run, database18: str, numbers: str) -> None:

@@ -51,6 +51,7 @@ from penstock.server.table.locking import telling_once, with_lock_retries
 
 if TYPE_CHECKING:
     from penstock.changes.settings_backend import SettingsBackend
+    from penstock.model.load.details import UnreadableObject
     from penstock.model.load.ledger import LedgerOutlook, LeftRejects
     from penstock.model.load.outcome import CheckOutcome, LoadOutcome, LoadProgress, Problem
     from penstock.model.load.plan import LoadPlan, ObjectSample
@@ -114,6 +115,7 @@ class Loader(Closing):
         """
         self._retry_for_s, self._on_notice = job.rules.retry_for, on_notice or log_notice
         self._sources.max_record_bytes = job.rules.max_record
+        self._sources.skips_unreadable = _leaves_unreadable(job.rules)
         plan = self._patiently(lambda: self._look(job))
         if (path := self._housekeeping.reject_file) is not None:
             from penstock.files.newfile import check_writable  # noqa: PLC0415 (2 ms, few loads need it)
@@ -151,11 +153,13 @@ class Loader(Closing):
                 self._check_rights(self._resumes, job, connection)
             schema = self._ledger.schema
             ledgers = look_for_ledgers(connection, schema)
+            unreadable: list[UnreadableObject] = []
             server, job, inputs = gather_inputs(
                 job,
                 sources=self._sources,
                 connection=connection,
                 on_notice=heard.add,
+                on_unreadable=unreadable.append,
                 ledger_schema=schema,
                 has_ledger=ledgers.exists,
             )
@@ -175,7 +179,7 @@ class Loader(Closing):
                 deadline_s=job.rules.retry_for,
                 on_blocked=telling_once(self._on_notice or log_notice, "read the definition of the tables"),
             )
-            plan = read(partial(self._plan, job, inputs, connection))
+            plan = replace(read(partial(self._plan, job, inputs, connection)), unreadable=tuple(unreadable))
             if not server.is_local:
                 plan = plan_by_instance(plan, server, host=connection.info.host)
             if plan.needs_more_than_copy:
@@ -394,7 +398,13 @@ class Loader(Closing):
             resumes=self._resumes,
             max_record_bytes=(rules or LoadRules()).max_record,
             rejects_torn=rules is not None and rules.on_error == "reject",
+            unreadable={} if rules is not None and _leaves_unreadable(rules) else None,
         )
+
+
+def _leaves_unreadable(rules: LoadRules) -> bool:
+    """Whether a load is done without objects that cannot be read; of a joint load, another host may read them."""
+    return rules.on_error == "reject" and not rules.join
 
 
 def _count_created(plan: LoadPlan) -> int:

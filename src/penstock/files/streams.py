@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from itertools import chain
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 from penstock.errors import SourceError, naming_file
 from penstock.files.beginning import skip_beginning, take
@@ -53,6 +53,8 @@ _LOOKS = 16
 _KEPT_BYTES = 64 * MIB
 
 _NO_OPTIONS = DialectOptions()
+
+_Read = TypeVar("_Read")
 
 _EXTRA = 'Columnar files need pyarrow: pip install "pg-penstock[parquet]".'
 
@@ -160,7 +162,8 @@ class SourceReader:
     `spools`: pipes are copied to temporary files when they are listed. `is_for_others`: another user chose the sources,
     so only local files that every user may read are read. `credentials` provides the access to S3; without it, obstore
     finds credentials itself. `jitter` returns a random number in [0, 1) that spreads retries. `max_record_bytes`, which
-    may be set, limits how much of a first record of JSON Lines a sample reads.
+    may be set, limits how much of a first record of JSON Lines a sample reads. `skips_unreadable`, which may be set:
+    objects that cannot be read are left out of samples of several.
     """
 
     def __init__(
@@ -180,6 +183,7 @@ class SourceReader:
         self._spools = spools
         self._is_for_others = is_for_others
         self.max_record_bytes = MAX_RECORD_BYTES
+        self.skips_unreadable = False
         self._spool: Spool | None = None
 
     def __enter__(self) -> Self:
@@ -189,12 +193,21 @@ class SourceReader:
         self.close()
 
     def list(
-        self, sources: Sequence[str], *, on_notice: Callable[[Notice], None] = lambda _: None
+        self,
+        sources: Sequence[str],
+        *,
+        on_notice: Callable[[Notice], None] = lambda _: None,
+        on_failed: Callable[[str, SourceError], None] | None = None,
     ) -> tuple[SourceObject, ...]:
-        """Return the objects of all sources in a fixed order; raises SourceError if a source matches nothing."""
+        """Return the objects of all sources in a fixed order; raises SourceError if a source matches nothing.
+
+        If `skips_unreadable` is set, `on_failed` is called with each source that cannot be listed, and why.
+        """
         if self._is_for_others:
             refuse_remote(sources)
-        objects = list_objects(sources, stores=self._connect, on_notice=on_notice)
+        if on_failed is not None and self.skips_unreadable:
+            sources = self._find_listable(sources, on_failed)
+        objects = list_objects(sources, stores=self._connect, on_notice=on_notice) if sources else ()
         if not self._spools:
             return objects
         if self._spool is None:
@@ -203,6 +216,26 @@ class SourceReader:
             self._spool.copy(source) if source.version is None and not is_remote(source.location) else source
             for source in objects
         )
+
+    def _find_listable(self, sources: Sequence[str], on_failed: Callable[[str, SourceError], None]) -> Sequence[str]:
+        """Return the sources that can be listed. They are listed one by one only if all together fail."""
+
+        def look(names: Sequence[str]) -> SourceError | None:
+            try:
+                list_objects(names, stores=self._connect, on_notice=lambda _: None)
+            except SourceError as error:
+                if error.is_transient:
+                    raise
+                return error
+            return None
+
+        if look(sources) is None:
+            return sources
+        errors = {source: look([source]) for source in sources}
+        for source, error in errors.items():
+            if error is not None:
+                on_failed(source, error)
+        return [source for source in sources if errors[source] is None]
 
     def list_names(self, folder: str) -> tuple[str, ...]:
         """Return the paths of all files below a folder or prefix, relative to it. Raises SourceError."""
@@ -241,15 +274,26 @@ class SourceReader:
     ) -> Iterator[ObjectSample]:
         """Yield the beginnings of objects in their order; if one is remote, several are read at once."""
 
-        def look(source: SourceObject) -> ObjectSample:
-            return self.sample(source, options, limit_bytes=_LOOK_BYTES)
+        def look(source: SourceObject) -> ObjectSample | None:
+            return self.try_to(lambda: self.sample(source, options, limit_bytes=_LOOK_BYTES))
 
-        if not any(is_remote(source.location) for source in sources):
-            yield from map(look, sources)
-            return
-        # Create the stores before the threads use them.
-        self._connect()
-        yield from map_at_once(look, sources, threads=_LOOKS)
+        found: Iterator[ObjectSample | None] = map(look, sources)
+        if any(is_remote(source.location) for source in sources):
+            # Create the stores before the threads use them.
+            self._connect()
+            found = map_at_once(look, sources, threads=_LOOKS)
+        yield from (sample for sample in found if sample is not None)
+
+    def try_to(self, read: Callable[[], _Read]) -> _Read | None:
+        """Return what `read` does; None if its object cannot be read, and `skips_unreadable` is set."""
+        try:
+            return read()
+        except ColumnarFound:
+            raise
+        except SourceError as error:
+            if not self.skips_unreadable or error.is_transient:
+                raise
+            return None
 
     def look_all(self, sources: Sequence[SourceObject]) -> Iterator[ObjectHead]:
         """Yield what the store says of remote objects now, in their order; asks for several at once.

@@ -9,6 +9,7 @@ from penstock.errors import PenstockError
 from penstock.loading.claim.prepared import NothingToDo, PreparedLoad
 from penstock.loading.context import LoadTools
 from penstock.loading.prepare import prepare_load
+from penstock.loading.reading.unreadable import UnreadableError
 from penstock.loading.retry import Patience, fewer_sessions
 from penstock.loading.stream.formats import RefusedInBinaryError
 from penstock.model.load.ledger import Claim, FinishedLoad
@@ -34,6 +35,10 @@ class Retrying:
             # Each time it is another object, and as text the error is the server's own.
             self._tools.notice(f"{error.message}: sending the objects of this batch as text")
             self._tools.as_text.update(error.objects)
+            return
+        if isinstance(error, UnreadableError) and self._tools.unreadable is not None:
+            self._tools.notice(f"{error.message}: loading the other objects")
+            self._tools.unreadable[error.number] = error.cause
             return
         fewer = fewer_sessions(self.sessions, error)
         if error.is_transient and self._rejects and fewer.maximum < self.sessions.maximum:

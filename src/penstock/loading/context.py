@@ -15,6 +15,7 @@ from penstock.server.ledger import Ledger
 
 if TYPE_CHECKING:
     from penstock.changes.settings_backend import SettingsBackend
+    from penstock.errors import PenstockError
     from penstock.files import SourceReader
     from penstock.loading.plan.guard import SpaceGuard
     from penstock.loading.plan.settings import LoadSettings
@@ -57,7 +58,8 @@ class LoadTools:
     the id of the load to resume: if it is given, no other load may begin. `max_record_bytes` and `rejects_torn` (reject
     only the line that contains a stray quote) follow from the load's rules. `sends_text`: the rows of columnar files
     are sent as COPY text in any case. `as_text` are the objects of which the server has refused a batch in the binary
-    format, by their numbers in the ledger.
+    format, by their numbers in the ledger; `unreadable` has, by their numbers, the errors of objects that cannot be
+    read to their end, None if such an object ends the load.
     """
 
     connect: ConnectionFactory
@@ -77,6 +79,7 @@ class LoadTools:
     rejects_torn: bool = False
     sends_text: bool = False
     as_text: set[int] = field(default_factory=set)
+    unreadable: dict[int, PenstockError] | None = None
     clock: Callable[[], float] = time.perf_counter
     sleep: Callable[[float], None] = time.sleep
 

@@ -23,14 +23,17 @@ from penstock.loading.plan.dialects import refuse_other_dialects
 from penstock.loading.plan.identity import digest
 from penstock.loading.plan.work import ObjectWork, all_objects
 from penstock.model.load.ledger import Claim, Coverage, LedgerOutlook, LoaderProcess
+from penstock.model.server.table import TableName
 from penstock.server.connect.errors import in_transaction
 from penstock.server.connect.search_path import find_creation_schema
 from penstock.server.ledger.committed import OtherObject, find_others, read_coverage
 from penstock.server.ledger.lookup import read_meaning
 from penstock.server.ledger.schema import check_creation, check_staging, has_ledger
+from penstock.server.ledger.targets import drop_landing, drop_ranges, find_landings
 from penstock.server.table.alter import alter_table
 from penstock.server.table.catalog import find_table
 from penstock.server.table.locking import telling_once, with_lock_retries
+from penstock.server.table.staging import delete_landed
 from penstock.server.table.tables import CreatedTable, create_table
 
 if TYPE_CHECKING:
@@ -212,6 +215,7 @@ class _Preparation:
             if found.running is not None:
                 self._alter(altered.values())
             if claim is not None:
+                self._remove_unreadable(claim)
                 others = self._find_others(claim, decision)
                 landings = self._open_landings(claim, facts, decision, tables, others)
         if claim is None:
@@ -231,6 +235,24 @@ class _Preparation:
                     deadline_s=self._plan.job.rules.retry_for,
                     on_blocked=telling_once(self._tools.notice, f"alter table {facts.name}"),
                 )
+
+    def _remove_unreadable(self, claim: Claim) -> None:
+        """Delete what is committed of unreadable objects, except from targets themselves.
+
+        If a table that is to replace another has rows of such an object, all of it is loaded anew.
+        """
+        numbers = list(self._tools.unreadable or ())
+        schema = self._ledger.schema
+        if not numbers or not (begun := read_coverage(self._connection, schema, claim.load_id, numbers=numbers)):
+            return
+        with in_transaction(self._connection, "removing objects that cannot be read"):
+            self._ledger.hold_claim(self._connection, claim)
+            for record, number in find_landings(self._connection, schema, claim.load_id, list(begun)):
+                if record.kind == "replacement":
+                    drop_landing(self._connection, schema, record, load_id=claim.load_id)
+                elif record.table is not None:
+                    delete_landed(self._connection, TableName(schema=record.schema, name=record.table), number)
+                    drop_ranges(self._connection, schema, claim, [number])
 
     def _find_left(
         self,
@@ -253,12 +275,13 @@ class _Preparation:
             parts = [work.source.uri for work in begun]
             refuse_parts(parts)
         landed = {number for landing in landings if landing.table is not None for number in landing.objects}
+        unreadable = self._tools.unreadable or {}
         objects = {work.number: work for work in prepared}
         if self._member is not None:
             self._member.bind(claim, objects, unseen=others, left=decision.left)
         return PreparedLoad(
             claim=claim,
-            work=tuple(work for work in prepared if not work.coverage.is_complete),
+            work=tuple(work for work in prepared if not (work.coverage.is_complete or work.number in unreadable)),
             created=facts.created,
             skipped=decision.skipped,
             rows_before=sum(each.rows for number, each in coverage.items() if number not in landed),

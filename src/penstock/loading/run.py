@@ -24,6 +24,7 @@ from penstock.loading.claiming import Claimed, Retrying, claim_again, claim_load
 from penstock.loading.context import LoadTools
 from penstock.loading.giving_up import give_up, undo
 from penstock.loading.reading.format_check import FormatCheck
+from penstock.loading.reading.unreadable import describe_unreadable, refuse_emptying, refuse_partial
 from penstock.loading.steps.order import make_steps
 from penstock.loading.steps.step import RunningLoad, Step, When
 from penstock.loading.tally import Tally
@@ -32,7 +33,7 @@ from penstock.model.load.ledger import FinishedLoad
 from penstock.model.load.outcome import LoadOutcome, LoadShare
 from penstock.model.load.plan import LoadPlan
 from penstock.server.connect.connection import Connection
-from penstock.server.ledger.committed import has_all
+from penstock.server.ledger.committed import has_all, read_coverage
 from penstock.server.ledger.ending import confirm, finish
 
 _NOTHING = FinishedLoad(rows=0, suppressed=0, is_local_only=False)
@@ -50,6 +51,7 @@ def run_load(plan: LoadPlan, tools: LoadTools) -> LoadOutcome:
         for step in steps:
             step.nothing_to_do(nothing, connection)
 
+    tally.note_unreadable(plan.unreadable, {})
     if not plan.targets:
         return tally.outcome(None, _NOTHING, now_s=tools.clock())
     claimed = claim_load(plan, tools, retrying, on_nothing=run_steps_without_rows)
@@ -145,11 +147,28 @@ class _LoadRun:
             return self._load_jointly(load.prepared.member, connection)
         attempt = self._load_rows(connection)
         if not attempt.is_stopped:
+            self._give_up_unreadable(connection)
             self._walk_back("sent", connection)
         finished = self._finish(connection)
         if finished is None and attempt.is_stopped:
             raise Interrupted("load interrupted")
         return finished
+
+    def _give_up_unreadable(self, connection: Connection) -> None:
+        """Remove the objects that cannot be read from the load, and record why. Raises PenstockError if it cannot."""
+        errors, prepared, ledger = self._tools.unreadable or {}, self._load.prepared, self._tools.ledger
+        planned = self._plan.unreadable
+        if not errors and not planned and not prepared.claim.is_resumed:
+            return
+        refuse_emptying(errors, prepared.objects, is_all=not prepared.skipped)
+        coverage = read_coverage(connection, ledger.schema, prepared.claim.load_id, numbers=list(errors))
+        found = {
+            number: describe_unreadable(prepared.objects[number], error, coverage.get(number))
+            for number, error in errors.items()
+        }
+        ledger.give_up_objects(connection, prepared.claim, planned, found)
+        refuse_partial(errors, coverage)
+        self._load.tally.note_unreadable(planned, found)
 
     def _load_jointly(self, member: Membership, connection: Connection) -> FinishedLoad | None:
         """Load what other hosts leave, in rounds, until nothing is left; who leads then ends the load."""

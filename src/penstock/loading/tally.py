@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ from penstock.model.load.outcome import LoadOutcome, StatementOutcome
 
 if TYPE_CHECKING:
     from penstock.loading.attempt import LoadAttempt
-    from penstock.model.load.details import FileOutcome
+    from penstock.model.load.details import FileOutcome, UnreadableObject
     from penstock.model.load.ledger import FinishedLoad
 
 
@@ -38,6 +38,7 @@ class Tally:
         self._sessions = 1
         self._files: dict[int, FileOutcome] = {}
         self._statements: dict[int, StatementOutcome] = {}
+        self._unreadable: tuple[UnreadableObject, ...] = ()
 
     def note_before(self, *, skipped: int, rows: int) -> None:
         """Record how many objects earlier loads have loaded, and how many rows earlier runs of this load."""
@@ -97,6 +98,11 @@ class Tally:
         """Record what a target's own statement reported; this replaces what it reported in an earlier attempt."""
         self._statements[number] = statement
 
+    def note_unreadable(self, planned: Sequence[UnreadableObject], found: Mapping[int, UnreadableObject]) -> None:
+        """Record the objects that the load was done without: the plan's, and others by their numbers in the ledger."""
+        self._unreadable = (*planned, *(found[number] for number in sorted(found)))
+        self._files = {number: file for number, file in self._files.items() if number not in found}
+
     def set_file_rows(self, rows: Mapping[int, int]) -> None:
         """Set each object's row count to the number of committed rows, given by the object's number in the ledger."""
         self._files = {number: replace(outcome, rows=rows.get(number, 0)) for number, outcome in self._files.items()}
@@ -129,4 +135,5 @@ class Tally:
             duplicates=finished.duplicates,
             existing=finished.existing,
             statements=statements,
+            unreadable=self._unreadable,
         )

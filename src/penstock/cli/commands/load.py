@@ -256,7 +256,7 @@ class LoadCommand:
         if outcome.rejected and outcome.load_id is not None:
             note_reject_files(loader.write_rejects(outcome), self.messages)
             raise typer.Exit(REJECTS)
-        if outcome.rejects_left or outcome.rejected is None:
+        if outcome.rejects_left or outcome.rejected is None or outcome.unreadable:
             raise typer.Exit(REJECTS)
         _refuse_late(outcome.warnings, plan)
 

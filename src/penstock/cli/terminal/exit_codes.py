@@ -18,7 +18,10 @@ EXIT_CODES = (
     (OK, "done; for --check and temp check, no problem was found; for doctor, ready to load"),
     (1, "any other error"),
     (2, "usage error: an option, a job file or a dialect is invalid; with --warnings error, a warning"),
-    (REJECTS, "complete, but some records were rejected; for server status and lab status: the server is not running"),
+    (
+        REJECTS,
+        "complete, but records were rejected or objects not read; for server and lab status: the server is not running",
+    ),
     (4, "a source cannot be found, read or decompressed, changed meanwhile, or is not part of the load (--join)"),
     (PROBLEMS, "the data does not fit the dialect or the table; for --check and temp check, problems were found"),
     (6, "the table is missing, does not match, or cannot be loaded into"),

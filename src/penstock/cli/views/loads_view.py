@@ -59,7 +59,14 @@ def describe_loads(records: Sequence[LoadRecord], on_server: str = "") -> list[s
         )
         for record in records
     ]
-    return [f"loads{on_server}", *line_up([heads, *rows], align="<<<<>>>>><")]
+    lines = [f"loads{on_server}", *line_up([heads, *rows], align="<<<<>>>>><")]
+    return lines + [line for record in records for line in _describe_unreadable(record)]
+
+
+def _describe_unreadable(record: LoadRecord) -> list[str]:
+    """Return a line for each object that a load could not read."""
+    shown = record.load_id[:_SHOWN_OF_ID]
+    return [f"unreadable in load {shown}: {item.uri}: {item.reason}" for item in record.unreadable]
 
 
 def describe_load(
@@ -91,6 +98,7 @@ def describe_load(
         for item in objects
     ]
     lines += line_up([heads, *rows], align="<<>>>><", indent="  ")
+    lines += _describe_unreadable(record)
     if record.rejected:
         lines.append(f"to see its rejected records: penstock rejects {record.load_id}")
     if record.state == "running" and not record.is_active and record.job is not None:

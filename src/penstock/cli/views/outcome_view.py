@@ -86,8 +86,12 @@ def describe_verdict(diagnoses: Sequence[Diagnosis]) -> list[str]:
 
 
 def describe_rejected(outcome: LoadOutcome) -> list[str]:
-    """Return a line for the rejected records of this load, and for those of each earlier load of skipped objects."""
-    lines = []
+    """Return what a load that is complete has not loaded.
+
+    A line for its rejected records, for those of each earlier load of skipped objects, and for each object that could
+    not be read.
+    """
+    lines = [f"not loaded: {item.uri} cannot be read: {item.reason}" for item in outcome.unreadable]
     if outcome.rejected:
         lines.append(f"rejected {count_nouns(outcome.rejected, 'record')}: see penstock rejects {outcome.load_id}")
     return lines + [

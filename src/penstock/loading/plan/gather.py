@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.errors import SourceError, TargetError
+from penstock.files.signatures import ColumnarFound
 from penstock.loading.plan.plan import TargetInput
 from penstock.loading.plan.work import ledger_object
 from penstock.model.finding import refuse
+from penstock.model.load.details import UnreadableObject, describe_error
 from penstock.model.server.checks import check_server
 from penstock.model.source.dialect import DialectOptions, Notice
 from penstock.server.ledger.lookup import look_up
@@ -34,6 +37,7 @@ def gather_inputs(
     sources: SourceReader,
     connection: Connection,
     on_notice: Callable[[Notice], None],
+    on_unreadable: Callable[[UnreadableObject], None] | None = None,
     ledger_schema: str | None = None,
     has_ledger: bool = False,
 ) -> tuple[ServerFacts, LoadJob, tuple[TargetInput, ...]]:
@@ -41,11 +45,15 @@ def gather_inputs(
 
     The job returned lacks targets without objects, and tables to create whose files are all empty; `on_notice` is
     called for these. For each target, a few hundred KiB of one object are read: of the first with text that is not
-    loaded according to the ledger in `ledger_schema`, if `has_ledger`. Raises SourceError, TargetError, ServerError.
+    loaded according to the ledger in `ledger_schema`, if `has_ledger`. If a target has no object that can be read, but
+    another has, the job lacks it too; `on_unreadable` is called for its first object, and for sources that cannot be
+    listed. Raises SourceError,
+    TargetError, ServerError.
     """
     server, tables = survey(connection, [target.into for target in job.targets])
     for finding in check_server(server):
         refuse(finding)
+    failed: list[tuple[UnreadableObject, SourceError]] = []
     gathered = [
         _gather_target(
             target,
@@ -56,10 +64,15 @@ def gather_inputs(
             on_notice=on_notice,
             ledger_schema=None if job.rules.again else ledger_schema,
             has_ledger=has_ledger,
+            failed=failed,
         )
         for target, facts in zip(job.targets, tables, strict=True)
     ]
     inputs = tuple(each for each in gathered if each is not None)
+    for item, error in failed:
+        if not inputs or on_unreadable is None:
+            raise error
+        on_unreadable(item)
     _refuse_shared_input(inputs)
     return server, replace(job, targets=tuple(each.job for each in inputs)), inputs
 
@@ -74,9 +87,13 @@ def _gather_target(
     on_notice: Callable[[Notice], None],
     ledger_schema: str | None,
     has_ledger: bool,
+    failed: list[tuple[UnreadableObject, SourceError]],
 ) -> TargetInput | None:
+    def note_failed(uri: str, error: SourceError) -> None:
+        failed.append((UnreadableObject(uri=uri, table=str(target.into), reason=describe_error(error)), error))
+
     notices: list[Notice] = []
-    objects = sources.list(target.sources, on_notice=notices.append)
+    objects = sources.list(target.sources, on_notice=notices.append, on_failed=note_failed)
     if not objects:
         for notice in notices:
             on_notice(notice)
@@ -94,7 +111,13 @@ def _gather_target(
         if len(objects) > 1 or depends_on_files:
             unknown = _find_unknown(objects, facts, connection, ledger_schema)
         may_be_loaded = not unknown or (len(objects) == 1 and not depends_on_files and not objects[0].is_pipe)
-    sample = _sample_first(unknown or objects, target.dialect, sources)
+    try:
+        sample = _sample_first(unknown or objects, objects, target.dialect, sources)
+    except SourceError as error:
+        if not sources.skips_unreadable or error.is_transient or isinstance(error, ColumnarFound):
+            raise
+        note_failed(error.location.file if error.location is not None else objects[0].uri, error)
+        return None
     if facts is None and target.create and sample.is_empty:
         message = f'every source is empty: table "{target.into}" is not created'
         for notice in (*notices, Notice(code="empty", message=message, uri=sample.source.uri)):
@@ -151,12 +174,27 @@ def find_objects(inputs: tuple[TargetInput, ...]) -> tuple[dict[int, TableName],
     return {facts.oid: facts.name for _, facts in found}, items
 
 
-def _sample_first(objects: tuple[SourceObject, ...], options: DialectOptions, sources: SourceReader) -> ObjectSample:
-    """Return the sample of the first object that has text; a compressed object may be empty although it has a size."""
-    for source in objects:
-        if source.size_bytes != 0 and not (sample := sources.sample(source, options)).is_empty:
-            return sample
-    return sources.sample(objects[0], options)
+def _sample_first(
+    unknown: tuple[SourceObject, ...],
+    objects: tuple[SourceObject, ...],
+    options: DialectOptions,
+    sources: SourceReader,
+) -> ObjectSample:
+    """Return the sample of the first of the `unknown` objects that has text; if none can be read, of all `objects`.
+
+    A compressed object may be empty although it has a size.
+    """
+    seen: list[ObjectSample] = []
+    for source in unknown:
+        sample = None if source.size_bytes == 0 else sources.try_to(partial(sources.sample, source, options))
+        if sample is not None:
+            if not sample.is_empty:
+                return sample
+            seen.append(sample)
+    loaded = tuple(source for source in objects if source not in unknown)
+    if not seen and loaded and any(source.size_bytes != 0 for source in unknown):
+        return _sample_first(loaded, (), options, sources)
+    return seen[0] if seen else sources.sample(unknown[0], options)
 
 
 def _find_texts(sample: ObjectSample, target: TargetJob, sources: SourceReader) -> Sequence[Notice]:

@@ -288,6 +288,18 @@ class BlockFeed:
             opened.rows -= rows
             self.rows -= rows
 
+    def discard(self, opened: OpenObject) -> bool:
+        """Take back an object that cannot be read to its end; return False if a block of it was taken."""
+        with self._changed:
+            if opened.began_s is None:
+                opened.queue.clear()
+            return opened.began_s is None
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether the load has failed or is stopped, which also interrupts reading."""
+        return self.failure is not None or self._is_stopped
+
     def stop(self) -> None:
         """Hand out no more blocks: sessions finish what they have taken, and readers end."""
         with self._changed:

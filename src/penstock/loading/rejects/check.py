@@ -84,6 +84,8 @@ class _Check:
 
     def run(self) -> CheckOutcome:
         count = self._plan.sessions.initial
+        for item in self._plan.unreadable:
+            self._report(Problem(uri=item.uri, line=None, column=None, message=item.reason, sqlstate=None))
         with (
             holding_interrupts() as interrupts,
             ThreadPoolExecutor(max_workers=count, thread_name_prefix="penstock-check") as pool,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from penstock.loading.reading.feed import BlockFeed, reader_limit
 from penstock.loading.reading.objects import open_blocks
+from penstock.loading.reading.unreadable import UnreadableError, is_unreadable
 from penstock.loading.rejects.limit import RejectLimit
 from penstock.loading.stream.formats import open_binary
 from penstock.loading.stream.session import LoadSession
@@ -16,9 +17,11 @@ from penstock.server.copy.copy import CopySession
 from penstock.server.ledger.rejects import RejectStore
 
 if TYPE_CHECKING:
+    from penstock.errors import PenstockError
     from penstock.loading.claim.prepared import PreparedLoad
     from penstock.loading.context import LoadTools
     from penstock.loading.plan.work import ObjectWork
+    from penstock.loading.reading.feed import OpenObject
     from penstock.loading.reading.format_check import FormatCheck
     from penstock.loading.rejects.keeper import RejectKeeper
     from penstock.model.load.plan import LoadPlan
@@ -53,6 +56,7 @@ class BlockUnit:
             is_in_job_order=plan.is_in_job_order,
             is_open=self._member is not None,
             least_claim_bytes=plan.tuning.least_claim_bytes,
+            on_object_failed=None if tools.unreadable is None else self._leave_out,
             open_binary=partial(open_binary, as_text=tools.as_text),
             clock=tools.clock,
         )
@@ -99,6 +103,16 @@ class BlockUnit:
             share = member.share()
             if share is not None and share < self.feed.sessions:
                 self.feed.set_sessions(share)
+
+    def _leave_out(self, opened: OpenObject, error: PenstockError) -> None:
+        """Leave out an object that cannot be read to its end; raise an error if a part of it was sent."""
+        unreadable, number = self._tools.unreadable, opened.work.number
+        if unreadable is None or not self._plan.is_repeatable or not is_unreadable(error) or self.feed.is_ending:
+            raise error
+        if opened.work.coverage.ranges or not self.feed.discard(opened):
+            raise UnreadableError(error, number) from error
+        self._tools.notice(f"{error.message}: loading the other objects")
+        unreadable[number] = error
 
     def close(self) -> None:
         """Do nothing: `look` opens nothing."""

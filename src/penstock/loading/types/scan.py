@@ -48,9 +48,12 @@ def scan_objects(works: Sequence[ObjectWork], tools: LoadTools, *, wanted: int) 
     with ThreadPoolExecutor(max_workers=cpus, thread_name_prefix="penstock-types") as pool:
         try:
             for each in map_at_once(
-                lambda work: _scan_object(work, tools, pool, wanted=wanted, stop=stop), works, threads=readers
+                lambda work: tools.sources.try_to(lambda: _scan_object(work, tools, pool, wanted=wanted, stop=stop)),
+                works,
+                threads=readers,
             ):
-                _merge(found, each)
+                # Nothing of an object that cannot be read is loaded.
+                _merge(found, each or Findings())
         finally:
             stop.set()
     return found

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from penstock.frozen import frozen
+
+if TYPE_CHECKING:
+    from penstock.errors import PenstockError
 
 
 @frozen
@@ -15,6 +20,11 @@ class FileOutcome:
     seconds: float
 
 
+def describe_error(error: PenstockError) -> str:
+    """Return why an object could not be read: the message of an error and its detail."""
+    return error.message if error.detail is None else f"{error.message}: {error.detail}"
+
+
 @frozen
 class LoadDetails:
     """What a recording keeps of a load's plan and outcome.
@@ -25,3 +35,12 @@ class LoadDetails:
     files: tuple[FileOutcome, ...] = ()
     plan: tuple[tuple[str, ...], ...] = ()
     done: tuple[tuple[str, ...], ...] = ()
+
+
+@frozen
+class UnreadableObject:
+    """An object that a load could not read to its end, with the reason: it was not loaded into `table`."""
+
+    uri: str
+    table: str
+    reason: str

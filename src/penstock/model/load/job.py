@@ -251,7 +251,8 @@ class LoadRules:
         "others. Keys and foreign keys then stay in place, and of records with the same key the one that comes "
         "first is loaded. A stray quote of csv costs the line that it is in. Without --encoding, records with bytes "
         "that are not UTF-8 are rejected, unless they are many in the file's first block. A file in which no record "
-        "has the right number of fields ends the load (default: stop).",
+        "has the right number of fields ends the load. A file that cannot be read to its end is left out, and tried "
+        "again by the next load (default: stop).",
     )
     max_rejects: int | None = _rejects(
         None,

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Literal
 
 from penstock.frozen import frozen
+from penstock.model.load.details import UnreadableObject
 from penstock.model.server.table import TableName
 
 # A half-open range [start, end) of an object's decompressed bytes, or of the rows of a columnar file.
@@ -278,7 +279,8 @@ class LoadRecord:
 
     `rejected` counts the records that the load rejected and that have not been loaded since. `seconds` is the time from
     the load's beginning to its last commit. `is_active` is true if a process is running the load now. `job` is the job
-    as JSON, None if the sources cannot be read again.
+    as JSON, None if the sources cannot be read again. `unreadable` are the objects that it could not read to their end:
+    a complete load has nothing of them.
     """
 
     load_id: str
@@ -296,6 +298,7 @@ class LoadRecord:
     changed_at: datetime
     seconds: float
     job: str | None
+    unreadable: tuple[UnreadableObject, ...] = ()
 
 
 @frozen

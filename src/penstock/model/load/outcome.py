@@ -10,7 +10,7 @@ from penstock.frozen import frozen
 if TYPE_CHECKING:
     from penstock.model.diagnosis import Diagnosis
     from penstock.model.load.accounts import LoadAccounts
-    from penstock.model.load.details import FileOutcome
+    from penstock.model.load.details import FileOutcome, UnreadableObject
     from penstock.model.load.ledger import LeftRejects
     from penstock.model.load.part import StepPart
     from penstock.model.source.dialect import Notice
@@ -107,6 +107,8 @@ class LoadOutcome:
 
     `rejected` is None if the load is complete but its rejected records could not be counted afterwards. `rejects_left`
     are records of skipped objects that earlier loads rejected and that have been neither loaded nor discarded.
+    `unreadable` are objects that could not be read to their end: nothing of them is loaded, and the next load tries
+    them again.
 
     `steps` has what the steps before and after the rows did, by the name of the step. `seconds` does not include the
     steps that followed the load's end, such as VACUUM. `accounts` says where the time of sessions and readers went, and
@@ -137,6 +139,7 @@ class LoadOutcome:
     server: str = ""
     database: str = ""
     rejects_left: tuple[LeftRejects, ...] = ()
+    unreadable: tuple[UnreadableObject, ...] = ()
     warnings: tuple[Notice, ...] = ()
     accounts: LoadAccounts | None = None
     diagnoses: tuple[Diagnosis, ...] = ()

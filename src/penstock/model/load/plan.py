@@ -13,6 +13,7 @@ from penstock.model.load.tuning import DEFAULT_TUNING, BatchPlan, LoadTuning
 
 if TYPE_CHECKING:
     from penstock.errors import PenstockError
+    from penstock.model.load.details import UnreadableObject
     from penstock.model.load.job import LoadJob, TargetJob
     from penstock.model.load.mode import Landing
     from penstock.model.load.part import PlanPart
@@ -195,7 +196,8 @@ class LoadPlan:
     that transient faults can be retried and an interrupted load resumed. `defers_keys`: foreign keys refer to each
     other in a circle, and all rows are committed to their tables in one transaction. `steps` has what the steps before
     and after the rows will do, by the name of the step; it is empty until the load is foreseen. `route` says who reads
-    the objects.
+    the objects. `unreadable` are objects that cannot be listed, or of tables for which no object can be read; they are
+    not among those of the targets.
     """
 
     load_id: str
@@ -211,6 +213,7 @@ class LoadPlan:
     tuning: LoadTuning = DEFAULT_TUNING
     steps: dict[str, PlanPart] = field(default_factory=dict)
     route: RoutePlan = CLIENT_ROUTE
+    unreadable: tuple[UnreadableObject, ...] = ()
 
     def with_part(self, step: str, part: PlanPart) -> LoadPlan:
         """Return the plan with what one step will do added."""

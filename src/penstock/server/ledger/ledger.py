@@ -8,12 +8,15 @@ and make its later transactions fail.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, LiteralString
 
 from psycopg import sql
 
 from penstock.errors import ServerError, TakenOverError, TargetError
+from penstock.model.jsontext import to_json
+from penstock.model.load.details import UnreadableObject
 from penstock.model.load.ledger import Claim, LedgerObject, LoaderProcess
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import at_once, in_transaction, translate_errors
@@ -239,6 +242,35 @@ class Ledger:
             connection.execute(lock, values)
             if connection.execute(query, values).rowcount != len(numbers):
                 raise taken_over(claim.load_id)
+
+    def give_up_objects(
+        self,
+        connection: Connection,
+        claim: Claim,
+        planned: Sequence[UnreadableObject],
+        found: Mapping[int, UnreadableObject],
+    ) -> None:
+        """Record, durably, which objects of a claimed load cannot be read, and remove those without committed records.
+
+        `planned` are not among the load's objects, `found` has others by their numbers. They are a part of the load's
+        meaning, in place of those of an earlier run.
+        """
+        remove = self._compose(
+            "DELETE FROM ONLY {objects} AS o WHERE o.load = %(load)s AND o.number = ANY (%(numbers)s)"
+            " AND NOT EXISTS (SELECT FROM ONLY {ranges} AS r WHERE r.load = o.load AND r.object = o.number)"
+        )
+        note = self._compose(
+            "UPDATE ONLY {loads} SET meaning = (meaning - 'unreadable') || %(found)s::jsonb,"
+            " login = CASE WHEN login = SESSION_USER THEN login END WHERE id = %(load)s"
+        )
+        items = [asdict(each) for each in (*planned, *(found[number] for number in sorted(found)))]
+        meaning = to_json({"unreadable": items} if items else {})
+        values = {"load": claim.load_id, "numbers": list(found), "found": meaning}
+        with in_transaction(connection, "recording objects that cannot be read"):
+            self.hold_claim(connection, claim)
+            connection.execute(BE_DURABLE)
+            connection.execute(remove, values)
+            connection.execute(note, values)
 
     def change_version(self, connection: Connection, claim: Claim, number: int, item: LedgerObject) -> None:
         """Record the version of an object that the load continues with."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from datetime import datetime
-from typing import LiteralString
+from typing import Any, LiteralString
 
 from psycopg import sql
+from psycopg.rows import kwargs_row
 
 from penstock.errors import TargetError
+from penstock.model.load.details import UnreadableObject
 from penstock.model.load.ledger import LoadRecord, ObjectRecord, StayingRows, TableTotals
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import in_transaction, translate_errors
@@ -112,7 +115,8 @@ _LOADS = """
            -- A load from standard input cannot be resumed without its input.
            CASE
                WHEN NOT pg_catalog.jsonb_path_exists(l.job, '$.targets[*].sources[*] ? (@ == "-")') THEN l.job::text
-           END AS job
+           END AS job,
+           coalesce(l.meaning -> 'unreadable', '[]')::text AS unreadable
       FROM (
                SELECT *
                  FROM ONLY {loads} AS l
@@ -238,7 +242,12 @@ def list_loads(
         return []
     values = {"load": load_id, "since": since, "into": into, "limit": limit}
     with naming_ledger(schema), translate_errors("listing loads"):
-        return fetch_as(connection, LoadRecord, _compose(_LOADS, schema), values)
+        cursor = connection.cursor(row_factory=kwargs_row(_make_record))
+        return cursor.execute(_compose(_LOADS, schema), values).fetchall()
+
+
+def _make_record(*, unreadable: str, **fields: Any) -> LoadRecord:
+    return LoadRecord(unreadable=tuple(UnreadableObject(**item) for item in json.loads(unreadable)), **fields)
 
 
 def sum_up_tables(connection: Connection, schema: str) -> list[TableTotals]:

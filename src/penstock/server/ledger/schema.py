@@ -38,6 +38,9 @@ VERSION = 9
 # multirange, because sessions take the blocks of one object in turn. A row with a negative `start` corrects others: it
 # counts rejected records that were loaded later. `form` says how the records are read.
 #
+# `meaning` of a load also lists, as `unreadable`, the objects that it could not read. They are not in `objects`, unless
+# a part of them is committed.
+#
 # `origin` is the database in which the oids of a row are valid (origin.py).
 # `changes` and `holds` record what loads change. They have no foreign key to `loads`, because they must stay when a
 # load is removed. A change of the whole server is recorded in database "postgres", with target_oid 0. A hold with

@@ -52,6 +52,27 @@ def _make_landing(*, target_schema: str, target_table: str, **fields: Any) -> La
     return LandingRecord(target=TableName(schema=target_schema, name=target_table), **fields)
 
 
+def find_landings(
+    connection: Connection, schema: str, load_id: str, numbers: Sequence[int]
+) -> list[tuple[LandingRecord, int]]:
+    """Return each of some objects of a load with the landing of its target, if it has one. Raises ServerError."""
+    query = compose_query(
+        """
+        SELECT t.number, o.number
+          FROM ONLY {objects} AS o
+          JOIN ONLY {targets} AS t ON t.load = o.load AND {target_oid} = {object_oid}
+         WHERE o.load = %s
+           AND o.number = ANY (%s)
+           AND t.kind IS NOT NULL
+        """,
+        schema,
+    )
+    with translate_errors("reading the tables that the load created"):
+        pairs = connection.execute(query, [load_id, list(numbers)]).fetchall()
+    landings = read_landings(connection, schema, load_id)
+    return [(landings[target], number) for target, number in pairs]
+
+
 def write_landing(connection: Connection, schema: str, claim: Claim, landing: LandingRecord) -> None:
     """Record the table that this transaction creates for a target, in place of an earlier one. Raises ServerError."""
     query = compose_query(

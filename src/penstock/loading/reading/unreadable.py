@@ -1,0 +1,64 @@
+"""Objects that cannot be read to their end, with --on-error reject: the others are loaded without them. Pure.
+
+What an attempt has sent of such an object is rolled back with the attempt, and the next attempt leaves the object out
+(prepare.py deletes its staged records). At its end the load gives the object up, so that the next load tries it again.
+Rows that were committed to a table stay: then the load itself stays unfinished, and is resumed from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import copy
+from typing import TYPE_CHECKING
+
+from penstock.errors import PenstockError, SourceError
+from penstock.model.load.details import UnreadableObject, describe_error
+from penstock.units import count_nouns
+
+if TYPE_CHECKING:
+    from penstock.loading.plan.work import ObjectWork
+    from penstock.model.load.ledger import Coverage
+
+
+class UnreadableError(PenstockError):
+    """Object `number` cannot be read to its end, and a part of it was sent: the attempt is made again without it."""
+
+    def __init__(self, cause: PenstockError, number: int) -> None:
+        super().__init__(cause.message)
+        self.cause = cause
+        self.number = number
+
+
+def is_unreadable(error: PenstockError) -> bool:
+    """Whether an error of a reader says that its object cannot be read, now or later, as it is."""
+    return isinstance(error, SourceError) and not error.is_transient
+
+
+def describe_unreadable(work: ObjectWork, error: PenstockError, coverage: Coverage | None) -> UnreadableObject:
+    """Return what the load and the ledger say of an object; `coverage` is what is committed of it."""
+    reason = describe_error(error)
+    if coverage is not None and coverage.ranges:
+        reason += f" ({count_nouns(coverage.rows, 'row')} of it committed)"
+    return UnreadableObject(uri=work.source.uri, table=str(work.target.table), reason=reason)
+
+
+def refuse_emptying(errors: Mapping[int, PenstockError], objects: Mapping[int, ObjectWork], *, is_all: bool) -> None:
+    """Raise the error of an object if the load would empty its table, since no object for the table can be read.
+
+    If `is_all`, the objects are all that the sources list: then raise it too if none of them can be read.
+    """
+    readable = {work.target_index for number, work in objects.items() if number not in errors}
+    for number, error in errors.items():
+        work = objects[number]
+        if (work.target.landing.is_fresh and work.target_index not in readable) or (is_all and not readable):
+            raise error
+
+
+def refuse_partial(errors: Mapping[int, PenstockError], coverage: Mapping[int, Coverage]) -> None:
+    """Raise the error of an object of which rows are committed to its table."""
+    for number, error in errors.items():
+        if (found := coverage.get(number)) is not None and found.ranges:
+            extended = copy(error)
+            stays = "The load's other objects are loaded; what was committed of this one stays."
+            extended.detail = stays if error.detail is None else f"{error.detail}\n{stays}"
+            raise extended
