@@ -104,6 +104,41 @@ def test_transcripts_of_readme_are_what_is_printed(shell: Callable[[str], subpro
     assert compared > 8
 
 
+LINEITEM = """
+    CREATE SCHEMA tpch;
+    CREATE TABLE tpch.orders (o_orderkey int PRIMARY KEY);
+    INSERT INTO tpch.orders SELECT generate_series(1, 1000);
+    CREATE TABLE tpch.lineitem (l_orderkey int REFERENCES tpch.orders, l_linenumber int, l_partkey int, l_suppkey int,
+        l_shipdate date, l_shipmode text, l_comment text, PRIMARY KEY (l_orderkey, l_linenumber));
+    CREATE INDEX lineitem_comment ON tpch.lineitem (l_comment);
+    CREATE INDEX lineitem_part_supplier ON tpch.lineitem (l_partkey, l_suppkey);
+    CREATE INDEX lineitem_shipmode ON tpch.lineitem (l_shipmode);
+    CREATE INDEX lineitem_shipdate ON tpch.lineitem (l_shipdate);
+"""
+
+
+def test_transcript_of_a_rebuild_has_the_lines_that_are_printed(
+    shell: Callable[[str], subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    """README's is of a record, on another server; here it is a thousand rows, with PostgreSQL's default settings."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```text\n\$ (penstock load lineitem.*?)^```", text, re.DOTALL | re.MULTILINE)
+    command, *said = block.splitlines()
+    defaults = ("ALTER SYSTEM SET max_wal_size = '1GB'", "ALTER SYSTEM SET checkpoint_timeout = '5min'")
+    statements = (LINEITEM, *defaults, "SELECT pg_reload_conf()")
+    done = shell(f"penstock server psql {' '.join(f'-c {shlex.quote(each)}' for each in statements)}")
+    assert done.returncode == 0, done.stdout
+    (tmp_path / "lineitem.csv").write_text("".join(f"{n},1,2,3,2026-11-26,MAIL,x\n" for n in range(1, 1001)))
+    done = shell(f"{command} 2>/dev/null")
+    assert done.returncode == 0
+    # The order of the rebuild is that of the indexes' sizes.
+    of_server = re.compile(r"[\d,]+ rows into|on (?:embedded )?PostgreSQL 18.*")
+    printed, shown = (
+        sorted(of_server.sub("#", shape(line)) for line in lines) for lines in (done.stdout.splitlines(), said)
+    )
+    assert printed == shown, done.stdout
+
+
 @pytest.mark.full
 def test_demo_and_tutorial_leave_each_other_alone(tmp_path: Path, servers: ServerPool) -> None:
     """Their tables have the same names, and the server is the same: in either order, and twice."""
