@@ -127,7 +127,9 @@ def _drop_indexes(connection: psycopg.Connection) -> int:
     assert table is not None
     parts = capture_tree(connection, table.oid)
     assert parts is not None
-    request = TableRequest(table=table, job=TargetJob(sources=(), into=name), rules=LoadRules(), load_id=_NOBODY)
+    request = TableRequest(
+        table=table, job=TargetJob(sources=("lineitem.csv",), into=name), rules=LoadRules(), load_id=_NOBODY
+    )
     changes = make_changes(parts, request, indexes=parts.indexes, foreign_keys=())
     write_changes(connection, "penstock", changes)
     with connection.transaction():
