@@ -11,7 +11,7 @@ from penstock.units import GIB, MIB
 
 def test_sessions_share_a_quarter_of_the_memory() -> None:
     """And none has more than a sort uses well."""
-    assert plan_rebuild(5, cpu_count=4, memory_bytes=8 * GIB).memory_bytes == GIB // 2
+    assert plan_rebuild(5, cpu_count=4, memory_bytes=8 * GIB).memory_bytes == 8 * GIB // 4 // 5
     assert plan_rebuild(5, cpu_count=4, memory_bytes=256 * GIB).memory_bytes == GIB
 
 

@@ -51,11 +51,12 @@ class RebuildPlan:
 def plan_rebuild(count: int, *, cpu_count: int | None = None, memory_bytes: int | None = None) -> RebuildPlan:
     """Return how `count` indexes are rebuilt.
 
-    There is one session for each CPU, each building one index at a time. Parallel workers are used only if there are
-    fewer indexes than CPUs. `cpu_count` and `memory_bytes` are the server's, None if they are not known.
+    There is one session more than CPUs, each building one index at a time: while one waits for its WAL or for the disk,
+    the others keep all CPUs busy. Parallel workers are used only if there are fewer indexes than CPUs. `cpu_count` and
+    `memory_bytes` are the server's, None if they are not known.
     """
     cpus = cpu_count or _UNKNOWN_CPUS
-    sessions = max(1, min(count, cpus))
+    sessions = max(1, min(count, cpus + 1))
     memory = _WANTED_MEMORY_BYTES
     if memory_bytes is not None:
         memory = min(memory, max(_LEAST_MEMORY_BYTES, memory_bytes // _MEMORY_SHARE // sessions))
