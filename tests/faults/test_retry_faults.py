@@ -20,6 +20,8 @@ from support.loads import Loads, find_sums, target
 from support.modes import Killed, killing_at, mode_target
 
 if TYPE_CHECKING:
+    import random
+
     from penstock.model.load.reject import RetryOutcome
 
 _GATE = 4243
@@ -41,6 +43,9 @@ _DATA = {
     "child": "id,parent,v\n1,1,ok\n2,9,{}\ny,1,ok\n",
     "plain": "id,v\n1,ok\nx,{}\n",
 }
+
+# How far apart, on average, the statements are before which a retry dies; it sends about 60.
+_STRIDE = 4
 
 # A look every so often until the retry has come to the gate.
 _LOOK_S = 0.05
@@ -97,8 +102,10 @@ def _check_after(loads: Loads) -> None:
     ]
 
 
-def test_retry_that_dies_before_any_statement_has_done_all_or_nothing(loads: Loads, tmp_path: Path) -> None:
-    """Whatever statement it is; the next retry does the rest."""
+def test_retry_that_dies_before_any_statement_has_done_all_or_nothing(
+    loads: Loads, tmp_path: Path, rng: random.Random
+) -> None:
+    """Whatever statement it is, of some that are spread over it; the next retry does the rest."""
     load_id = _load(loads, tmp_path)
     _correct(loads)
     point, has_died = 0, True
@@ -110,7 +117,7 @@ def test_retry_that_dies_before_any_statement_has_done_all_or_nothing(loads: Loa
         except Killed:
             assert loads.lingering() == 0
             assert _state(loads) in (_BEFORE, _AFTER)
-        point += 1
+        point += rng.randint(1, 2 * _STRIDE)
     _check_after(loads)
     assert _retry(loads.conninfo, load_id).left == 1
     _check_after(loads)
