@@ -220,8 +220,6 @@ def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -
     column_map, refusal = _map_sample(probe, gathered, filled, edge, rejects=rules.on_error == "reject")
     if staged is None:
         refuse(check_sequences(table, column_map.columns, role=server.user), sqlstate="42501")
-    if sample.columnar is not None:
-        refuse_unsupported(sample.columnar, column_map, uri=uri)
     target = TargetPlan(
         job=job,
         table=table.name,
@@ -267,7 +265,10 @@ def _map_sample(
     stated = {} if gathered.sample.columnar is None else read_folder_values(uri)
     try:
         if probe.dialect.format != "jsonl":
-            return map_columns(probe.header, job=job, table=table, uri=uri, edge=edge, folder_values=stated), None
+            found = map_columns(probe.header, job=job, table=table, uri=uri, edge=edge, folder_values=stated)
+            if gathered.sample.columnar is not None:
+                refuse_unsupported(gathered.sample.columnar, found, uri=uri)
+            return found, None
         if not rejects:
             refuse_unknown_names(probe.header or (), job=job, table=table, uri=uri)
         return map_names(probe.header or (), job=job, table=table, uri=uri), None
