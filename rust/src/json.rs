@@ -431,7 +431,7 @@ mod tests {
     fn an_end_is_found_at_any_depth_and_not_in_strings() {
         let deep = "[".repeat(100_000) + &"]".repeat(100_000);
         for (text, end) in [
-            ("{\"a\": \"}\\\"}\", \"b\": [1]} x", Some(22)),
+            ("{\"a\": \"}\\\"}\", \"b\": [1]} x", Some(23)),
             ("[1,10)", None),
             ("{\"a\": {", None),
             ("]", None),
