@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
 from penstock.errors import DataError, FileLocation
-from penstock.files.encodings import guess_utf16, show_bytes
+from penstock.files.encodings import show_bytes
+from penstock.files.probe.scripts import Suggestion, suggest_encodings
 
 # Texts that are probably values, not column names: numbers, dates, times, nulls.
 _VALUE: Final = re.compile(
@@ -164,12 +165,19 @@ def _folded(name: str) -> str:
 
 
 def check_is_utf8(
-    head: bytes, *, is_whole: bool, rejects: bool, uri: str, locate: Callable[[int], tuple[int, int]]
+    head: bytes,
+    *,
+    is_whole: bool,
+    rejects: bool,
+    uri: str,
+    locate: Callable[[int], tuple[int, int]],
+    convert: Callable[[str], str] | None = None,
 ) -> None:
     """Raise DataError if the sample is not valid UTF-8. A last character that the sample's end cuts off is accepted.
 
     `rejects`: the load rejects bad records, so a few invalid lines, or a file that is mostly UTF-8, are accepted here.
-    `locate` returns the line and the column of an offset.
+    `locate` returns the line and the column of an offset. `convert` returns the command that converts the file from an
+    encoding; without it, --encoding names the encoding.
     """
     try:
         head.decode()
@@ -180,20 +188,30 @@ def check_is_utf8(
         if rejects and (is_mostly_utf8 or _count_invalid_lines(head) <= _FEW_LINES):
             return
         line, column = locate(exc.start)
-        hint = f"Give the file's encoding, perhaps --encoding={_guess_encoding(head)}."
-        if rejects:
-            hint = f"{hint[:-1]}, or --encoding=UTF8 to reject every such record."
-        elif is_mostly_utf8:
+        if is_mostly_utf8 and not rejects:
             hint = (
                 "The file is UTF8 elsewhere: correct it, or use --encoding=UTF8: then --check reports every such"
                 " record, and --on-error reject rejects them."
             )
+        else:
+            hint = _advise_encoding(suggest_encodings(head, at=exc.start), convert)
+            hint = f"{hint[:-1]}, or --encoding=UTF8 to reject every such record." if rejects else hint
         raise DataError(
             f'invalid byte sequence for encoding "UTF8": {show_bytes(head[exc.start : exc.end])}',
             detail=f"{uri} line {line}, column {column}.",
             hint=hint,
             location=FileLocation(file=uri, line=line),
         ) from exc
+
+
+def _advise_encoding(found: Sequence[Suggestion], convert: Callable[[str], str] | None) -> str:
+    """Return how to give the encoding of a file, and how the file reads in those that it may have."""
+    readings = [f'{each.encoding} ("{each.reading}")' for each in found]
+    if not readings:
+        return "Give the file's encoding with --encoding." if convert is None else "Convert the file to UTF8."
+    if convert is not None:
+        return f"The file may be {' or '.join(readings)}. {convert(found[0].encoding)}."
+    return f"Give the file's encoding, perhaps --encoding={' or --encoding='.join(readings)}."
 
 
 def _is_mostly_utf8(head: bytes) -> bool:
@@ -204,10 +222,3 @@ def _is_mostly_utf8(head: bytes) -> bool:
 
 def _count_invalid_lines(head: bytes) -> int:
     return sum("\ufffd" in line.decode(errors="replace") for line in head.split(b"\n"))
-
-
-def _guess_encoding(head: bytes) -> str:
-    """Return the form of UTF-16 that zero bytes suggest, else WIN1252 for bytes 0x80 to 0x9f, else LATIN1."""
-    if wide := guess_utf16(head):
-        return wide
-    return "WIN1252" if re.search(rb"[\x80-\x9f]", head) else "LATIN1"
