@@ -20,15 +20,9 @@ from penstock.units import KIB, format_bytes
 HEADER_LIMIT_BYTES = 256 * KIB
 
 _HINTS = {
-    "quote": "Check --quote and --escape, or use --format tsv where quotes are data.",
+    "quote": r"Check --quote, use --escape '\\' if backslashes escape quotes, or --format tsv if quotes are data.",
     "unknown": "Name it with --columns, skip it with --skip, or add a column for it with --add-columns.",
 }
-
-# The error detail for a record that has one field too many. The record may end with a delimiter.
-ENDS_WITH_DELIMITER = (
-    "The record ends with a delimiter, behind which is one more field: name all fields with --columns, and skip that"
-    " one with --skip."
-)
 
 
 class RecordFormError(DataError):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from penstock import _native
 from penstock.files.encodings import guess_utf16
 from penstock.files.probe.form import COPY_ESCAPES, find_escapes, follows_copy_escapes
+from penstock.files.probe.misfit import ESCAPE_HINT, escapes_quotes
 from penstock.frozen import frozen
 from penstock.model.source.dialect import Dialect, Format, Notice, WarningCode
 from penstock.units import format_bytes
@@ -149,12 +150,12 @@ def _open_quote(sample: Sample) -> Notice | None:
         return None
     if not sample.is_whole and len(sample.head) - opened < _RUNAWAY_BYTES:
         return None
-    hint = "Check --quote and --escape, or use --format=tsv where quotes are data."
+    hint = r"Check --quote, use --escape '\\' if backslashes escape quotes, or --format tsv if quotes are data."
     return sample.notice("quote-open", opened, "quoted field does not end", hint)
 
 
 def _stray_quote(sample: Sample) -> Notice | None:
-    quote = sample.form.quote or b""
+    quote, delimiter = sample.form.quote or b"", sample.form.delimiter
     if quote not in sample.head:
         return None
     for record in sample.records.whole:
@@ -165,7 +166,9 @@ def _stray_quote(sample: Sample) -> Notice | None:
                 uri=sample.uri,
                 line=record.line,
                 column=column + 1,
-                hint="Use --format=tsv if quotes are data, or --quote with a character that is not in the file.",
+                hint=ESCAPE_HINT
+                if escapes_quotes(record.text, delimiter)
+                else "Use --format=tsv if quotes are data, or --quote with a character that is not in the file.",
             )
     return None
 

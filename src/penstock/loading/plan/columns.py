@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from penstock.model.source.columnar import ColumnarSample
 
 _NAMES_SHOWN = 3
+# A hint that names all fields of a file has no more than these.
+_NAMES_LISTED = 30
 _NO_VALUES: Final[Mapping[str, str | None]] = MappingProxyType({})
 
 # The placeholders that --set accepts instead of a value.
@@ -163,7 +166,7 @@ def map_columns(
     _check_names(job, (*names, *folder_values), uri=uri)
     found = _find_columns(names, job, table)
     unknown = [names[index] for index, column in found.items() if column is None]
-    _refuse_unknown(unknown, table=table, uri=uri, is_trailed=not names[-1].strip())
+    _refuse_unknown(unknown, names, table=table, uri=uri)
     columns = tuple(column.name for column in found.values() if column is not None)
     stated = _find_stated(folder_values, fed=columns, job=job, table=table)
     _refuse_unfit((*columns, *stated), job=job, table=table, uri=uri)
@@ -400,21 +403,20 @@ def _refuse_row_names(header: Sequence[str], *, job: TargetJob, table: TableFact
     )
 
 
-def _refuse_unknown(unknown: Sequence[str], *, table: TableFacts, uri: str, is_trailed: bool) -> None:
+def _refuse_unknown(unknown: Sequence[str], names: Sequence[str], *, table: TableFacts, uri: str) -> None:
     if not unknown:
         return
     listed = ", ".join(f'"{name}"' for name in unknown)
-    if is_trailed and not unknown[-1].strip():
+    is_trailed = not names[-1].strip() and not unknown[-1].strip()
+    if is_trailed or not unknown[0].strip():
         raise TargetError(
-            "the header ends with a delimiter, and the field behind it has no name",
+            "the header ends with a delimiter, and the field behind it has no name"
+            if is_trailed
+            else "a field of the file has no name in the header",
             detail=f"{uri}: {len(unknown)} of its columns are unknown to the table: {listed}.",
-            hint="Name all fields with --columns, and skip that one with --skip.",
-        )
-    if not unknown[0].strip():
-        raise TargetError(
-            "a field of the file has no name in the header",
-            detail=f"{uri}: {len(unknown)} of its columns are unknown to the table: {listed}.",
-            hint="Name all fields with --columns, and skip those that the table lacks with --skip.",
+            hint=f"Name all fields with --columns, and skip those that the table lacks: {_name_all(names)}"
+            if all(not name.strip() for name in unknown) and len(names) <= _NAMES_LISTED
+            else "Name all fields with --columns, and skip those that the table lacks with --skip.",
         )
     raise TargetError(
         f'column "{unknown[0]}" of the file does not exist in table "{table.name}"',
@@ -423,6 +425,13 @@ def _refuse_unknown(unknown: Sequence[str], *, table: TableFacts, uri: str, is_t
         or "Skip it with --skip, add it to the table with --add-columns, or name the fields with --columns; if it is"
         " data, use --no-header.",
     )
+
+
+def _name_all(names: Sequence[str]) -> str:
+    """Return the options that name all fields of a file, and skip those that have no name in the header."""
+    given = [name.strip() or f"field_{number}" for number, name in enumerate(names, 1)]
+    skips = [new for new, name in zip(given, names, strict=True) if not name.strip()]
+    return f"--columns {shlex.quote(','.join(given))} {' '.join(f'--skip {name}' for name in skips)}"
 
 
 def _refuse_unfit(columns: Sequence[str], *, job: TargetJob, table: TableFacts, uri: str) -> None:

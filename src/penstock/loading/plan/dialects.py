@@ -10,6 +10,7 @@ from penstock.errors import DataError, FileLocation
 from penstock.files.probe import (
     Contradiction,
     check_is_delimited,
+    explain_misfit,
     find_contradiction,
     find_header,
     find_misfit,
@@ -189,11 +190,14 @@ def _refuse_misfit(sample: ObjectSample, dialect: Dialect, column_map: ColumnMap
     if misfit is None:
         return
     record, count = misfit
+    hint = explain_misfit(
+        record.text, dialect, field_count=field_count, uri=sample.source.uri, compression=sample.compression
+    )
     location = FileLocation(file=sample.source.uri, line=sample.first_line + record.line - 1)
     raise DataError(
         f"a record has {count} field{'' if count == 1 else 's'}, and {field_count} are expected",
         detail=f"{location}.",
-        hint=find_hint("22P04"),
+        hint=hint or find_hint("22P04"),
         location=location,
     )
 

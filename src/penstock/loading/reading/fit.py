@@ -8,7 +8,8 @@ from typing import Final
 from penstock import _native
 from penstock.copyformat import Encoder, make_form_encoder
 from penstock.errors import DataError, FileLocation
-from penstock.files.blocks import ENDS_WITH_DELIMITER, record_error
+from penstock.files.blocks import record_error
+from penstock.files.probe import explain_misfit
 from penstock.model.load.reject import RecordForm
 from penstock.model.source.block import Block
 from penstock.units import MIB, format_count
@@ -36,15 +37,23 @@ def refuse_unfit(blocks: Iterable[Block], form: RecordForm, *, uri: str) -> Iter
         if (block.records and encoder.fits_any(block)) or held_bytes > _HELD_BYTES:
             break
         if records >= _RECORDS:
-            raise _describe(held, encoder, f"the first {format_count(_RECORDS)}", uri=uri)
+            raise _describe(held, encoder, form, f"the first {format_count(_RECORDS)}", uri=uri)
     else:
         if records > 1:
-            raise _describe(held, encoder, f"all {format_count(records)}", uri=uri)
+            raise _describe(held, encoder, form, f"all {format_count(records)}", uri=uri)
     yield from held
     yield from left
 
 
-def _describe(held: list[Block], encoder: Encoder, which: str, *, uri: str) -> DataError:
+def explain_line(block: Block, line: int, form: RecordForm, *, uri: str) -> str | None:
+    """Return what to do about a record with another number of fields, which is on that line of a block, from 0."""
+    lines = b"".join(buffer[start:end] for buffer, start, end in block.segments).splitlines()
+    if form.column_map.field_count is None or line >= len(lines):
+        return None
+    return explain_misfit(lines[line], form.dialect, field_count=form.column_map.field_count, uri=uri)
+
+
+def _describe(held: list[Block], encoder: Encoder, form: RecordForm, which: str, *, uri: str) -> DataError:
     first = next(block for block in held if block.records)
     reason, location = first.fault, FileLocation(file=uri, line=first.first_line)
     found_hint = None
@@ -54,13 +63,14 @@ def _describe(held: list[Block], encoder: Encoder, which: str, *, uri: str) -> D
         except _native.RecordError as error:
             found = record_error(error, uri=uri, first_line=first.first_line)
             reason, location, found_hint = found.message, found.location or location, found.hint
-    lines = b"".join(buffer[start:end] for buffer, start, end in first.segments).splitlines()
-    is_trailed = bool(lines) and lines[0].endswith(encoder.spec.delimiter.encode())
-    hint = "Check --delimiter and --quote, or name the fields of the records with --columns."
+    hint = (
+        explain_line(first, 0, form, uri=uri)
+        or "Check --delimiter and --quote, or name the fields of the records with --columns."
+    )
     is_json = encoder.is_json
     return DataError(
         "no record can be loaded" if is_json else "no record has the number of fields that the table takes",
         detail=f"{location}: {reason}. So are {which} records of {uri}.",
-        hint=found_hint if is_json else ENDS_WITH_DELIMITER if is_trailed else hint,
+        hint=found_hint if is_json else hint,
         location=location,
     )

@@ -8,9 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.errors import DataError, FileLocation, PenstockError
-from penstock.files.blocks import ENDS_WITH_DELIMITER
+from penstock.files.probe import explain_misfit
 from penstock.loading.plan.changes import compose_alter, null_option, suggest_change
 from penstock.loading.plan.plan import table_after_creation
+from penstock.model.server.names import fold_name, quote_name
 from penstock.model.source.types import NULL_WORDS, TAKEN
 from penstock.server.connect.errors import ServerReport, choose_class, find_hint, hint_right, is_passing
 
@@ -33,6 +34,15 @@ _INVALID_VALUE = "22P02"
 _UNFIT = ("22P02", "22003", "22007", "22008")
 # Too few or too many fields: "bad copy file format".
 BAD_FORMAT = "22P04"
+
+# The OIDs of int2, int4, int8, float4, float8 and numeric
+_NUMBERS = (21, 23, 20, 700, 701, 1700)
+# 1.234,00 and 0,5; and 1,234,567.00. What could be both, as 1,234, counts as the first.
+_DECIMAL_COMMA = re.compile(r"\s*[-+]?(?:\d{1,3}(?P<between>[.' \u00a0\u202f])\d{3}(?:(?P=between)\d{3})*|\d+),\d+\s*")
+_COMMAS = re.compile(r"\s*[-+]?\d{1,3}(?:(?:,\d{3})+\.\d+|(?:,\d{3}){2,})\s*")
+
+# What the server puts at the end of a record that is too long to show
+_SHORTENED = "..."
 
 # Where the hint for text names an option that says how text is written.
 _COLUMNAR_HINTS = {
@@ -95,7 +105,7 @@ def explain_failure(
         shorten_message(rename(report.message, working_names)),
         detail="\n".join(line for line in lines if line) or None,
         hint=report.hint
-        or (None if target is None or context.column in constants else _find_own_hint(failure, target))
+        or (None if target is None or context.column in constants else _find_own_hint(failure, target, where))
         or hint_right(report)
         or find_hint(code or ("08006" if failure.is_disconnect else None)),
         sqlstate=report.sqlstate,
@@ -104,8 +114,11 @@ def explain_failure(
     )
 
 
-def _find_own_hint(failure: CopyFailed, target: TargetPlan) -> str | None:
-    """Return the hint for a value that is a word for null, for a record with one delimiter too many, and the like."""
+def _find_own_hint(failure: CopyFailed, target: TargetPlan, where: FileLocation | str | None) -> str | None:
+    """Return the hint for a value that is a word for null, for a record with a field too many or too few, and the like.
+
+    `where` is its position in the files.
+    """
     value, column, sqlstate = failure.context.value, failure.context.column, failure.report.sqlstate
     if target.columnar is not None and sqlstate in _COLUMNAR_HINTS:
         return _COLUMNAR_HINTS[sqlstate]
@@ -115,10 +128,39 @@ def _find_own_hint(failure: CopyFailed, target: TargetPlan) -> str | None:
     is_delimited = dialect.format != "jsonl" and target.columnar is None
     if column is not None and is_delimited and value in NULL_WORDS and (sqlstate or "").startswith("22"):
         return f"Use {null_option(value, column, dialect)}, or correct the value in the file."
-    if column is not None and sqlstate in _UNFIT and (hint := _suggest_type(column, value, target)) is not None:
-        return hint
-    is_long = field_count is not None and value.count(dialect.delimiter) >= field_count
-    return ENDS_WITH_DELIMITER if sqlstate == BAD_FORMAT and is_long and value.endswith(dialect.delimiter) else None
+    if column is not None and sqlstate in _UNFIT:
+        return _explain_comma(column, value, target) or _suggest_type(column, value, target)
+    if sqlstate != BAD_FORMAT or field_count is None or not is_delimited or value.endswith(_SHORTENED):
+        return None
+    uri = where.file if isinstance(where, FileLocation) else str(where)
+    return explain_misfit(
+        value.encode(), dialect, field_count=field_count, uri=uri, compression=target.sample_compression
+    )
+
+
+def _explain_comma(name: str, value: str, target: TargetPlan) -> str | None:
+    """Return the hint for a number with a decimal comma, or with commas or other characters between its thousands.
+
+    None if the value is not such a number, or the column does not have a type of numbers.
+    """
+    column = table_after_creation(target).column(name)
+    if column is None or column.type_oid not in _NUMBERS or "," not in value:
+        return None
+    # The staging table of a transform has the header's names in lower case.
+    text = quote_name(fold_name(name))
+    if _COMMAS.fullmatch(value):
+        found, converted = "commas between its thousands", f"replace({text}, ',', '')"
+    elif match := _DECIMAL_COMMA.fullmatch(value):
+        if between := match["between"]:
+            doubled = between.replace("'", "''")
+            text = f"replace({text}, '{doubled}', '')"
+        found, converted = "a decimal comma", f"replace({text}, ',', '.')"
+    else:
+        return None
+    return (
+        f"The number has {found}. Convert it in the file, or with --transform FILE, in whose statement it is"
+        f" {converted}::{column.type_name}."
+    )
 
 
 def _suggest_type(name: str, value: str, target: TargetPlan) -> str | None:

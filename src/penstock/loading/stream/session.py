@@ -14,6 +14,7 @@ from penstock import _native
 from penstock.errors import FileLocation, PenstockError
 from penstock.files.blocks import make_cutter, record_error
 from penstock.loading.reading.feed import BlockFeed, NothingReady, OpenObject
+from penstock.loading.reading.fit import explain_line
 from penstock.loading.rejects.explain import explain_failure, explain_miscount
 from penstock.loading.stream.batch import Batch
 from penstock.loading.stream.chunk import Chunk
@@ -229,7 +230,9 @@ class LoadSession:
         try:
             payload = encoder.encode(block)
         except _native.RecordError as exc:
-            raise record_error(exc, uri=opened.source.uri, first_line=block.first_line) from exc
+            error = record_error(exc, uri=opened.source.uri, first_line=block.first_line)
+            error.hint = error.hint or explain_line(block, exc.args[2], opened.form, uri=opened.source.uri)
+            raise error from exc
         chunk.add(
             block,
             uri=opened.source.uri,
