@@ -61,9 +61,13 @@ impl Names {
     }
 }
 
-/// A name as `PostgreSQL` folds it, without blanks around it.
+/// A name as names are compared that are not exactly those of columns: in lower case, without blanks around it.
 fn fold(name: &[u8]) -> Vec<u8> {
-    name.trim_ascii().to_ascii_lowercase()
+    let name = name.trim_ascii();
+    match std::str::from_utf8(name) {
+        Ok(text) if !text.is_ascii() => text.to_lowercase().into_bytes(),
+        _ => name.to_ascii_lowercase(),
+    }
 }
 
 /// A fault of a record, and the name of the value that it is in.
@@ -139,6 +143,17 @@ impl JsonRewriter {
             }
         }
         Ok(output)
+    }
+
+    /// The line in a block of the first record that names not all columns, from 0, and the first such column.
+    #[must_use]
+    pub fn find_partial(&self, block: &[u8]) -> Option<(u64, usize)> {
+        let mut values = self.room();
+        Records { block, at: 0 }.find_map(|(start, record)| {
+            self.read(record, &mut values).ok()?;
+            let column = values.iter().position(Option::is_none)?;
+            Some((LineEnd::Lf.count(&block[..start]), column))
+        })
     }
 
     fn room(&self) -> Vec<Option<Value>> {

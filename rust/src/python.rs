@@ -227,6 +227,15 @@ impl JsonRewriter {
         Ok(py.detach(|| self.0.fits_any(&join(&runs))))
     }
 
+    fn find_partial(
+        &self,
+        py: Python<'_>,
+        segments: Vec<(Bound<'_, PyBytes>, usize, usize)>,
+    ) -> PyResult<Option<(u64, usize)>> {
+        let runs = to_runs(&segments)?;
+        Ok(py.detach(|| self.0.find_partial(&join(&runs))))
+    }
+
     /// `segments` are (buffer, start, end) runs that together hold whole records; `extra` are this call's constants.
     #[pyo3(signature = (segments, line_end, *, extra=None))]
     fn rewrite<'py>(

@@ -132,6 +132,12 @@ class JsonRewriter:
     def fits_any(self, segments: Sequence[tuple[bytes, int, int]], line_end: LineEnd) -> bool:
         """Tell whether any record of the runs can be written."""
 
+    def find_partial(self, segments: Sequence[tuple[bytes, int, int]]) -> tuple[int, int] | None:
+        """Return the line, from 0, of the first record that names not all columns, and the index of one that it lacks.
+
+        None if all records name all columns. Records that cannot be read are passed over.
+        """
+
     def rewrite(
         self,
         segments: Sequence[tuple[bytes, int, int]],

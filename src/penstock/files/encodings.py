@@ -43,6 +43,14 @@ _TRANSCODED = {
 # PostgreSQL's encodings that are refused, with iconv's names: no Python codec converts them as the server does.
 _REFUSED = {"BIG5": "CP950", "JOHAB": "JOHAB", "SHIFT_JIS_2004": "SHIFT_JISX0213", "SJIS": "CP932", "UHC": "CP949"}
 
+# What iconv calls encodings, if it differs by more than WIN and CP, _ and -
+_ICONV_NAMES = {
+    "EUC_JIS_2004": "EUC-JISX0213",
+    "KOI8R": "KOI8-R",
+    "KOI8U": "KOI8-U",
+    "LATIN9": "ISO-8859-15",
+}
+
 # Other names of encodings: first those that PostgreSQL accepts (src/common/encnames.c), then other common ones.
 _SPELLINGS = {
     "BIG5": "win950 windows950 cp950",
@@ -124,6 +132,16 @@ def client_encoding(encoding: str) -> str:
     """Return the client_encoding in which a file of this encoding is sent."""
     name = normalize_encoding(encoding)
     return name if name in _SERVER_ENCODINGS else "UTF8"
+
+
+def iconv_name(encoding: str) -> str:
+    """Return the name by which iconv knows an encoding; what nothing is known of keeps its name.
+
+    >>> iconv_name("latin1"), iconv_name("windows-1251"), iconv_name("KOI8R")
+    ('LATIN1', 'CP1251', 'KOI8-R')
+    """
+    name = client_encoding(encoding)
+    return _ICONV_NAMES.get(name, name.replace("WIN", "CP").replace("_", "-"))
 
 
 def detect_bom(head: bytes) -> tuple[str, int] | None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from functools import partial
 from typing import Final
 
 from penstock import _native
 from penstock.errors import DataError, FileLocation, SourceError, UsageError
-from penstock.files.encodings import client_encoding
-from penstock.files.probe.content import JSON_LINES, describe_conversion, recognize
+from penstock.files.encodings import client_encoding, iconv_name
+from penstock.files.probe.content import JSON_LINES, Content, describe_conversion, recognize
 from penstock.files.probe.header import check_is_utf8
 from penstock.files.probe.probing import ProbeResult
-from penstock.model.server.names import fold_name
 from penstock.model.source.dialect import Dialect, DialectOptions
 from penstock.model.source.source import Compression
 from penstock.units import format_bytes
@@ -30,8 +30,8 @@ def is_json_lines(head: bytes, options: DialectOptions, *, is_whole: bool) -> bo
     return recognize(head, is_whole=is_whole) is JSON_LINES
 
 
-def check_json_options(options: DialectOptions) -> None:
-    """Raise UsageError for given options that JSON Lines does not have."""
+def check_json_options(options: DialectOptions, *, convert: Callable[[str], str]) -> None:
+    """Raise UsageError for given options that JSON Lines does not have; `convert` is as for `check_is_utf8`."""
     default = DialectOptions()
     for name in _REFUSED:
         if getattr(options, name) != getattr(default, name):
@@ -44,7 +44,15 @@ def check_json_options(options: DialectOptions) -> None:
         raise UsageError(
             f"--encoding {options.encoding} cannot be used with format jsonl",
             detail="JSON is UTF8; UTF16, UTF32, GBK and GB18030 can be loaded too, as they are converted first.",
+            hint=f"{convert(options.encoding)}.",
         )
+
+
+def _describe_iconv(encoding: str, *, uri: str, compression: Compression) -> str:
+    """Return the command that converts a file to UTF-8."""
+    command = f"iconv -f {iconv_name(encoding)} -t UTF-8"
+    found = Content(name="JSON Lines", advice="Convert it to UTF8", command=command, suffix=".utf8")
+    return describe_conversion(found, uri=uri, compression=compression)
 
 
 def refuse_document(head: bytes, *, is_whole: bool, uri: str, compression: Compression) -> None:
@@ -71,7 +79,8 @@ def probe_json_lines(
     `table_columns` are the columns of the table, none if it is yet to be created. Raises DataError if the sample is not
     UTF-8, or does not have the whole of a first record.
     """
-    check_json_options(options)
+    convert = partial(_describe_iconv, uri=uri, compression=compression)
+    check_json_options(options, convert=convert)
     refuse_document(head, is_whole=is_whole, uri=uri, compression=compression)
     if options.encoding is None:
         check_is_utf8(
@@ -80,6 +89,7 @@ def probe_json_lines(
             rejects=rejects,
             uri=uri,
             locate=lambda at: (first_line + head.count(b"\n", 0, at), at - head.rfind(b"\n", 0, at)),
+            convert=convert,
         )
     if not is_whole and b"\n" not in head.lstrip():
         location = FileLocation(file=uri, line=first_line)
@@ -142,4 +152,4 @@ def unite_names(known: Collection[str], names: Collection[str], *, table_columns
 
 def fold(name: str) -> str:
     """Return a name as the load compares names that are not exactly those of columns (rust/src/json_lines.rs)."""
-    return fold_name(name.strip(" \t\n\f\r"))
+    return name.strip(" \t\n\f\r").lower()

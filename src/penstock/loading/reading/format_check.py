@@ -1,10 +1,12 @@
-"""Counts what contradicts a guessed format in whole objects, while they are read.
+"""Counts what contradicts a guessed format in whole objects, while they are read, and finds names that records omit.
 
 The format is guessed from the first block, which cannot prove it. A format that was given by an option is not checked.
 """
 
 from __future__ import annotations
 
+import json
+import shlex
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,11 +14,13 @@ from typing import TYPE_CHECKING, Final
 
 from penstock import _native
 from penstock.files.probe import find_null_words
+from penstock.files.probe.content import Content, describe_conversion
 from penstock.frozen import frozen
 from penstock.model.source.dialect import Dialect, Notice, WarningCode
 from penstock.units import format_count
 
 if TYPE_CHECKING:
+    from penstock.copyformat import Encoder
     from penstock.loading.plan.work import ObjectWork
     from penstock.loading.warned import WarningLog
     from penstock.model.source.block import Block
@@ -50,7 +54,8 @@ _OTHERS: Final = _Kind(
 _STRAYS: Final = _Kind(
     code="quote-dropped",
     message="quotes that are not around a whole field, which csv drops",
-    hint="Use --format=tsv if quotes are data, or --quote with a character that is not in the file.",
+    hint="Use --format=tsv if quotes are data, --escape '\\\\' if backslashes escape them, or --quote with a character"
+    " that is not in the file.",
 )
 _APOSTROPHES: Final = _Kind(
     code="quote-kept",
@@ -114,14 +119,36 @@ class FormatCheck:
         self._known = {(notice.code, notice.uri) for notice in known}
         self._lock = threading.Lock()
         self._found: dict[int, _Found] = {}
+        # The targets with a warning of a record that does not name all columns.
+        self._partial: set[int] = set()
         # How far each object was read: the next attempt reads again what was not committed.
         self._read: dict[int, int] = {}
 
-    def watch(self, blocks: Iterable[Block], work: ObjectWork) -> Iterable[Block]:
-        """Return the blocks of an object; if its format was guessed, each block is checked as it is taken."""
+    def watch(self, blocks: Iterable[Block], work: ObjectWork, encoder: Encoder) -> Iterable[Block]:
+        """Return the blocks of an object, each of which is checked as it is taken.
+
+        Delimited text is checked if its format was guessed, JSON Lines if its values replace those of rows.
+        """
+        if isinstance(encoder.rewriter, _native.JsonRewriter):
+            return self._look_at_names(blocks, work, encoder.rewriter) if work.target.job.mode == "upsert" else blocks
         options = work.target.job.dialect
         is_guessed = options.format is None and options.quote is None and options.escape is None
-        return self._look_through(blocks, work) if is_guessed and work.target.dialect.format != "jsonl" else blocks
+        return self._look_through(blocks, work) if is_guessed else blocks
+
+    def _look_at_names(
+        self, blocks: Iterable[Block], work: ObjectWork, rewriter: _native.JsonRewriter
+    ) -> Iterator[Block]:
+        """Yield the blocks, and warn of the first record of a table's objects that does not name all columns."""
+        for block in blocks:
+            is_open = work.target_index not in self._partial
+            if is_open and (partial := rewriter.find_partial(block.segments)) is not None:
+                with self._lock:
+                    is_open = work.target_index not in self._partial
+                    self._partial.add(work.target_index)
+                if is_open:
+                    line, column = partial
+                    self._warnings.add(_describe_partial(work, line=block.first_line + line, column=column))
+            yield block
 
     def conclude(self) -> None:
         """Warn of what was found since the last call."""
@@ -150,6 +177,26 @@ class FormatCheck:
             self._read[work.number] = block.end
             found = self._found.setdefault(work.target_index, _Found(work.target.dialect, [0] * 6, [(0, 0, "")] * 6))
             found.add(doubts, block, work)
+
+
+def _describe_partial(work: ObjectWork, *, line: int, column: int) -> Notice:
+    target, uri = work.target, work.source.uri
+    name = target.column_map.columns[column]
+    named = [each for each, index in target.column_map.names or () if index == column]
+    select = f"select(has({json.dumps(named[0] if named else name)})"
+    split = Content(
+        name="JSON Lines",
+        advice="To keep the values of such rows, load these records by themselves, and the others too",
+        command=f"jq -c {shlex.quote(f'{select} | not)')}",
+        suffix=".part.jsonl",
+    )
+    return Notice(
+        code="omitted-names",
+        message=f'a record does not name column "{name}", which becomes null in its row',
+        uri=uri,
+        line=line,
+        hint=f"{describe_conversion(split, uri=uri, compression=target.sample_compression)}.",
+    )
 
 
 def _find_doubts(block: Block, dialect: Dialect) -> list[tuple[int, int]]:

@@ -67,7 +67,7 @@ def open_blocks(
     given: Iterable[Block] = read_missing(blocks, edges, uri=source.uri) if work.coverage.ranges else blocks
     if tools.rejects_torn and not work.coverage.ranges:
         given = refuse_unfit(given, form, uri=source.uri)
-    return stream, given if format_check is None else format_check.watch(given, work), encoder, form
+    return stream, given if format_check is None else format_check.watch(given, work, encoder), encoder, form
 
 
 def read_missing(blocks: Iterable[Block], edges: Edges, *, uri: str) -> Iterator[Block]:

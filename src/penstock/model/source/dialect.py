@@ -158,6 +158,7 @@ WarningCode = Literal[
     "long-record",
     "more",
     "not-restored",
+    "omitted-names",
     "other-delimiter",
     "pooler",
     "preamble",
