@@ -128,3 +128,16 @@ def test_plan_doctor_check_and_load_decide_alike(loads: Loads, tmp_path: Path, n
         assert load.exit_code == plan.exit_code
     if load is not None and not _is_of_a_record(load):
         assert str(plan) == str(load)
+
+
+@pytest.mark.parametrize("name", ["pretty JSON", "a JSON array", "HTML", "a dump", "a log", "JSON Lines"])
+def test_further_files_are_decided_alike(loads: Loads, tmp_path: Path, name: str) -> None:
+    """Beside a file that is taken, also into a table whose only column takes any line."""
+    paths = [tmp_path / each for each in ("first", "later")]
+    paths[0].write_text("x\ny\n")
+    paths[1].write_bytes(_FILES[name])
+    loads.execute("CREATE TABLE t (line text)")
+    job = target(paths, has_header=False)
+    errors = [_decide(act) for act in (lambda: loads.plan(job), lambda: loads.check(job), lambda: loads.run(job))]
+    assert None not in errors
+    assert len({str(error) for error in errors}) == 1

@@ -47,6 +47,10 @@ _PROGRAMS: Final[dict[Compression, str]] = {
 }
 
 
+class OtherContent(SourceError):
+    """A file is neither delimited text nor JSON Lines, by how it begins."""
+
+
 @frozen
 class Content:
     """What a text is that is not delimited text.
@@ -118,13 +122,13 @@ def recognize(head: bytes, *, is_whole: bool) -> Content | None:
 def check_is_delimited(
     head: bytes, *, is_whole: bool, uri: str, options: DialectOptions, compression: Compression = "none"
 ) -> None:
-    """Raise SourceError if a sample is not delimited text by how it begins, and the options do not give a format."""
+    """Raise OtherContent if a sample is not delimited text by how it begins, and the options do not give a format."""
     if options.format is None and (found := recognize(head, is_whole=is_whole)) is not None:
         hint = describe_conversion(found, uri=uri, compression=compression)
         if not found.is_certain:
             form = choose_form(head, options=options, is_whole=is_whole, column_count=None).form
             hint += f" If it is delimited text, use --format {form.format}."
-        raise SourceError(f'"{uri}" is {found.name}, not delimited text', hint=hint)
+        raise OtherContent(f'"{uri}" is {found.name}, not delimited text', hint=hint)
 
 
 def describe_conversion(found: Content, *, uri: str, compression: Compression) -> str:

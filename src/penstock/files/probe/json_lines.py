@@ -7,9 +7,9 @@ from functools import partial
 from typing import Final
 
 from penstock import _native
-from penstock.errors import DataError, FileLocation, SourceError, UsageError
+from penstock.errors import DataError, FileLocation, UsageError
 from penstock.files.encodings import client_encoding, iconv_name
-from penstock.files.probe.content import JSON_LINES, Content, describe_conversion, recognize
+from penstock.files.probe.content import JSON_LINES, Content, OtherContent, describe_conversion, recognize
 from penstock.files.probe.header import check_is_utf8
 from penstock.files.probe.probing import ProbeResult
 from penstock.model.source.dialect import Dialect, DialectOptions
@@ -56,11 +56,11 @@ def _describe_iconv(encoding: str, *, uri: str, compression: Compression) -> str
 
 
 def refuse_document(head: bytes, *, is_whole: bool, uri: str, compression: Compression) -> None:
-    """Raise SourceError if a sample of JSON Lines is other JSON, whose records do not have a line each."""
+    """Raise OtherContent if a sample of JSON Lines is other JSON, whose records do not have a line each."""
     found = recognize(head, is_whole=is_whole)
     if found is not None and found.is_certain:
         hint = describe_conversion(found, uri=uri, compression=compression)
-        raise SourceError(f'"{uri}" is {found.name}, not JSON Lines', hint=hint)
+        raise OtherContent(f'"{uri}" is {found.name}, not JSON Lines', hint=hint)
 
 
 def probe_json_lines(

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import suppress
 from dataclasses import replace
 
 from penstock.errors import FileLocation, PenstockError, SourceError
+from penstock.files.probe.content import OtherContent
 from penstock.host.interrupts import Interrupts, holding_interrupts
 from penstock.loading.context import LoadTools
 from penstock.loading.plan.dialects import refuse_other_dialects
@@ -53,9 +53,12 @@ def check_load(plan: LoadPlan, tools: LoadTools, *, on_problem: OnProblem | None
     for target in plan.targets:
         if target.refusal is not None:
             raise target.refusal
-    # The check itself reports objects that cannot be read.
-    with suppress(SourceError):
+    try:
         refuse_other_dialects(all_objects(plan.targets), tools.sources, tools.warnings, depth="dialect")
+    except SourceError as error:
+        # The check itself reports objects that cannot be read.
+        if isinstance(error, OtherContent):
+            raise
     return _Check(plan, tools, on_problem).run()
 
 
