@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from penstock.errors import SourceError, TargetError
 from penstock.files.signatures import ColumnarFound
+from penstock.loading.plan.modes import explain_emptying
 from penstock.loading.plan.plan import TargetInput
 from penstock.loading.plan.work import ledger_object
 from penstock.model.finding import refuse
@@ -17,6 +19,7 @@ from penstock.model.server.checks import check_server
 from penstock.model.source.dialect import DialectOptions, Notice
 from penstock.server.ledger.lookup import look_up
 from penstock.server.table.catalog import check_loadable, find_foreign_partitions, survey
+from penstock.server.table.tables import is_empty
 
 if TYPE_CHECKING:
     from penstock.files import SourceReader
@@ -97,6 +100,8 @@ def _gather_target(
     if not objects:
         for notice in notices:
             on_notice(notice)
+        if not failed and facts is not None and target.landing.is_fresh and not is_empty(connection, facts.oid):
+            raise explain_emptying(target, detail="Its sources have no file to load.", hint=None)
         return None
     if facts is not None:
         check_loadable(
@@ -123,8 +128,12 @@ def _gather_target(
         for notice in (*notices, Notice(code="empty", message=message, uri=sample.source.uri)):
             on_notice(notice)
         return None
+    lines = None
     if facts is None:
         notices += _find_texts(sample, target, sources)
+    elif target.landing.is_fresh:
+        lines = _count_lines(sample, objects, target, sources)
+        lines = None if lines is None or is_empty(connection, facts.oid) else lines
     return TargetInput(
         job=target,
         objects=objects,
@@ -133,7 +142,26 @@ def _gather_target(
         notices=tuple(notices),
         may_be_loaded=may_be_loaded,
         unloaded=unknown,
+        lines_before_emptying=lines,
     )
+
+
+def _count_lines(
+    sample: ObjectSample, objects: Sequence[SourceObject], target: TargetJob, sources: SourceReader
+) -> int | None:
+    """Return how many lines the longest object has, which is none or a header's; None if one has more."""
+    most = 0
+    others = (source for source in objects if source != sample.source and source.size_bytes != 0)
+    found = (sources.try_to(partial(sources.sample, source, target.dialect)) for source in others)
+    for each in chain((sample,), (other for other in found if other is not None)):
+        if each.columnar is not None:
+            lines = 2 if each.columnar.rows else 0
+        else:
+            lines = len(each.head.strip().splitlines()) if each.is_whole else 2
+        if lines > 1:
+            return None
+        most = max(most, lines)
+    return most
 
 
 def _find_unknown(

@@ -40,6 +40,15 @@ def check_mode(job: TargetJob, facts: TableFacts | None) -> None:
         )
 
 
+def explain_emptying(job: TargetJob, *, detail: str, hint: str | None) -> TargetError:
+    """Return the error for a load that would empty a table and has no record for it."""
+    return TargetError(
+        f'--mode {job.mode} would empty table "{job.into}" and load nothing',
+        detail=detail,
+        hint=hint or "If the table is to be empty, use TRUNCATE.",
+    )
+
+
 def check_types(job: TargetJob, facts: TableFacts | None, objects: Sequence[SourceObject], *, is_text: bool) -> None:
     """Raise UsageError or SourceError if the types of columns cannot be found in the values of the files."""
     if job.types == "text":

@@ -31,7 +31,14 @@ from penstock.loading.plan.columns import (
     refuse_unknown_names,
     unknown_columns,
 )
-from penstock.loading.plan.modes import check_mode, check_types, choose_landing, describe_notices, refuse_shared_tables
+from penstock.loading.plan.modes import (
+    check_mode,
+    check_types,
+    choose_landing,
+    describe_notices,
+    explain_emptying,
+    refuse_shared_tables,
+)
 from penstock.loading.plan.notices import check_switches, estimate_records, server_notices, table_notices
 from penstock.model.finding import refuse
 from penstock.model.load.job import LoadJob, LoadRules, TargetJob
@@ -52,6 +59,8 @@ class TargetInput:
     `sample` is of the first object with text that is not known to be loaded, or of the first one with text if all are.
     `may_be_loaded`: the sample's object is loaded, or may be; then it is not read again. `facts` is None if the table
     does not exist. `notices` name the files that are not loaded, `unloaded` the objects not known to be loaded.
+    `lines_before_emptying` is how many lines the longest object has if that is one at most, and the load would remove
+    rows from the table; else None.
     """
 
     job: TargetJob
@@ -61,6 +70,7 @@ class TargetInput:
     notices: tuple[Notice, ...] = ()
     may_be_loaded: bool = False
     unloaded: tuple[SourceObject, ...] = ()
+    lines_before_emptying: int | None = None
 
 
 def plan_load(
@@ -202,6 +212,8 @@ def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -
     check_types(job, facts, gathered.objects, is_text=sample.columnar is None)
     check_switches(rules, facts)
     probe = _probe(gathered, server, rejects=rules.on_error == "reject")
+    if rules.emptied != "load":
+        _refuse_emptying(gathered, probe)
     _refuse_unclear_start(probe, job, is_new=facts is None)
     is_json = probe.dialect.format == "jsonl"
     edge = None if is_json else find_edge(probe, job=job, table=None if job.transform is not None else facts)
@@ -252,6 +264,18 @@ def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -
         target = replace(target, estimated_records=estimate_records(target, sample))
     notices = (*notices, *_header_notices(probe, job, filled, uri=uri), *_table_notices(table, gathered))
     return target, (*gathered.notices, *notices, *describe_notices(job, table))
+
+
+def _refuse_emptying(gathered: TargetInput, probe: ProbeResult) -> None:
+    """Raise TargetError if the load would remove the table's rows, and has no record in place of them."""
+    lines = gathered.lines_before_emptying
+    if lines == 0 or (lines == 1 and probe.dialect.has_header):
+        what = "only a header" if lines else "no record"
+        raise explain_emptying(
+            gathered.job,
+            detail=f"{gathered.sample.source.uri} has {what}, as every other source.",
+            hint="Use --emptied load if the table is to be empty.",
+        )
 
 
 def _map_sample(

@@ -227,7 +227,8 @@ class LoadRules:
     emptied: OnEmptied = _ledger(
         "error",
         words(OnEmptied),
-        "What to do with objects that were loaded into the table before it was emptied (default: error).",
+        "What to do with objects that were loaded into the table before it was emptied. load also lets --mode truncate "
+        "and replace empty a table if no file has a record (default: error).",
     )
     join: bool = _ledger(
         False,
