@@ -218,12 +218,17 @@ def test_prefix_with_a_mark_alone_is_empty_and_says_so(s3: S3, reader: SourceRea
     assert [item.uri for item in reader.list([f"{_ROOT}/night/"])] == [f"{_ROOT}/night/b.csv"]
 
 
-def test_key_with_an_empty_part_is_an_error_that_says_so(s3: S3, reader: SourceReader) -> None:
-    """A key that obstore cannot name fails the listing rather than being left out."""
-    s3.put("d//a.csv", b"1\n")
+@pytest.mark.parametrize("key", ["d//a.csv", "d/./a.csv", "d/../a.csv"])
+@pytest.mark.parametrize("source", ["d/", "d/*.csv", "**/*.csv"])
+def test_key_that_has_no_path_fails_its_listing_by_name(s3: S3, reader: SourceReader, key: str, source: str) -> None:
+    """It is not left out. The hint is followed: the others are named."""
+    s3.put(key, b"1\n")
+    s3.put("d/b.csv", b"2\n")
     with pytest.raises(SourceError, match="could not read") as caught:
-        reader.list([f"{_ROOT}/d/"])
-    assert caught.value.detail == "A key has an empty part, which is not supported."
+        reader.list([f"{_ROOT}/{source}"])
+    assert f'"{key}"' in (caught.value.detail or "")
+    assert caught.value.hint is not None
+    assert [each.uri for each in reader.list([f"{_ROOT}/d/b.csv"])] == [f"{_ROOT}/d/b.csv"]
 
 
 @pytest.mark.parametrize("key", ["d//a.csv", "./a.csv", "d/../a.csv", "d//*.csv"])

@@ -152,7 +152,9 @@ def describe_failure(exc: Exception) -> Failure:
         return Failure(status=None, words=f"No credentials could be obtained: {match[1]}", is_transient=False)
     for phrase, status_meant, words in _LASTING:
         if phrase in text:
-            return Failure(status=status_meant, words=words, is_transient=False)
+            key = _KEY.search(text)
+            named = words.replace("{key}", "A key" if key is None else f'Key "{key[1]}"')
+            return Failure(status=status_meant, words=named, is_transient=False)
     return _describe_connection_failure(text)
 
 
@@ -160,6 +162,8 @@ def source_error(uri: str, exc: Exception) -> SourceError:
     """Return the error for a request that is not retried."""
     failure = describe_failure(exc)
     message, hint = _MEANINGS.get(failure.status or 0, (None, None))
+    if failure.words.startswith(("Key ", "A key ")):
+        hint = "Rename the object, or name the other objects one by one."
     return SourceError(
         message.format(uri=uri) if message else f'could not read "{uri}"',
         detail=failure.words,
@@ -167,6 +171,9 @@ def source_error(uri: str, exc: Exception) -> SourceError:
         is_transient=failure.is_transient,
     )
 
+
+# How obstore names a key that it has no path for.
+_KEY = re.compile(r'Path "(.*?)"(?: contained|: Encountered)', re.DOTALL)
 
 # obstore's words for errors that a retry would not correct, the HTTP status that they stand for, penstock's words.
 _LASTING = (
@@ -176,8 +183,8 @@ _LASTING = (
         None,
         "The server does not report the object's size: download it, or pipe it in.",
     ),
-    ("contained empty path segment", None, "A key has an empty part, which is not supported."),
-    ("illegal character sequence", None, 'A key has a part such as ".", which is not supported.'),
+    ("contained empty path segment", None, "{key} has an empty part, which is not supported."),
+    ("illegal character sequence", None, '{key} has a part such as ".", which is not supported.'),
     ("invalid peer certificate", None, "The server's certificate is not valid."),
 )
 _CONFIGURE = {
