@@ -100,7 +100,7 @@ def _gather_target(
     if not objects:
         for notice in notices:
             on_notice(notice)
-        if not failed and facts is not None and target.landing.is_fresh and not is_empty(connection, facts.oid):
+        if not failed and _loses_rows(target, facts, connection):
             raise explain_emptying(target, detail="Its sources have no file to load.", hint=None)
         return None
     if facts is not None:
@@ -128,12 +128,8 @@ def _gather_target(
         for notice in (*notices, Notice(code="empty", message=message, uri=sample.source.uri)):
             on_notice(notice)
         return None
-    lines = None
-    if facts is None:
-        notices += _find_texts(sample, target, sources)
-    elif target.landing.is_fresh:
-        lines = _count_lines(sample, objects, target, sources)
-        lines = None if lines is None or is_empty(connection, facts.oid) else lines
+    notices += _find_texts(sample, target, facts, sources)
+    lines = _count_lines(sample, objects, target, sources) if target.landing.is_fresh else None
     return TargetInput(
         job=target,
         objects=objects,
@@ -142,8 +138,13 @@ def _gather_target(
         notices=tuple(notices),
         may_be_loaded=may_be_loaded,
         unloaded=unknown,
-        lines_before_emptying=lines,
+        lines_before_emptying=lines if lines is not None and _loses_rows(target, facts, connection) else None,
     )
+
+
+def _loses_rows(target: TargetJob, facts: TableFacts | None, connection: Connection) -> bool:
+    """Return whether a load removes rows that its table has."""
+    return facts is not None and target.landing.is_fresh and not is_empty(connection, facts.oid)
 
 
 def _count_lines(
@@ -225,9 +226,11 @@ def _sample_first(
     return seen[0] if seen else sources.sample(unknown[0], options)
 
 
-def _find_texts(sample: ObjectSample, target: TargetJob, sources: SourceReader) -> Sequence[Notice]:
+def _find_texts(
+    sample: ObjectSample, target: TargetJob, facts: TableFacts | None, sources: SourceReader
+) -> Sequence[Notice]:
     """Return a warning for each column of a new table that is of bytes, and is text in all values of the first file."""
-    if sample.columnar is None:
+    if sample.columnar is None or facts is not None:
         return ()
     untold = [field.name for field in sample.columnar.fields if field.is_untold and field.name not in target.skip]
     if not untold:
