@@ -424,11 +424,11 @@ def test_larger_tables_come_first_and_parents_after_what_is_attached() -> None:
 @pytest.mark.parametrize(
     ("count", "cpus", "memory", "plan"),
     [
-        (5, 2, None, RebuildPlan(sessions=3, workers=0, memory_bytes=GIB)),
-        (1, 8, None, RebuildPlan(sessions=1, workers=7, memory_bytes=GIB)),
-        (3, 8, 64 * GIB, RebuildPlan(sessions=3, workers=1, memory_bytes=GIB)),
-        (5, 2, 2 * GIB, RebuildPlan(sessions=3, workers=0, memory_bytes=GIB // 2 // 3)),
-        (5, None, 256 * MIB, RebuildPlan(sessions=3, workers=0, memory_bytes=64 * MIB)),
+        (5, 2, None, RebuildPlan(sessions=3, cpus=2, memory_bytes=GIB)),
+        (1, 8, None, RebuildPlan(sessions=1, cpus=8, memory_bytes=GIB)),
+        (3, 8, 64 * GIB, RebuildPlan(sessions=3, cpus=8, memory_bytes=GIB)),
+        (5, 2, 2 * GIB, RebuildPlan(sessions=3, cpus=2, memory_bytes=GIB // 2 // 3)),
+        (5, None, 256 * MIB, RebuildPlan(sessions=3, cpus=2, memory_bytes=64 * MIB)),
     ],
 )
 def test_sessions_share_processors_and_memory(

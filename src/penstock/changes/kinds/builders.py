@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING
 
-from penstock.changes.kinds.rebuild_plan import choose_memory
+from penstock.changes.kinds.rebuild_plan import choose_memory, choose_workers, find_share
 from penstock.errors import ServerError
 from penstock.host.interrupts import holding_interrupts
 from penstock.server.changes.builds import cancel, set_build_memory
@@ -44,6 +44,7 @@ class Builders:
     ) -> None:
         self._context = context
         self._plan = plan
+        self._changes = tuple(changes)
         self._waiting = list(changes)
         self._sizes = sizes
         self._build = build
@@ -120,5 +121,6 @@ class Builders:
     def _set_memory(self, connection: Connection, change: Change) -> None:
         method = change.record.get("method", "btree")
         table_bytes = self._sizes.get(change.relation_oid, 0)
-        memory_bytes, may_lower = choose_memory(self._plan, method=method, table_bytes=table_bytes)
-        set_build_memory(connection, memory_bytes=memory_bytes, may_lower=may_lower, workers=self._plan.workers)
+        workers = choose_workers(self._plan, share=find_share(change, self._changes, self._sizes))
+        memory_bytes, may_lower = choose_memory(self._plan, method=method, table_bytes=table_bytes, workers=workers)
+        set_build_memory(connection, memory_bytes=memory_bytes, may_lower=may_lower, workers=workers)

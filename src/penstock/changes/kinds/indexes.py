@@ -149,7 +149,7 @@ class _Rebuild:
         if self._context.is_local:
             memory = memory_bytes(self._connection.info.backend_pid)
             plan = plan_rebuild(len(changes), cpu_count=cpu_count(), memory_bytes=memory)
-        _log.info("rebuilding %d indexes by %d sessions, %d workers each", len(changes), plan.sessions, plan.workers)
+        _log.info("rebuilding %d indexes by %d sessions on %d CPUs", len(changes), plan.sessions, plan.cpus)
         look = None if self._context.report is None else partial(self._report_progress, len(changes))
         Builders(
             self._context,

@@ -29,6 +29,9 @@ _LEAST_PARALLEL_SORT_BYTES = 32 * MIB
 _RUN_BUFFER_BYTES = 33 * 8192
 _MOST_RUNS = 500
 
+# A worker is started for so much of a CPU's part; its start and the merge cost as much as less would gain.
+_LEAST_PART_OF_A_WORKER = 0.25
+
 # The cost of a row in an index of each method, relative to btree (benchmarks/rebuild_schedules.py).
 _METHOD_COSTS = {"btree": 1.0, "hash": 0.8, "gin": 4.0, "gist": 5.0, "spgist": 4.0, "brin": 0.2}
 # The cost of a text relative to a number: comparing texts by a language's collation takes longer.
@@ -41,10 +44,10 @@ _UNKNOWN_CPUS = 2
 
 @frozen
 class RebuildPlan:
-    """The number of sessions that rebuild at once, and the parallel workers and most memory of each."""
+    """The number of sessions that rebuild at once, the CPUs that they share, and the most memory of each."""
 
     sessions: int
-    workers: int
+    cpus: int
     memory_bytes: int
 
 
@@ -52,18 +55,29 @@ def plan_rebuild(count: int, *, cpu_count: int | None = None, memory_bytes: int 
     """Return how `count` indexes are rebuilt.
 
     There is one session more than CPUs, each building one index at a time: while one waits for its WAL or for the disk,
-    the others keep all CPUs busy. Parallel workers are used only if there are fewer indexes than CPUs. `cpu_count` and
-    `memory_bytes` are the server's, None if they are not known.
+    the others keep all CPUs busy. `cpu_count` and `memory_bytes` are the server's, None if they are not known.
     """
     cpus = cpu_count or _UNKNOWN_CPUS
     sessions = max(1, min(count, cpus + 1))
     memory = _WANTED_MEMORY_BYTES
     if memory_bytes is not None:
         memory = min(memory, max(_LEAST_MEMORY_BYTES, memory_bytes // _MEMORY_SHARE // sessions))
-    return RebuildPlan(sessions=sessions, workers=max(0, cpus // sessions - 1), memory_bytes=memory)
+    return RebuildPlan(sessions=sessions, cpus=cpus, memory_bytes=memory)
 
 
-def choose_memory(plan: RebuildPlan, *, method: str, table_bytes: int) -> tuple[int, bool]:
+def choose_workers(plan: RebuildPlan, *, share: float) -> int:
+    """Return the parallel workers of an index that is this share of the cost of all.
+
+    An index that is more than one CPU's part of the work would still be built when all others are done.
+
+    >>> plan = RebuildPlan(sessions=3, cpus=2, memory_bytes=GIB)
+    >>> [choose_workers(plan, share=share) for share in (0.3, 0.6, 0.8, 1.0)]
+    [0, 0, 1, 1]
+    """
+    return max(0, math.ceil(plan.cpus * share - _LEAST_PART_OF_A_WORKER) - 1)
+
+
+def choose_memory(plan: RebuildPlan, *, method: str, table_bytes: int, workers: int = 0) -> tuple[int, bool]:
     """Return the maintenance_work_mem for an index, and whether to lower a session's setting to it.
 
     A btree is sorted: its rows in runs that fill the memory, then all runs in one merge. The least memory with which
@@ -73,7 +87,7 @@ def choose_memory(plan: RebuildPlan, *, method: str, table_bytes: int) -> tuple[
         return plan.memory_bytes, False
     # The sorted entries take less than the table, so it has fewer runs than table_bytes / memory.
     one_merge = max(math.isqrt(table_bytes * _RUN_BUFFER_BYTES), table_bytes // _MOST_RUNS)
-    least = _LEAST_PARALLEL_SORT_BYTES * (1 + plan.workers) if plan.workers else _LEAST_SORT_BYTES
+    least = _LEAST_PARALLEL_SORT_BYTES * (1 + workers) if workers else _LEAST_SORT_BYTES
     return min(plan.memory_bytes, max(least, one_merge)), True
 
 
@@ -84,11 +98,16 @@ def order_by_cost(changes: Iterable[Change], sizes: Mapping[int, int] | None = N
 
     `sizes` are the bytes of their tables by OID; if it is None, all tables count as equally large.
     """
+    return sorted(changes, key=lambda change: (-_cost_of_table(change, sizes), change.number))
 
-    def cost(change: Change) -> float:
-        return estimate_cost(change) * (1 if sizes is None else sizes.get(change.relation_oid, 0))
 
-    return sorted(changes, key=lambda change: (-cost(change), change.number))
+def find_share(change: Change, changes: Iterable[Change], sizes: Mapping[int, int]) -> float:
+    """Return an index's share of the cost of all; `sizes` as in order_by_cost."""
+    return _cost_of_table(change, sizes) / (sum(_cost_of_table(each, sizes) for each in changes) or 1.0)
+
+
+def _cost_of_table(change: Change, sizes: Mapping[int, int] | None) -> float:
+    return estimate_cost(change) * (1 if sizes is None else sizes.get(change.relation_oid, 0))
 
 
 def order_by_depth(changes: Iterable[Change], parents: Mapping[PartId, PartId | None]) -> list[Change]:
