@@ -5,6 +5,8 @@
 
 use memchr::memchr;
 
+use crate::kept::rounds_back;
+
 const ZEROS: u64 = 0x3030_3030_3030_3030;
 const HIGH_BITS: u64 = 0x8080_8080_8080_8080;
 const LOW_BITS: u64 = 0x0101_0101_0101_0101;
@@ -22,6 +24,9 @@ const WHOLE_POWERS: [u64; 20] = {
     powers
 };
 const SMALL_POWERS: [f32; 11] = [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10];
+
+/// A double keeps all numbers of 15 digits.
+const EXACT_SIZE: u64 = 1_000_000_000_000_000;
 
 /// The days from 0000-02-29 to 2000-01-01.
 const EPOCH_DAYS: i32 = 730_426;
@@ -125,9 +130,9 @@ impl Input<'_> {
         Some(Decimal { is_negative, whole, part: self.digits(first + before + 1, scale)?, scale })
     }
 
-    /// `float8in` (float.c): the nearest double.
+    /// `float8in` (float.c): the nearest double, and whether it is known to keep all digits.
     #[inline(always)]
-    pub(crate) fn float8(&self, start: usize, end: usize) -> Option<f64> {
+    pub(crate) fn float8(&self, start: usize, end: usize) -> Option<(f64, bool)> {
         if let Some(decimal) = self.decimal(start, end) {
             if let Some(size) = decimal.size() {
                 // The quotient of two numbers that a double holds exactly is rounded once.
@@ -136,12 +141,13 @@ impl Input<'_> {
                     scale if size <= 1 << 53 => size as f64 / POWERS[scale],
                     scale => divide(size, WHOLE_POWERS[scale]),
                 };
-                return Some(if decimal.is_negative { -value } else { value });
+                let is_kept = size <= EXACT_SIZE || rounds_back(size, decimal.scale, value) == Some(true);
+                return Some((if decimal.is_negative { -value } else { value }, is_kept));
             }
         }
         let value: f64 = read_float(&self.0[start..end])?;
         let is_within = value == 0.0 || (1e-290..=1e300).contains(&value.abs());
-        is_within.then_some(value)
+        is_within.then_some((value, false))
     }
 
     /// `float4in` (float.c): rounded to a float at once, not by way of a double.
@@ -266,7 +272,7 @@ pub(crate) struct Decimal {
 impl Decimal {
     /// All digits as one number, if 64 bits hold it.
     #[inline(always)]
-    fn size(self) -> Option<u64> {
+    pub(crate) fn size(self) -> Option<u64> {
         self.whole.checked_mul(WHOLE_POWERS[self.scale])?.checked_add(self.part)
     }
 }

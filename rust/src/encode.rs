@@ -10,6 +10,7 @@ use crate::arrow::{pack_numeric, write_numeric, MOST_GROUPS, NUMERIC_NEGATIVE};
 use crate::canonical::{is_plain, Decimal, Input, ShortDecimal};
 use crate::fieldmask::{find_ends, Ends, Rule, Shape};
 use crate::fields::{Format, LineEnd};
+use crate::kept::ColumnType;
 use crate::lanes::{with_widest, Lanes, Work};
 
 /// Longer blocks (one record is longer than the reader's buffers) go as text: their buffers would stay.
@@ -20,6 +21,9 @@ const SLACK: usize = 64;
 const SHORT: usize = 32;
 /// A value takes at most its own bytes and so many more: its length, and the head of a numeric.
 const ROOM: usize = 24;
+
+/// The length of a timestamp without decimals.
+const SECONDS: usize = "2026-01-31 23:59:59".len();
 
 /// Digits that always fit 128 bits.
 const LONG_DIGITS: usize = 38;
@@ -90,13 +94,23 @@ pub struct Buffers {
 pub struct Encoder {
     shape: Shape,
     null: Vec<u8>,
-    kinds: Vec<Kind>,
+    /// Each column's kind, and its type as far as that may change values.
+    columns: Vec<(Kind, ColumnType)>,
 }
 
 impl Encoder {
     #[must_use]
     pub fn new(shape: Shape, null: Vec<u8>, kinds: Vec<Kind>) -> Self {
-        Self { shape, null, kinds }
+        Self { shape, null, columns: kinds.into_iter().map(|kind| (kind, ColumnType::Other)).collect() }
+    }
+
+    /// Decline blocks with values that columns of these types do not keep.
+    #[must_use]
+    pub fn keeping(mut self, types: Vec<ColumnType>) -> Self {
+        for (column, kept) in self.columns.iter_mut().zip(types) {
+            column.1 = kept;
+        }
+        self
     }
 
     /// Returns the rows of a block of whole records, and how many there are.
@@ -192,7 +206,7 @@ impl Work for Writing<'_> {
 impl Rows<'_> {
     #[inline(always)]
     fn write_all(&self, ends: &Ends, has_returns: bool, out: &mut [u8]) -> Result<Written, Declined> {
-        let Encoder { shape, null, kinds } = self.encoder;
+        let Encoder { shape, null, columns: kinds } = self.encoder;
         let quote = match shape.format {
             Format::Csv { quote, .. } if ends.has_quotes => Some(quote),
             _ => None,
@@ -214,16 +228,16 @@ impl Rows<'_> {
             }
             let last_stop = if has_returns && last < self.length { last - 1 } else { last };
             let mut at = put(out, written.end, head);
-            for (column, (&kind, &end)) in kinds.iter().zip(fields).enumerate() {
+            for (column, (&(kind, kept), &end)) in kinds.iter().zip(fields).enumerate() {
                 let end = end as usize;
                 let stop = if end == last { last_stop } else { end };
                 let next = if quote.is_some_and(|quote| self.input[start] == quote) && stop > start {
-                    self.write_quoted(kind, start + 1, stop - 1, out, at)
+                    self.write_quoted((kind, kept), start + 1, stop - 1, out, at)
                 } else if stop - start == null.len() && (null.is_empty() || self.input[start..stop] == null[..]) {
                     written.nulls += 1;
                     Some(put(out, at, (-1_i32).to_be_bytes()))
                 } else {
-                    self.write_value(kind, start, stop, out, at)
+                    self.write_value((kind, kept), start, stop, out, at)
                 };
                 let value = || Declined { record: written.records, column: Some(column), rule: Rule::Value };
                 at = next.ok_or_else(value)?;
@@ -238,7 +252,7 @@ impl Rows<'_> {
     /// Finds the first field that ends a record too early, or does not end it.
     #[cold]
     fn find_ragged(&self, places: &[u32]) -> Declined {
-        let columns = self.encoder.kinds.len();
+        let columns = self.encoder.columns.len();
         let is_wrong = |(at, &end): (usize, &u32)| {
             (self.input[end as usize] == self.encoder.shape.delimiter) == (at % columns == columns - 1)
         };
@@ -247,10 +261,17 @@ impl Rows<'_> {
     }
 
     /// Writes what quotes enclose, a text with every second of its doubled quotes left out.
-    fn write_quoted(&self, kind: Kind, start: usize, end: usize, out: &mut [u8], at: usize) -> Option<usize> {
+    fn write_quoted(
+        &self,
+        column: (Kind, ColumnType),
+        start: usize,
+        end: usize,
+        out: &mut [u8],
+        at: usize,
+    ) -> Option<usize> {
         let Format::Csv { quote, .. } = self.encoder.shape.format else { return None };
-        if kind != Kind::Text || memchr(quote, &self.input[start..end]).is_none() {
-            return self.write_value(kind, start, end, out, at);
+        if column.0 != Kind::Text || memchr(quote, &self.input[start..end]).is_none() {
+            return self.write_value(column, start, end, out, at);
         }
         let (mut from, mut to) = (start, at + 4);
         while let Some(offset) = memchr(quote, &self.input[from..end]) {
@@ -264,39 +285,111 @@ impl Rows<'_> {
     }
 
     #[inline(always)]
-    fn write_value(&self, kind: Kind, start: usize, end: usize, out: &mut [u8], at: usize) -> Option<usize> {
+    fn write_value(
+        &self,
+        (kind, kept): (Kind, ColumnType),
+        start: usize,
+        end: usize,
+        out: &mut [u8],
+        at: usize,
+    ) -> Option<usize> {
         let input = Input(self.input);
+        let keeps = |is_plain: bool| is_plain || kept == ColumnType::Other || self.keeps(kept, start, end);
         Some(match kind {
             Kind::Text => {
+                if !keeps(end == start || self.input[end - 1] != b' ') {
+                    return None;
+                }
                 #[allow(clippy::cast_possible_truncation)] // a block is at most MOST_BYTES long
                 let at = put(out, at, ((end - start) as u32).to_be_bytes());
                 self.copy(start, end, out, at)
             }
-            Kind::Int2 => put_value(out, at, i16::try_from(input.integer(start, end)?).ok()?.to_be_bytes()),
-            Kind::Int4 => put_value(out, at, i32::try_from(input.integer(start, end)?).ok()?.to_be_bytes()),
-            Kind::Int8 => put_value(out, at, input.integer(start, end)?.to_be_bytes()),
-            Kind::Float4 => put_value(out, at, input.float4(start, end)?.to_be_bytes()),
-            Kind::Float8 => put_value(out, at, input.float8(start, end)?.to_be_bytes()),
-            Kind::Numeric => match input.short_decimal(start, end) {
-                Some(decimal) => put_numeric(&decimal, out, at),
-                None => match input.decimal(start, end) {
-                    Some(decimal) => put_wide_numeric(decimal, out, at),
-                    None => put_long_numeric(&self.input[start..end], out, at)?,
-                },
-            },
+            Kind::Int2 | Kind::Int4 | Kind::Int8 => {
+                let value = input.integer(start, end)?;
+                if !keeps(self.begins_plain(start, end)) {
+                    return None;
+                }
+                match kind {
+                    Kind::Int2 => put_value(out, at, i16::try_from(value).ok()?.to_be_bytes()),
+                    Kind::Int4 => put_value(out, at, i32::try_from(value).ok()?.to_be_bytes()),
+                    _ => put_value(out, at, value.to_be_bytes()),
+                }
+            }
+            Kind::Float4 => {
+                if !keeps(false) {
+                    return None;
+                }
+                put_value(out, at, input.float4(start, end)?.to_be_bytes())
+            }
+            Kind::Float8 => {
+                let (value, is_kept) = input.float8(start, end)?;
+                if !keeps(is_kept && self.begins_plain(start, end)) {
+                    return None;
+                }
+                put_value(out, at, value.to_be_bytes())
+            }
+            Kind::Numeric => return self.write_numeric(kept, start, end, out, at),
             Kind::Bool => match &self.input[start..end] {
                 b"t" => put_value(out, at, [1]),
                 b"f" => put_value(out, at, [0]),
                 _ => return None,
             },
             Kind::Date => put_value(out, at, input.date(start, end)?.to_be_bytes()),
-            Kind::Timestamp => put_value(out, at, input.timestamp(start, end)?.to_be_bytes()),
+            Kind::Timestamp => {
+                if !keeps(end - start == SECONDS) {
+                    return None;
+                }
+                put_value(out, at, input.timestamp(start, end)?.to_be_bytes())
+            }
             Kind::Timestamptz => {
                 let stop = end.checked_sub(3).filter(|&stop| stop > start && self.input[stop..end] == *b"+00")?;
+                if !keeps(stop - start == SECONDS) {
+                    return None;
+                }
                 put_value(out, at, input.timestamp(start, stop)?.to_be_bytes())
             }
             Kind::Uuid => put_value(out, at, input.uuid(start, end)?),
         })
+    }
+
+    #[inline(always)]
+    fn write_numeric(&self, kept: ColumnType, start: usize, end: usize, out: &mut [u8], at: usize) -> Option<usize> {
+        let input = Input(self.input);
+        let most = match kept {
+            ColumnType::Numeric { scale } => usize::try_from(scale).unwrap_or(0),
+            _ => usize::MAX,
+        };
+        let keeps = |scale: usize| {
+            kept == ColumnType::Other
+                || (scale <= most && self.begins_plain(start, end))
+                || self.keeps(kept, start, end)
+        };
+        if let Some(decimal) = input.short_decimal(start, end) {
+            return keeps(decimal.scale).then(|| put_numeric(&decimal, out, at));
+        }
+        if let Some(decimal) = input.decimal(start, end) {
+            return keeps(decimal.scale).then(|| put_wide_numeric(decimal, out, at));
+        }
+        // Neither knows the scale.
+        if keeps(usize::MAX) {
+            put_long_numeric(&self.input[start..end], out, at)
+        } else {
+            None
+        }
+    }
+
+    /// Whether a number in a form of `canonical.rs` begins so that neither a leading zero nor a sign of zero is lost.
+    #[allow(clippy::needless_bitwise_bool)] // without branches: first digits cannot be foretold
+    #[inline(always)]
+    fn begins_plain(&self, start: usize, end: usize) -> bool {
+        let (first, second) = (self.input[start], self.input[start + 1]);
+        let has_zero = (first == b'0') & (second != b'.') & (end - start > 1);
+        !(has_zero | ((first == b'-') & (second == b'0')))
+    }
+
+    #[inline(never)]
+    fn keeps(&self, kept: ColumnType, start: usize, end: usize) -> bool {
+        kept.keeps_canonical(&self.input[start..end])
     }
 
     #[inline(always)]
@@ -454,6 +547,35 @@ mod tests {
         refused(Kind::Numeric, &["12345678x", "1.5x", "-1.5x", "0.12345678x", "12345678x1"]);
         refused(Kind::Numeric, &["123456789.", ".123456789", "1.234567.89", "123456789012345.67e1", "12345678:"]);
         refused(Kind::Numeric, &["1".repeat(39).as_str(), "1.00000000000000000000000000000000000000"]);
+    }
+
+    #[test]
+    fn blocks_with_values_that_are_not_kept_are_declined() {
+        let declines = |kind: Kind, kept: ColumnType, text: &str| {
+            let encoder = encoder(CSV, "", &[kind]).keeping(vec![kept]);
+            encoder.encode(&[format!("{text}\n").as_bytes()], LineEnd::Lf, &mut Buffers::default()).is_err()
+        };
+        let numeric = ColumnType::Numeric { scale: 2 };
+        for (kind, kept, text, is_declined) in [
+            (Kind::Int4, ColumnType::Integer, "007", true),
+            (Kind::Int4, ColumnType::Integer, "\"07\"", true),
+            (Kind::Int4, ColumnType::Integer, "-0", true),
+            (Kind::Int4, ColumnType::Integer, "-70", false),
+            (Kind::Numeric, numeric, "1.005", true),
+            (Kind::Numeric, numeric, "-0.00", true),
+            (Kind::Numeric, numeric, "-0.05", false),
+            (Kind::Numeric, numeric, "1.500", false),
+            (Kind::Float8, ColumnType::Float8, "0.12345678901234567", true),
+            (Kind::Float8, ColumnType::Float8, "-73.982154846191406", false),
+            (Kind::Float8, ColumnType::Float8, "0.10000000000000001", false),
+            (Kind::Float8, ColumnType::Float8, "007.25", true),
+            (Kind::Float4, ColumnType::Float4, "1.23456789", true),
+            (Kind::Timestamp, ColumnType::Timestamp { decimals: 0 }, "2026-01-31 10:00:00.5", true),
+            (Kind::Text, ColumnType::Varchar { length: 2 }, "ab ", true),
+            (Kind::Text, ColumnType::Varchar { length: 2 }, "ab", false),
+        ] {
+            assert_eq!(declines(kind, kept, text), is_declined, "{kind:?} {text}");
+        }
     }
 
     #[test]
@@ -628,11 +750,11 @@ mod tests {
         let (mut start, mut fields, mut rows) = (0, Vec::new(), Vec::new());
         while start < block.len() {
             start = reader.read_record(start, &mut fields)?;
-            if fields.len() != encoder.kinds.len() || !fields.iter().all(|field| reader.is_regular(field)) {
+            if fields.len() != encoder.columns.len() || !fields.iter().all(|field| reader.is_regular(field)) {
                 return None;
             }
             rows.extend_from_slice(&[0, u8::try_from(fields.len()).unwrap()]);
-            for (field, kind) in fields.iter().zip(&encoder.kinds) {
+            for (field, (kind, _)) in fields.iter().zip(&encoder.columns) {
                 let is_quoted = field.is_special && encoder.shape.format == CSV;
                 if !is_quoted && &block[field.start..field.end] == null {
                     rows.extend_from_slice(&[255; 4]);

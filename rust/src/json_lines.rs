@@ -6,9 +6,11 @@ use std::collections::HashMap;
 
 use memchr::{memchr, memchr3};
 
+use crate::changes::{Changed, Findings};
 use crate::error::{RecordError, RewriterError};
 use crate::fields::{Format, LineEnd};
 use crate::json::{show_name, JsonFault, Kind, Scanner, Value};
+use crate::kept::ColumnType;
 use crate::rewrite::{escape_text, Rewriter, Tail};
 use crate::types::{fitting, ColumnTypes, BOOLEAN, JSONB};
 
@@ -154,6 +156,25 @@ impl JsonRewriter {
             let column = values.iter().position(Option::is_none)?;
             Some((LineEnd::Lf.count(&block[..start]), column))
         })
+    }
+
+    /// Find what columns of these types do not keep. Records that cannot be read are passed over.
+    #[must_use]
+    pub fn find_changes(&self, block: &[u8], columns: &[ColumnType]) -> Vec<Changed> {
+        let (mut values, mut found) = (self.room(), Findings::default());
+        for (start, record) in (Records { block, at: 0 }) {
+            if self.read(record, &mut values).is_err() {
+                continue;
+            }
+            for (index, (value, &kind)) in values.iter().zip(columns).enumerate() {
+                let is_scalar = |value: &&Value| matches!(value.kind, Kind::Number | Kind::Plain | Kind::Escaped);
+                if let Some(value) = value.as_ref().filter(is_scalar).filter(|_| kind != ColumnType::Other) {
+                    let text = Scanner::new(record).text(*value);
+                    found.note(index, kind, &text, || LineEnd::Lf.count(&block[..start]));
+                }
+            }
+        }
+        found.0
     }
 
     fn room(&self) -> Vec<Option<Value>> {

@@ -5,6 +5,7 @@
 
 pub mod arrow;
 mod canonical;
+pub mod changes;
 pub mod doubts;
 pub mod encode;
 pub mod error;
@@ -14,6 +15,7 @@ pub mod fields;
 pub mod footer;
 pub mod json;
 pub mod json_lines;
+pub mod kept;
 pub mod lanes;
 #[cfg(test)]
 mod proofs;

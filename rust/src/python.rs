@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
 use crate::arrow::{self, Column, Integer, Kind, Unit, ValueError};
+use crate::changes::{self, Changed};
 use crate::doubts::{self, Guess};
 use crate::encode::{self, Buffers as EncoderBuffers, Declined, Encoder, Kind as EncodedKind};
 use crate::error::{RecordError as NativeRecordError, RewriterError};
@@ -17,6 +18,7 @@ use crate::fields::{Format, LineEnd};
 use crate::footer;
 use crate::json;
 use crate::json_lines::{self, JsonRewriter as NativeJsonRewriter};
+use crate::kept::ColumnType;
 use crate::records::{Cut as NativeCut, RecordCutter as NativeCutter};
 use crate::rewrite::Rewriter as NativeRewriter;
 use crate::sample::{Form as NativeForm, Record as NativeRecord, Sample};
@@ -191,6 +193,34 @@ impl Rewriter {
         });
         Ok(found.iter().map(|column| to_types(py, column)).collect())
     }
+
+    /// `columns` are the types of the columns that are kept, and their limits (`ColumnType::named`).
+    #[pyo3(signature = (segments, line_end, *, columns, forced))]
+    fn find_changes<'py>(
+        &self,
+        py: Python<'py>,
+        segments: Vec<(Bound<'py, PyBytes>, usize, usize)>,
+        line_end: &str,
+        columns: Vec<(String, i32)>,
+        forced: Vec<bool>,
+    ) -> PyResult<Vec<Change<'py>>> {
+        let (line_end, columns) = (to_line_end(line_end)?, to_column_types(&columns)?);
+        let runs = to_runs(&segments)?;
+        let found = py.detach(|| changes::find_changes(&self.0, &join(&runs), line_end, &columns, &forced));
+        Ok(found.iter().map(|each| to_change(py, each)).collect())
+    }
+}
+
+/// The index of a column, bits of `kept.rs`, how many values, and the line and the bytes of the first.
+type Change<'py> = (usize, u8, u64, u64, Bound<'py, PyBytes>);
+
+fn to_change<'py>(py: Python<'py>, found: &Changed) -> Change<'py> {
+    (found.column, found.change, found.count, found.line, PyBytes::new(py, &found.value))
+}
+
+fn to_column_types(columns: &[(String, i32)]) -> PyResult<Vec<ColumnType>> {
+    let found: Option<_> = columns.iter().map(|(name, limit)| ColumnType::named(name, *limit)).collect();
+    found.ok_or_else(|| PyValueError::new_err("no such type of column"))
 }
 
 fn to_types<'py>(py: Python<'py>, column: &ColumnTypes) -> Types<'py> {
@@ -250,6 +280,21 @@ impl JsonRewriter {
         let rewritten = py.detach(|| self.0.rewrite(&join(&runs), &tail))?;
         Ok(PyBytes::new(py, &rewritten))
     }
+
+    #[pyo3(signature = (segments, line_end, *, columns, forced))]
+    fn find_changes<'py>(
+        &self,
+        py: Python<'py>,
+        segments: Vec<(Bound<'py, PyBytes>, usize, usize)>,
+        line_end: &str,
+        columns: Vec<(String, i32)>,
+        forced: Vec<bool>,
+    ) -> PyResult<Vec<Change<'py>>> {
+        let columns = to_column_types(&columns)?;
+        let runs = to_runs(&segments)?;
+        let found = py.detach(|| self.0.find_changes(&join(&runs), &columns));
+        Ok(found.iter().map(|each| to_change(py, each)).collect())
+    }
 }
 
 fn join<'a>(runs: &[&'a [u8]]) -> Cow<'a, [u8]> {
@@ -281,6 +326,13 @@ fn find_json_end(text: &[u8]) -> Option<usize> {
 
 type Seen<'py> = (u64, Bound<'py, PyBytes>);
 type Types<'py> = (u32, Option<Seen<'py>>, Vec<(u32, Seen<'py>)>);
+
+/// What a column of a type with a limit (`ColumnType::named`) does not keep of a value, as bits of `kept.rs`.
+#[pyfunction]
+fn find_change(value: &[u8], name: &str, limit: i32) -> PyResult<u8> {
+    let column = ColumnType::named(name, limit).ok_or_else(|| PyValueError::new_err("no such type of column"))?;
+    Ok(if column.keeps(value, true) { 0 } else { column.change(value) })
+}
 
 /// The types of `wanted` that take a value, and those whose canonical form it is.
 #[pyfunction]
@@ -343,15 +395,23 @@ type Examined = (usize, Vec<(u64, u64)>, Option<Refusal>);
 #[pymethods]
 impl BinaryEncoder {
     #[new]
-    #[pyo3(signature = (*, format, delimiter, quote=None, null, kinds))]
-    fn new(format: &str, delimiter: &[u8], quote: Option<&[u8]>, null: Vec<u8>, kinds: Vec<String>) -> PyResult<Self> {
+    #[pyo3(signature = (*, format, delimiter, quote=None, null, kinds, column_types=None))]
+    fn new(
+        format: &str,
+        delimiter: &[u8],
+        quote: Option<&[u8]>,
+        null: Vec<u8>,
+        kinds: Vec<String>,
+        column_types: Option<Vec<(String, i32)>>,
+    ) -> PyResult<Self> {
         let shape =
             Shape { format: to_format(format, quote, quote)?, delimiter: to_byte(delimiter)?, line_end: LineEnd::Lf };
         let columns = kinds.len();
         let kinds: Option<Vec<_>> = kinds.iter().map(|name| EncodedKind::named(name)).collect();
         let kinds = kinds.filter(|kinds| !kinds.is_empty());
         let kinds = kinds.ok_or_else(|| PyValueError::new_err("no columns, or a kind that is not encoded"))?;
-        Ok(Self { encoder: Encoder::new(shape, null, kinds), columns })
+        let column_types = to_column_types(&column_types.unwrap_or_default())?;
+        Ok(Self { encoder: Encoder::new(shape, null, kinds).keeping(column_types), columns })
     }
 
     /// `segments` are (buffer, start, end) runs that together hold whole records.
@@ -631,6 +691,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Records>()?;
     module.add_function(wrap_pyfunction!(double_backslashes, module)?)?;
     module.add_function(wrap_pyfunction!(recognize, module)?)?;
+    module.add_function(wrap_pyfunction!(find_change, module)?)?;
     module.add_function(wrap_pyfunction!(find_json_types, module)?)?;
     module.add_function(wrap_pyfunction!(find_json_end, module)?)?;
     module.add_function(wrap_pyfunction!(find_doubts, module)?)?;

@@ -16,7 +16,7 @@ const TSV_NULL: &[u8] = b"\\N";
 #[derive(Clone, Debug)]
 pub struct Rewriter {
     pub(crate) format: Format,
-    delimiter: u8,
+    pub(crate) delimiter: u8,
     pub(crate) nulls: Vec<Vec<u8>>,
     /// What every null is written as.
     null: Vec<u8>,

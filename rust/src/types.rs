@@ -5,6 +5,7 @@
 
 use crate::fields::{Field, FieldReader, Format, LineEnd};
 use crate::json::Scanner;
+use crate::kept::{keeps_moment, rounds_back, ColumnType};
 use crate::rewrite::Rewriter;
 
 /// The bits of a set of types, in the order in which they are preferred.
@@ -20,23 +21,31 @@ pub const UUID: u32 = 1 << 8;
 pub const JSONB: u32 = 1 << 9;
 /// No type: a date whose day and month cannot be told apart, such as 01/02/2026.
 pub const UNCLEAR_DATE: u32 = 1 << 10;
-/// What the server itself may take for a column of this type that exists, such as 007 for an integer.
-pub const TAKEN_SMALLINT: u32 = 1 << 11;
-pub const TAKEN_INTEGER: u32 = 1 << 12;
-pub const TAKEN_BIGINT: u32 = 1 << 13;
-pub const TAKEN_NUMERIC: u32 = 1 << 14;
+/// What a column of this type that exists takes and keeps (`kept.rs`), such as +7 for an integer.
+pub const KEPT_SMALLINT: u32 = 1 << 11;
+pub const KEPT_INTEGER: u32 = 1 << 12;
+pub const KEPT_BIGINT: u32 = 1 << 13;
+pub const KEPT_NUMERIC: u32 = 1 << 14;
+pub const KEPT_DATE: u32 = 1 << 15;
+pub const KEPT_TIMESTAMP: u32 = 1 << 16;
+pub const KEPT_TIMESTAMPTZ: u32 = 1 << 17;
+/// No type: the user has chosen the order of day, month and year, so that columns keep 01/02/2026.
+pub const KNOWN_ORDER: u32 = 1 << 18;
 
 const NUMBERS: u32 = INTEGER | BIGINT | NUMERIC | DOUBLE;
 const TIMES: u32 = DATE | TIMESTAMP | TIMESTAMPTZ;
-const TAKEN: u32 = TAKEN_SMALLINT | TAKEN_INTEGER | TAKEN_BIGINT | TAKEN_NUMERIC;
+const KEPT_NUMBERS: u32 = KEPT_SMALLINT | KEPT_INTEGER | KEPT_BIGINT | KEPT_NUMERIC;
+const KEPT_TIMES: u32 = KEPT_DATE | KEPT_TIMESTAMP | KEPT_TIMESTAMPTZ;
+/// The digits of a second that the server keeps.
+const DECIMALS: usize = 6;
 
 /// How much of a value is shown.
-const SHOWN_BYTES: usize = 60;
+pub(crate) const SHOWN_BYTES: usize = 60;
 
 // src/backend/utils/adt/numeric.c: digits before and behind the decimal point.
 const NUMERIC_WHOLE_DIGITS: usize = 131_072;
 const NUMERIC_FRACTION_DIGITS: usize = 16_383;
-/// A double of 17 significant digits is written back as it was read if a program wrote it; more digits are lost.
+/// A double of 17 significant digits may be written back as it was read; more digits are lost.
 const DOUBLE_DIGITS: usize = 17;
 /// Any number of 15 digits is kept by a double.
 const EXACT_DIGITS: usize = 15;
@@ -124,7 +133,7 @@ pub fn find_types(
     columns
 }
 
-fn is_quoted_null(rewriter: &Rewriter, reader: &FieldReader, field: &Field) -> bool {
+pub(crate) fn is_quoted_null(rewriter: &Rewriter, reader: &FieldReader, field: &Field) -> bool {
     field.is_special
         && matches!(rewriter.format, Format::Csv { .. })
         && rewriter.nulls.first().is_some_and(|null| *reader.value(field) == **null)
@@ -157,12 +166,15 @@ impl ColumnTypes {
 /// The types of `wanted` that take a value.
 #[must_use]
 pub fn fitting(value: &[u8], wanted: u32) -> u32 {
-    let Some(&first) = value.first() else { return 0 };
+    let Some(&first) = value.first() else { return wanted & KNOWN_ORDER };
     let mut found = 0;
     let mut note = |bit: u32, fit: Fit| found |= if fit == Fit::No { 0 } else { bit };
     if wanted & NUMBERS != 0 {
         if let Some(number) = Number::parse(value) {
-            if number.is_short() {
+            if number.is_negative && number.is_zero() {
+                // Only floating-point numbers have a negative zero.
+                note(DOUBLE, number.double(value));
+            } else if number.is_short() {
                 // A fraction is for the last two only, and so many digits are within all the others.
                 note(NUMERIC | DOUBLE, Fit::Accepted);
                 note(BIGINT, Fit::if_accepted(number.is_whole()));
@@ -194,10 +206,13 @@ pub fn fitting(value: &[u8], wanted: u32) -> u32 {
     if wanted & UNCLEAR_DATE != 0 && is_unclear_date(value) {
         found |= UNCLEAR_DATE;
     }
-    if wanted & TAKEN != 0 {
-        found |= taken(value);
+    if wanted & KEPT_NUMBERS != 0 {
+        found |= kept_by_numbers(value);
     }
-    found & wanted
+    if wanted & KEPT_TIMES != 0 {
+        found |= kept_by_times(value, wanted);
+    }
+    (found | KNOWN_ORDER) & wanted
 }
 
 /// The types whose canonical form a value is.
@@ -242,8 +257,12 @@ pub struct Number<'a> {
     exponent: Option<i32>,
 }
 
-fn count_digits(bytes: &[u8]) -> usize {
+pub(crate) fn count_digits(bytes: &[u8]) -> usize {
     bytes.iter().take_while(|byte| byte.is_ascii_digit()).count()
+}
+
+pub(crate) fn is_zeros(digits: &[u8]) -> bool {
+    digits.iter().all(|&byte| byte == b'0')
 }
 
 impl<'a> Number<'a> {
@@ -281,7 +300,7 @@ impl<'a> Number<'a> {
     }
 
     fn is_zero(&self) -> bool {
-        self.whole.iter().chain(self.fraction).all(|&byte| byte == b'0')
+        is_zeros(self.whole) && is_zeros(self.fraction)
     }
 
     /// A whole number up to 2^63, which only a negative one may reach.
@@ -294,9 +313,8 @@ impl<'a> Number<'a> {
 
     fn within(&self, highest: u64) -> Fit {
         match self.magnitude() {
-            Some(size) if size <= highest + u64::from(self.is_negative) => {
-                Fit::if_canonical(!(self.is_negative && size == 0))
-            }
+            Some(0) if self.is_negative => Fit::No,
+            Some(size) if size <= highest + u64::from(self.is_negative) => Fit::Canonical,
             _ => Fit::No,
         }
     }
@@ -317,11 +335,11 @@ impl<'a> Number<'a> {
     #[must_use]
     pub fn numeric(&self) -> Fit {
         let is_short = self.whole.len() <= NUMERIC_WHOLE_DIGITS && self.fraction.len() <= NUMERIC_FRACTION_DIGITS;
-        if self.exponent.is_some() || !is_short {
+        let is_negative_zero = self.is_negative && self.is_zero();
+        if self.exponent.is_some() || !is_short || is_negative_zero {
             return Fit::No;
         }
-        let is_negative_zero = self.is_negative && self.is_zero();
-        Fit::if_canonical(!(self.whole.is_empty() || is_negative_zero))
+        Fit::if_canonical(!self.whole.is_empty())
     }
 
     /// float8in in src/backend/utils/adt/float.c, if the double keeps the digits of `value`.
@@ -329,7 +347,7 @@ impl<'a> Number<'a> {
     pub fn double(&self, value: &[u8]) -> Fit {
         let digits = self.significant_digits();
         let most = if self.is_whole() { EXACT_DIGITS } else { DOUBLE_DIGITS };
-        if digits > most {
+        if digits > most || (digits > EXACT_DIGITS && !self.is_kept_by_double(value)) {
             return Fit::No;
         }
         let is_far = self.exponent.is_some_and(|size| size.unsigned_abs() > 250) || value.len() > 40;
@@ -340,6 +358,17 @@ impl<'a> Number<'a> {
             }
         }
         Fit::if_canonical(self.is_written_so(digits))
+    }
+
+    /// Whether a double that is rounded to as many digits has the same ones.
+    fn is_kept_by_double(&self, value: &[u8]) -> bool {
+        let digits = self.whole.iter().chain(self.fraction);
+        let size = digits.fold(0_u64, |sum, digit| sum.wrapping_mul(10).wrapping_add(u64::from(digit - b'0')));
+        let is_plain = self.exponent.is_none() && self.whole.len() + self.fraction.len() <= 19;
+        let parsed = || std::str::from_utf8(value).ok()?.parse::<f64>().ok();
+        let found =
+            if is_plain { parsed().and_then(|found| rounds_back(size, self.fraction.len(), found)) } else { None };
+        found == Some(true) || ColumnType::Float8.change(value) == 0
     }
 
     /// The digits from the first to the last that is not 0; of a whole number all but leading ones.
@@ -360,7 +389,7 @@ impl<'a> Number<'a> {
     }
 }
 
-fn split_sign(text: &[u8]) -> (bool, &[u8]) {
+pub(crate) fn split_sign(text: &[u8]) -> (bool, &[u8]) {
     match text.strip_prefix(b"-") {
         Some(rest) => (true, rest),
         None => (false, text.strip_prefix(b"+").unwrap_or(text)),
@@ -368,7 +397,7 @@ fn split_sign(text: &[u8]) -> (bool, &[u8]) {
 }
 
 /// An exponent of at most four digits.
-fn parse_exponent(text: &[u8]) -> Option<i32> {
+pub(crate) fn parse_exponent(text: &[u8]) -> Option<i32> {
     let (is_negative, digits) = split_sign(text);
     if digits.is_empty() || digits.len() > 4 || count_digits(digits) < digits.len() {
         return None;
@@ -386,24 +415,22 @@ fn infinite(value: &[u8]) -> Fit {
     }
 }
 
-/// What columns of numbers take by the server's own rules; forms that only some versions know count as taken.
-fn taken(value: &[u8]) -> u32 {
+/// Which columns of numbers take a value by the server's own rules, and keep it.
+fn kept_by_numbers(value: &[u8]) -> u32 {
+    if ColumnType::Integer.change(value) != 0 {
+        return 0;
+    }
     let text = value.trim_ascii();
     let (is_negative, rest) = split_sign(text);
-    let has_base =
-        matches!(rest, [b'0', b'x' | b'X' | b'o' | b'O' | b'b' | b'B', digit, ..] if digit.is_ascii_hexdigit());
-    if has_base || (rest.first().is_some_and(u8::is_ascii_digit) && rest.contains(&b'_')) {
-        return TAKEN;
-    }
     let (whole, behind) = rest.split_at(count_digits(rest));
     let zeros = whole.iter().take_while(|&&byte| byte == b'0').count();
     let number = Number { is_negative, whole: &whole[zeros..], fraction: b"", exponent: None };
     if behind.is_empty() && !whole.is_empty() {
         let bit = |bit: u32, fit: Fit| if fit == Fit::No { 0 } else { bit };
-        return TAKEN_NUMERIC
-            | bit(TAKEN_SMALLINT, number.within(i16::MAX as u64))
-            | bit(TAKEN_INTEGER, number.integer())
-            | bit(TAKEN_BIGINT, number.bigint());
+        return KEPT_NUMERIC
+            | bit(KEPT_SMALLINT, number.within(i16::MAX as u64))
+            | bit(KEPT_INTEGER, number.integer())
+            | bit(KEPT_BIGINT, number.bigint());
     }
     let behind_point = behind.strip_prefix(b".").unwrap_or(behind);
     let (fraction, exponent) =
@@ -416,10 +443,25 @@ fn taken(value: &[u8]) -> u32 {
         };
     let words: [&[u8]; 3] = [b"nan", b"inf", b"infinity"];
     if is_number || words.iter().any(|word| rest.eq_ignore_ascii_case(word)) {
-        TAKEN_NUMERIC
+        KEPT_NUMERIC
     } else {
         0
     }
+}
+
+/// Which columns of days and times take a value, and keep it.
+fn kept_by_times(value: &[u8], wanted: u32) -> u32 {
+    let knows_order = wanted & KNOWN_ORDER != 0;
+    let bit = |bit: u32, column: ColumnType| {
+        if wanted & bit != 0 && keeps_moment(column, value, knows_order) {
+            bit
+        } else {
+            0
+        }
+    };
+    bit(KEPT_DATE, ColumnType::Date)
+        | bit(KEPT_TIMESTAMP, ColumnType::Timestamp { decimals: DECIMALS })
+        | bit(KEPT_TIMESTAMPTZ, ColumnType::Timestamptz { decimals: DECIMALS })
 }
 
 // ---------------------------------------------------------------- dates and times
@@ -568,7 +610,7 @@ mod tests {
     use super::*;
 
     const CSV: Format = Format::Csv { quote: b'"', escape: b'"' };
-    const ALL: u32 = TAKEN_SMALLINT - 1;
+    const ALL: u32 = KEPT_SMALLINT - 1;
 
     fn types(value: &str) -> u32 {
         fitting(value.as_bytes(), ALL)
@@ -590,6 +632,12 @@ mod tests {
             ("1000000000000000000000", NUMERIC | DOUBLE),
             ("007", 0),
             ("+7", 0),
+            ("-0", DOUBLE),
+            ("-0.0", DOUBLE),
+            ("0.10000000000000001", NUMERIC | DOUBLE),
+            ("0.12345678901234567", NUMERIC),
+            ("1.2345678901234567e5", DOUBLE),
+            ("1.2345678901234561e5", 0),
             ("-", 0),
             (".", 0),
             ("5.", 0),
@@ -637,26 +685,39 @@ mod tests {
     }
 
     #[test]
-    fn columns_of_numbers_take_what_the_server_does() {
-        let whole = TAKEN_SMALLINT | TAKEN_INTEGER | TAKEN_BIGINT | TAKEN_NUMERIC;
+    fn columns_keep_what_reads_back_alike() {
+        let whole = KEPT_SMALLINT | KEPT_INTEGER | KEPT_BIGINT | KEPT_NUMERIC;
         for (value, expected) in [
-            (" +007 ", whole),
+            (" +7 ", whole),
             ("-32768", whole),
-            ("32768", whole & !TAKEN_SMALLINT),
-            ("1e5", TAKEN_NUMERIC),
-            ("5.", TAKEN_NUMERIC),
-            ("nan", TAKEN_NUMERIC),
-            ("0x1F", whole),
-            ("1_000", whole),
-            ("_1", 0),
+            ("32768", whole & !KEPT_SMALLINT),
+            ("1e5", KEPT_NUMERIC),
+            ("5.", KEPT_NUMERIC),
+            ("nan", KEPT_NUMERIC),
+            ("007", 0),
+            ("-0", 0),
+            ("0x1F", 0),
+            ("1_000", 0),
             ("a", 0),
             ("", 0),
             ("1.2.3", 0),
             (".", 0),
             ("e5", 0),
         ] {
-            assert_eq!(fitting(value.as_bytes(), TAKEN), expected, "{value}");
+            assert_eq!(fitting(value.as_bytes(), KEPT_NUMBERS), expected, "{value}");
         }
+        for (value, expected) in [
+            (" 2026-03-01", KEPT_TIMES),
+            ("2026-03-01 00:00", KEPT_TIMES),
+            ("2026-03-01 10:00", KEPT_TIMESTAMP | KEPT_TIMESTAMPTZ),
+            ("2026-03-01T10:00:00Z", KEPT_TIMESTAMPTZ),
+            ("2026-03-01T10:00:00.1234567Z", 0),
+            ("01/02/2026", 0),
+            ("x", 0),
+        ] {
+            assert_eq!(fitting(value.as_bytes(), KEPT_TIMES), expected, "{value}");
+        }
+        assert_eq!(fitting(b"01/02/2026", KEPT_DATE | KNOWN_ORDER), KEPT_DATE | KNOWN_ORDER);
     }
 
     #[test]

@@ -7,6 +7,9 @@ LineEnd: TypeAlias = Literal["lf", "crlf", "cr"]
 # What the values of a column allow: types as bits, the first value that is not null, and the values at which types
 # were lost.
 Types: TypeAlias = tuple[int, tuple[int, bytes] | None, list[tuple[int, tuple[int, bytes]]]]
+# Values that a column would store otherwise: its index, what is lost as bits, how many they are, and the
+# first one's line in the runs, from 0, and its first 60 bytes.
+Change: TypeAlias = tuple[int, int, int, int, bytes]
 
 class RecordError(ValueError):
     """A record breaks the dialect; args are (message, record, line), both 0-based from the first buffer fed."""
@@ -102,6 +105,19 @@ class Rewriter:
         `extra` are constants of these records alone, appended behind the rewriter's own.
         """
 
+    def find_changes(
+        self,
+        segments: Sequence[tuple[bytes, int, int]],
+        line_end: LineEnd,
+        *,
+        columns: Sequence[tuple[str, int]],
+        forced: Sequence[bool],
+    ) -> list[Change]:
+        """Return what the columns that are kept, of these types with their limits, would store otherwise.
+
+        `forced` says of which columns quoted nulls are null.
+        """
+
     def find_types(
         self, segments: Sequence[tuple[bytes, int, int]], line_end: LineEnd, *, wanted: int, forced: Sequence[bool]
     ) -> list[Types]:
@@ -147,6 +163,16 @@ class JsonRewriter:
     ) -> bytes:
         """Return the records of the (buffer, start, end) runs as Rewriter does; raises RecordError."""
 
+    def find_changes(
+        self,
+        segments: Sequence[tuple[bytes, int, int]],
+        line_end: LineEnd,
+        *,
+        columns: Sequence[tuple[str, int]],
+        forced: Sequence[bool],
+    ) -> list[Change]:
+        """Return what columns would store otherwise, as Rewriter does. Records that cannot be read are passed over."""
+
 def find_json_types(segments: Sequence[tuple[bytes, int, int]], *, wanted: int) -> list[tuple[bytes, Types]]:
     """Return the names in records of JSON Lines, in the order in which they first appear, and what their values allow.
 
@@ -185,8 +211,17 @@ class BinaryEncoder:
     """Encodes whole records of csv (escape and quote the same), text or tsv in COPY's binary format."""
 
     def __new__(
-        cls, *, format: str, delimiter: bytes, quote: bytes | None = None, null: bytes, kinds: Sequence[str]
-    ) -> BinaryEncoder: ...
+        cls,
+        *,
+        format: str,
+        delimiter: bytes,
+        quote: bytes | None = None,
+        null: bytes,
+        kinds: Sequence[str],
+        column_types: Sequence[tuple[str, int]] | None = None,
+    ) -> BinaryEncoder:
+        """With `column_types`, names and limits, a block with a value that its column does not keep is not encoded."""
+
     def encode(self, segments: Sequence[tuple[bytes, int, int]], line_end: LineEnd, records: int) -> bytes | None:
         """Return the rows, without header and end; None if the block must be sent as text."""
 
@@ -234,6 +269,9 @@ class Form:
 
 def recognize(value: bytes, wanted: int) -> tuple[int, int]:
     """Return the types of `wanted` that take a value, and those that would write it so, as bits."""
+
+def find_change(value: bytes, name: str, limit: int) -> int:
+    """Return what a column of a type with a limit does not keep of a value, as bits (`penstock.model.source.types`)."""
 
 def double_backslashes(segments: Sequence[tuple[bytes, int, int]], *, delimiter: bytes, count: int) -> bytes:
     """Return tsv records that end with line feeds as COPY text; `count` are their stray backslashes."""

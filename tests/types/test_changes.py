@@ -45,10 +45,10 @@ def _widen(*paths: Any, **options: Any) -> Any:
         ("bigint", "1e3", "numeric"),
         ("bigint", "x", "text"),
         ("numeric", "x", "text"),
-        ("integer", " 007 ", "integer"),
+        ("integer", " 007 ", "text"),
         ("integer", "+7", "integer"),
-        ("integer", "1_000", "integer"),
-        ("integer", "0x1F", "integer"),
+        ("integer", "1_000", "text"),
+        ("integer", "0x1F", "text"),
         ("numeric", "1e5", "numeric"),
         ("numeric", "NaN", "numeric"),
         ("numeric(10,2)", "1.555", "numeric(10,2)"),
@@ -58,7 +58,7 @@ def _widen(*paths: Any, **options: Any) -> Any:
 def test_column_is_widened_as_far_as_its_values_need(
     loads: Loads, write: Write, type_name: str, value: str, expected: str
 ) -> None:
-    """What the server takes for the present type widens nothing; the rows that were there keep their values."""
+    """What the present type keeps widens nothing; the rows that were there keep their values."""
     loads.execute(f"CREATE TABLE t (id int, a {type_name} DEFAULT 5); INSERT INTO t VALUES (0, 7)")
     outcome = loads.run(_widen(write(f"id,a\n1,1\n2,{value}\n")))
     assert types_of(loads) == ["integer", expected]

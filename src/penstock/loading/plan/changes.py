@@ -15,14 +15,13 @@ from penstock.model.server.table import Column, TableFacts, TableName
 from penstock.model.source.columnar import identify_type
 from penstock.model.source.dialect import Dialect
 from penstock.model.source.types import (
+    KEPT,
     NULL_WORDS,
-    TAKEN,
     TYPE_OIDS,
-    TYPES,
     UNCLEAR_DATE,
-    WIDER,
     ColumnChange,
     ColumnFindings,
+    wider_types,
 )
 
 # Ordinary and partitioned tables.
@@ -77,8 +76,8 @@ def compose_alter(table: TableName, changes: Sequence[ColumnChange]) -> str:
 
 
 def widenable(facts: TableFacts) -> dict[str, str]:
-    """Return the columns that --types widen looks at, with their types: those of numbers without a precision."""
-    names = {oid: name for name, oid in TYPE_OIDS.items() if name in TAKEN}
+    """Return the columns that --types widen looks at, with their types: numbers, days and times without a precision."""
+    names = {oid: name for name, oid in TYPE_OIDS.items() if name in KEPT}
     return {
         column.name: names[column.type_oid]
         for column in facts.columns
@@ -87,14 +86,14 @@ def widenable(facts: TableFacts) -> dict[str, str]:
 
 
 def find_wider(facts: TableFacts, name: str, type_name: str, found: ColumnFindings | None) -> ColumnChange | None:
-    """Return the change that a column of this type needs to take all values; None if it takes them as it is."""
+    """Return the change that a column of this type needs to keep all values; None if it keeps them as it is."""
     column = facts.column(name)
-    if column is None or found is None or found.fits & TAKEN[type_name]:
+    if column is None or found is None or found.fits & KEPT[type_name]:
         return None
-    wider = WIDER[WIDER.index(type_name) + 1 :]
-    chosen = next((each for each in wider if each == "text" or found.fits & TAKEN[each]), "text")
-    before = WIDER[WIDER.index(type_name) : WIDER.index(chosen)]
-    lost = [found.lost[TAKEN[each]] for each in before]
+    wider = wider_types(type_name)
+    chosen = next((each for each in wider if each == "text" or found.fits & KEPT[each]), "text")
+    before = (type_name, *wider[: wider.index(chosen)])
+    lost = [found.lost[KEPT[each]] for each in before]
     decided_by = max(lost, key=lambda seen: seen[0])[1]
     return ColumnChange(
         column=column.name, number=column.number, type_name=chosen, was=type_name, decided_by=decided_by
@@ -107,14 +106,25 @@ def suggest_change(column: Column, value: str) -> ColumnChange | None:
     Returns None if the type is not one that penstock chooses, or if the value is a date that DateStyle may make fit.
     """
     name = next((name for name, oid in TYPE_OIDS.items() if oid == column.type_oid), "text")
-    fits, _ = _native.recognize(value.encode(), sum(TAKEN.values()) | 1 << TYPES.index("timestamp") | UNCLEAR_DATE)
+    fits, _ = _native.recognize(value.encode(), sum(KEPT.values()) | UNCLEAR_DATE)
     if name == "text" or column.type_modifier != -1 or fits & UNCLEAR_DATE:
         return None
-    wider = WIDER[WIDER.index(name) + 1 :] if name in WIDER else ("text",)
-    chosen = next((each for each in wider if fits & TAKEN.get(each, 0)), "text")
-    if name == "date" and fits & 1 << TYPES.index("timestamp"):
-        chosen = "timestamp"
+    chosen = next((each for each in wider_types(name) if fits & KEPT.get(each, 0)), "text")
     return ColumnChange(column=column.name, number=column.number, type_name=chosen, was=name)
+
+
+def suggest_kept(type_name: str, value: str) -> str:
+    """Return the type that keeps a value which a column of a type changes.
+
+    >>> suggest_kept("date", "2026-01-31 10:00"), suggest_kept("numeric(9,2)", "1.005"), suggest_kept("integer", "007")
+    ('timestamp', 'numeric', 'text')
+    """
+    is_moment = type_name.startswith(("date", "time"))
+    fits, _ = _native.recognize(value.encode(), sum(KEPT.values()))
+    candidates = ("timestamp", "timestamptz") if is_moment else ("numeric",)
+    kept = next((each for each in candidates if fits & KEPT[each]), "text")
+    is_time = type_name.startswith("time ") and kept == "text"
+    return "timetz" if is_time and not _native.find_change(value.encode(), "timetz", -1) else kept
 
 
 def with_type(facts: TableFacts, change: ColumnChange) -> TableFacts:

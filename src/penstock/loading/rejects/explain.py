@@ -12,7 +12,7 @@ from penstock.files.probe import explain_misfit
 from penstock.loading.plan.changes import compose_alter, null_option, suggest_change
 from penstock.loading.plan.plan import table_after_creation
 from penstock.model.server.names import fold_name, quote_name
-from penstock.model.source.types import NULL_WORDS, TAKEN
+from penstock.model.source.types import KEPT, NULL_WORDS
 from penstock.server.connect.errors import ServerReport, choose_class, find_hint, hint_right, is_passing
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def _suggest_type(name: str, value: str, target: TargetPlan) -> str | None:
     change = None if column is None else suggest_change(column, value)
     if change is None:
         return None
-    can_widen = change.was in TAKEN and target.columnar is None
+    can_widen = change.was in KEPT and target.columnar is None
     widen = " --types widen does so before the load." if can_widen else ""
     return f"Correct the value in the file, or run: {compose_alter(target.table, [change])};{widen}"
 

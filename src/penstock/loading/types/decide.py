@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 
+from penstock import _native
 from penstock.loading.plan.changes import null_option
 from penstock.model.load.plan import TargetPlan
 from penstock.model.options import spell_options
@@ -15,6 +16,7 @@ from penstock.model.source.dialect import DialectOptions, Notice
 from penstock.model.source.types import (
     ALL_TYPES,
     NULL_WORDS,
+    ORDER,
     TYPE_OIDS,
     TYPES,
     UNCLEAR_DATE,
@@ -79,19 +81,39 @@ def retype(facts: TableFacts, typed: Sequence[TypedColumn]) -> tuple[ColumnChang
     )
 
 
-def unclear_notices(table: str, typed: Sequence[TypedColumn]) -> tuple[Notice, ...]:
-    """Return a warning for each column of dates that stay text because their day and month are not clear."""
+def unclear_notices(
+    table: str, typed: Sequence[TypedColumn], changes: Sequence[ColumnChange] = ()
+) -> tuple[Notice, ...]:
+    """Return a warning for each column of dates that is text because their day and month are not clear."""
+    staying = [(column.name, "stays", column.decided_by) for column in typed if column.is_unclear_date]
+    known = {name for name, *_ in staying}
+    unclear = (change for change in changes if change.column not in known and _is_unclear(change))
+    widened = [(change.column, "becomes", change.decided_by) for change in unclear]
     return tuple(
         Notice(
             code="unclear-date",
-            message=f'column "{column.name}" of table "{table}" stays text: its dates may begin with day or month',
-            uri=column.decided_by.uri,
-            line=column.decided_by.line,
-            hint="Create the table with a date column, and set datestyle: PGOPTIONS='-c datestyle=ISO,DMY', or MDY.",
+            message=f'column "{name}" of table "{table}" {verb} text: its dates may begin with day or month',
+            uri=seen.uri,
+            line=seen.line,
+            hint=_ORDER_HINTS[verb],
         )
-        for column in typed
-        if column.is_unclear_date and column.decided_by is not None
+        for name, verb, seen in (*staying, *widened)
+        if seen is not None
     )
+
+
+_ORDER_HINTS = {
+    "stays": "Create the table with a date column, and set datestyle: PGOPTIONS='-c datestyle=ISO,DMY', or MDY.",
+    "becomes": "To keep the column's type, set datestyle: PGOPTIONS='-c datestyle=ISO,DMY', or MDY.",
+}
+
+
+def _is_unclear(change: ColumnChange) -> bool:
+    """Whether a column of dates is widened to text by a value whose day and month are not clear."""
+    seen = change.decided_by
+    if seen is None or change.type_name != "text" or change.was not in ("date", "timestamp", "timestamptz"):
+        return False
+    return bool(_native.find_change(seen.value.encode(), "timestamptz", -1) & ORDER)
 
 
 def null_notices(target: TargetPlan) -> tuple[Notice, ...]:

@@ -26,7 +26,7 @@ from penstock.model.load.plan import LoadPlan, ObjectSample, TargetPlan, total_s
 from penstock.model.server.table import ColumnMap
 from penstock.model.source.dialect import Notice
 from penstock.model.source.source import SourceObject
-from penstock.model.source.types import TAKEN, UNCLEAR_DATE, ColumnChange, ColumnFindings, TypedColumn
+from penstock.model.source.types import KEPT, KNOWN_ORDER, UNCLEAR_DATE, ColumnChange, ColumnFindings, TypedColumn
 from penstock.units import format_bytes, format_count
 
 _Targets = list["TargetPlan"]
@@ -52,7 +52,7 @@ def find_columns(
             group, found = _name_columns(group, found)
         if found is not None:
             group = [_with_types(target, found, find_dependents) for target in group]
-            notices |= dict.fromkeys(unclear_notices(str(table), group[0].typed))
+            notices |= dict.fromkeys(unclear_notices(str(table), group[0].typed, group[0].changes))
             notices |= dict.fromkeys(null_notices(group[0]))
         # How a JSON value is sent depends on the type of its column.
         group = [replace(each, column_map=_map_names(each)) if _are_json([each]) else each for each in group]
@@ -190,7 +190,7 @@ def _look(group: _Targets, works: Sequence[ObjectWork], tools: LoadTools, *, usa
         ):
             wanted |= usable
         if target.facts is not None and target.job.types == "widen" and widenable(target.facts):
-            wanted |= sum(TAKEN.values())
+            wanted |= sum(KEPT.values()) | (KNOWN_ORDER if tools.connect.date_order.is_chosen else 0)
     by_index = dict(zip(dict.fromkeys(work.target_index for work in works), group, strict=True))
     left = [
         replace(work, target=by_index[work.target_index])

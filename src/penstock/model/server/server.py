@@ -42,6 +42,14 @@ class ServerFacts:
 
 
 @frozen
+class DateOrder:
+    """The DateStyle of the sessions, and whether it was chosen: by the connection, or for the role or the database."""
+
+    date_style: str = ""
+    is_chosen: bool = False
+
+
+@frozen
 class LedgerRights:
     """The row of inspect_ledger.sql: what the current role may do in the ledger's schema.
 

@@ -40,11 +40,38 @@ TYPE_OIDS: Final = {
     "text": 25,
 }
 # Each takes all values of those before it without loss.
-WIDER: Final = ("smallint", "integer", "bigint", "numeric", "text")
-# What the server takes for a column that has one of these types.
-TAKEN: Final = {"smallint": 1 << 11, "integer": 1 << 12, "bigint": 1 << 13, "numeric": 1 << 14}
+_WIDER: Final = (
+    ("smallint", "integer", "bigint", "numeric", "text"),
+    ("date", "timestamp", "timestamptz", "text"),
+)
+# What a column that has one of these types takes and keeps: its text says what the file says.
+KEPT: Final = {
+    "smallint": 1 << 11,
+    "integer": 1 << 12,
+    "bigint": 1 << 13,
+    "numeric": 1 << 14,
+    "date": 1 << 15,
+    "timestamp": 1 << 16,
+    "timestamptz": 1 << 17,
+}
+# Dates such as 01/02/2026 are kept, since the user has chosen DateStyle for the load.
+KNOWN_ORDER: Final = 1 << 18
 # The bits in the order of their loss that a plan reports.
-BITS: Final = tuple(1 << number for number in range(15))
+BITS: Final = tuple(1 << number for number in range(18))
+# What a column does not keep of a value, as bits (rust/src/kept.rs).
+CHANGES: Final = ("form", "sign", "digits", "time", "zone", "day", "order", "blanks")
+ORDER: Final = 1 << CHANGES.index("order")
+
+
+def wider_types(name: str) -> tuple[str, ...]:
+    """Return the types that a column of a type is widened to, the next one first.
+
+    >>> wider_types("timestamp"), wider_types("uuid")
+    (('timestamptz', 'text'), ('text',))
+    """
+    chain = next((chain for chain in _WIDER if name in chain[:-1]), None)
+    return ("text",) if chain is None else chain[chain.index(name) + 1 :]
+
 
 # Words that other programs write for null.
 NULL_WORDS: Final = ("", "\\N", "NULL", "null", "NA", "N/A", "#N/A", "n/a", "None", "none", "nil", "-", "--", ".", "?")

@@ -28,7 +28,7 @@ from penstock.model.finding import Finding, refuse
 from penstock.model.server.checks import check_pooler, check_read_only
 from penstock.model.server.endpoints import is_rds_endpoint
 from penstock.model.server.iam import explain_refusal
-from penstock.model.server.server import PoolerFacts
+from penstock.model.server.server import DateOrder, PoolerFacts
 from penstock.server.connect.conninfo import (
     check_settings,
     describe_target,
@@ -122,6 +122,13 @@ _SETTINGS_17 = {"transaction_timeout": "0"}
 _READ_WRITE = {"default_transaction_read_only": "off"}
 
 
+# Where DateStyle comes from, and the sources of a setting that somebody made for these sessions, not for the whole
+# server (GucSource_Names in src/backend/utils/misc/guc_tables.c). PGDATESTYLE and PGOPTIONS are "client".
+_DATE_ORDER_SOURCE = sql.SQL(
+    "(SELECT source FROM pg_catalog.pg_settings WHERE name OPERATOR(pg_catalog.=) 'DateStyle')"
+)
+_CHOSEN = ("client", "database", "user", "database user", "session")
+
 # The connect_timeout of a ping, in seconds: libpq's minimum. A ping holds Python's interpreter lock, so the other
 # sessions of a load wait for it.
 _PING_TIMEOUT_S = 2
@@ -181,6 +188,7 @@ class ConnectionFactory:
         self._is_read_only = False
         self._roots: str | None = None
         self._input_settings: _InputSettings | None = None
+        self._has_date_order = False
         self._pooler: PoolerFacts | None = None
         self._kept: Connection | None = None
         # Whether a session was connected to the same server before `in_database` created this factory.
@@ -201,6 +209,12 @@ class ConnectionFactory:
     def input_settings(self) -> dict[str, str]:
         """Return the user's settings that decide how text becomes a value; empty before the first connection."""
         return {} if self._input_settings is None else self._input_settings._asdict()
+
+    @property
+    def date_order(self) -> DateOrder:
+        """Return which order of day, month and year the sessions read, and whether somebody chose it."""
+        style = "" if self._input_settings is None else self._input_settings.DateStyle
+        return DateOrder(date_style=style, is_chosen=self._has_date_order)
 
     @property
     def pooler(self) -> PoolerFacts | None:
@@ -437,7 +451,7 @@ class ConnectionFactory:
             is_first = self._input_settings is None
             if is_first:
                 first = _make_first_settings(connection, version_num=version_num, read_write=self._read_write)
-                self._input_settings, self._pooler, self._is_read_only = first
+                self._input_settings, self._pooler, self._is_read_only, self._has_date_order = first
         if self._pooler is not None:
             # Behind a pooler, settings last only until the transaction ends, so all queries run in this transaction.
             connection.execute(f"BEGIN READ ONLY; {TO_OWN_SETTINGS}")
@@ -536,10 +550,10 @@ def _preparation_error(error: psycopg.Error, target: str, *, role: str | None) -
 
 def _make_first_settings(
     connection: Connection, *, version_num: int, read_write: bool
-) -> tuple[_InputSettings, PoolerFacts | None, bool]:
+) -> tuple[_InputSettings, PoolerFacts | None, bool, bool]:
     """Read the user's own settings and set penstock's, in one round trip.
 
-    The same query detects a pooler, and reads whether transactions are read-only by default.
+    The same query detects a pooler, and reads whether transactions are read-only by default and DateStyle was chosen.
 
     A select list is evaluated from left to right, so DateStyle is read before its output format becomes ISO. Behind a
     pooler no setting is changed, because other clients use the same backend. Only this statement runs with the user's
@@ -551,19 +565,19 @@ def _make_first_settings(
         "pg_catalog.current_setting('default_transaction_read_only')::pg_catalog.bool"
         " AND NOT pg_catalog.pg_is_in_recovery()"
     )
-    head = sql.SQL("pg_catalog.pg_backend_pid(), {}, {}").format(is_direct, read_only)
+    head = sql.SQL("pg_catalog.pg_backend_pid(), {}, {}, {}").format(is_direct, read_only, _DATE_ORDER_SOURCE)
     reads = [sql.SQL("pg_catalog.current_setting({})").format(sql.Literal(name)) for name in _InputSettings._fields]
     settings = _fixed_settings(version_num, read_write=read_write) | {"DateStyle": "ISO", "search_path": OWN_PATH}
     makes = [sql.SQL("CASE WHEN {} THEN {} END").format(is_direct, call) for call in _calls(settings)]
     row = _read_first(connection.execute(sql.SQL("SELECT {}").format(sql.SQL(", ").join([head, *reads, *makes]))))
-    backend_pid, has_own_session, is_read_only, *values = row
+    backend_pid, has_own_session, is_read_only, source, *values = row
     pooler = None if has_own_session else PoolerFacts(told_pid=connection.info.backend_pid, backend_pid=backend_pid)
-    return _InputSettings(*values), pooler, is_read_only
+    return _InputSettings(*values), pooler, is_read_only, source in _CHOSEN
 
 
 def _read_first(cursor: psycopg.Cursor[tuple[Any, ...]]) -> tuple[Any, ...]:
     """Return the values of the first row. Raises ServerError if they cannot come from a PostgreSQL server."""
-    expected = [int, bool, bool, *(str for _ in _InputSettings._fields)]
+    expected = [int, bool, bool, str, *(str for _ in _InputSettings._fields)]
     try:
         rows = [row[: len(expected)] for row in cursor.fetchall()]
     except (ValueError, OverflowError):

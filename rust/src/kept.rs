@@ -1,0 +1,720 @@
+//! Whether a column keeps a value as it is in a file, or stores another one without an error.
+//!
+//! A value is kept if the column's text says the same: 1.50 may become 1.5, and 007 may not become 7. The rules follow
+//! the input functions of the server (src/backend/utils/adt). What these refuse counts as kept: it is never stored.
+
+use crate::types::{count_digits, is_zeros, parse_exponent, split_sign};
+
+/// What a column does not keep of a value, as bits.
+pub const FORM: u8 = 1;
+pub const SIGN: u8 = 1 << 1;
+pub const DIGITS: u8 = 1 << 2;
+pub const TIME: u8 = 1 << 3;
+pub const ZONE: u8 = 1 << 4;
+pub const DAY: u8 = 1 << 5;
+/// The order of day, month and year, which `DateStyle` decides.
+pub const ORDER: u8 = 1 << 6;
+pub const BLANKS: u8 = 1 << 7;
+
+/// How many digits a float always keeps.
+const FLOAT4_DIGITS: usize = 6;
+const FLOAT8_DIGITS: usize = 15;
+/// Digits that fit 64 bits.
+const LONG_NUMBER: usize = 19;
+/// Where the decimals of a timestamp begin.
+const DECIMALS_AT: usize = "2026-01-31 23:59:59.".len();
+
+/// The type of a column, as far as it may change values. `scale` and `decimals` are digits behind the point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ColumnType {
+    Other,
+    Integer,
+    Numeric { scale: i32 },
+    Float4,
+    Float8,
+    Date,
+    Timestamp { decimals: usize },
+    Timestamptz { decimals: usize },
+    Time { decimals: usize },
+    Timetz { decimals: usize },
+    Varchar { length: usize },
+}
+
+impl ColumnType {
+    /// `limit` is the scale, the digits of a second, or the length; what is negative for others than numeric is no limit.
+    #[must_use]
+    pub fn named(name: &str, limit: i32) -> Option<Self> {
+        let decimals = usize::try_from(limit).unwrap_or(6);
+        Some(match name {
+            "other" => Self::Other,
+            "integer" => Self::Integer,
+            "numeric" => Self::Numeric { scale: limit },
+            "float4" => Self::Float4,
+            "float8" => Self::Float8,
+            "date" => Self::Date,
+            "timestamp" => Self::Timestamp { decimals },
+            "timestamptz" => Self::Timestamptz { decimals },
+            "time" => Self::Time { decimals },
+            "timetz" => Self::Timetz { decimals },
+            "varchar" => Self::Varchar { length: usize::try_from(limit).unwrap_or(usize::MAX) },
+            _ => return None,
+        })
+    }
+
+    /// Whether the column keeps a value. Common forms are told at once, and no more of them than that needs is read.
+    ///
+    /// `may_group`: a number may have underscores.
+    #[inline(always)]
+    #[must_use]
+    pub fn keeps(self, value: &[u8], may_group: bool) -> bool {
+        let is_number = || has_plain_start(value) && !(may_group && value.contains(&b'_'));
+        let is_plain = match self {
+            Self::Other => true,
+            Self::Integer | Self::Numeric { scale: i32::MAX } => is_number(),
+            Self::Numeric { scale } => is_number() && has_places(value, scale),
+            Self::Float4 => value.len() <= FLOAT4_DIGITS + 1 && is_plain_decimal(value),
+            Self::Float8 => is_plain_decimal(value) && (value.len() <= FLOAT8_DIGITS || is_plain_long(value)),
+            Self::Date => is_plain_day(value),
+            Self::Timestamp { decimals } => is_plain_timestamp(value, decimals),
+            Self::Timestamptz { decimals } => is_plain_timestamp(zoneless(value), decimals),
+            Self::Time { .. } | Self::Timetz { .. } => value.len() == 8 && value[2] == b':' && value[5] == b':',
+            Self::Varchar { length } => value.len() <= length || value.last() != Some(&b' '),
+        };
+        is_plain || self.changes_nothing(value)
+    }
+
+    /// Whether the column keeps a value in a form that the binary encoder takes (`canonical.rs`).
+    #[inline(always)]
+    pub(crate) fn keeps_canonical(self, value: &[u8]) -> bool {
+        let is_plain = match self {
+            Self::Integer | Self::Numeric { scale: i32::MAX } => has_plain_start(value),
+            Self::Numeric { scale } => has_plain_start(value) && has_places(value, scale),
+            Self::Float8 => value.len() <= FLOAT8_DIGITS && has_plain_start(value),
+            Self::Float4 => value.len() <= FLOAT4_DIGITS && has_plain_start(value),
+            Self::Timestamp { decimals } => value.len() <= DECIMALS_AT + decimals,
+            Self::Timestamptz { decimals } => value.len() <= DECIMALS_AT + decimals + "+00".len(),
+            Self::Varchar { length } => value.len() <= length || value.last() != Some(&b' '),
+            _ => true,
+        };
+        is_plain || self.changes_nothing(value)
+    }
+
+    #[inline(never)]
+    fn changes_nothing(self, value: &[u8]) -> bool {
+        self.change(value) == 0
+    }
+
+    /// What the column does not keep of a value, as bits; 0 if it keeps all, or refuses the value.
+    #[must_use]
+    pub fn change(self, value: &[u8]) -> u8 {
+        match self {
+            Self::Other => 0,
+            Self::Integer | Self::Numeric { .. } | Self::Float4 | Self::Float8 => self.change_number(value),
+            Self::Varchar { length } => change_blanks(value, length),
+            _ => read_moment(value).map_or(0, |moment| self.change_moment(&moment, value)),
+        }
+    }
+
+    /// int.c, int8.c, numeric.c, float.c. Forms that only some versions read, such as `1_000`, are no numbers for others.
+    fn change_number(self, value: &[u8]) -> u8 {
+        let text = value.trim_ascii();
+        let (_, rest) = split_sign(text);
+        if has_odd_form(rest) {
+            return FORM;
+        }
+        let Some(number) = Decimal::parse(text) else { return 0 };
+        let zeros = if number.whole.len() > 1 && number.whole[0] == b'0' { FORM } else { 0 };
+        let is_zero = is_zeros(number.whole) && is_zeros(number.fraction);
+        zeros
+            | match self {
+                Self::Float4 => lost_digits(number.is_kept_by_float4(text)),
+                Self::Float8 => lost_digits(number.is_kept_by_float8(text)),
+                _ if is_zero && number.is_negative => SIGN,
+                Self::Numeric { scale } if !is_zero => lost_digits(number.places() <= scale),
+                _ => 0,
+            }
+    }
+
+    /// datetime.c, date.c, timestamp.c
+    fn change_moment(self, moment: &Moment, value: &[u8]) -> u8 {
+        let if_so = |is_so: bool, bit: u8| if is_so { bit } else { 0 };
+        let decimals = |most: usize| if_so(moment.decimals > most, DIGITS);
+        let form = if_so(moment.is_word || moment.is_leap_second, FORM);
+        form | match self {
+            Self::Date => {
+                let (has_time, has_zone) = (moment.has_time && !moment.is_midnight(), moment.has_zone);
+                if_so(has_time, TIME) | if_so(has_zone, ZONE) | if_so(moment.is_unclear, ORDER)
+            }
+            Self::Timestamp { decimals: most } => {
+                decimals(most) | if_so(moment.has_zone, ZONE) | if_so(moment.is_unclear, ORDER)
+            }
+            Self::Timestamptz { decimals: most } => decimals(most) | if_so(moment.is_unclear, ORDER),
+            // Digits alone are a time for these: 040506.
+            Self::Time { .. } | Self::Timetz { .. } if count_digits(value) >= 4 && !moment.has_time => 0,
+            Self::Time { decimals: most } => decimals(most) | if_so(moment.has_zone, ZONE) | if_so(moment.has_day, DAY),
+            Self::Timetz { decimals: most } => decimals(most) | if_so(moment.has_day, DAY),
+            _ => 0,
+        }
+    }
+}
+
+fn lost_digits(is_kept: bool) -> u8 {
+    if is_kept {
+        0
+    } else {
+        DIGITS
+    }
+}
+
+// ---------------------------------------------------------------- common forms
+
+/// A number from its sign on, so that no leading zero and no sign of zero is lost.
+#[inline(always)]
+pub(crate) fn has_plain_start(value: &[u8]) -> bool {
+    match value {
+        [b'-', b'0', b'.', fraction @ ..] => {
+            fraction.iter().find(|&&byte| byte != b'0').is_some_and(u8::is_ascii_digit)
+        }
+        [b'1'..=b'9', ..] | [b'-', b'1'..=b'9', ..] | [b'0'] => true,
+        [b'0', second, ..] => *second == b'.',
+        _ => false,
+    }
+}
+
+/// Whether a number without an exponent has at most so many digits behind its point; false if a closer look must tell.
+#[inline(always)]
+fn has_places(value: &[u8], scale: i32) -> bool {
+    let Ok(scale) = usize::try_from(scale) else { return false };
+    let tail = &value[value.len().saturating_sub(scale + 1)..];
+    for &byte in tail.iter().rev() {
+        if byte == b'.' {
+            return true;
+        }
+        if !byte.is_ascii_digit() {
+            return false;
+        }
+    }
+    value[1..].iter().all(u8::is_ascii_digit)
+}
+
+/// Digits with at most one point.
+#[inline(always)]
+fn is_plain_decimal(value: &[u8]) -> bool {
+    let mut points = 0;
+    let is_part = |&byte: &u8| {
+        points += usize::from(byte == b'.');
+        byte == b'.' || byte.is_ascii_digit()
+    };
+    has_plain_start(value) && value[1..].iter().all(is_part) && points <= 1
+}
+
+/// Whether a double keeps a plain number of many digits; false if a closer look must tell.
+fn is_plain_long(value: &[u8]) -> bool {
+    if value.len() > LONG_NUMBER + 2 {
+        return false;
+    }
+    let (_, text) = split_sign(value);
+    let (mut size, mut scale) = (0_u64, 0);
+    let mut is_behind = false;
+    for &byte in text {
+        if byte == b'.' {
+            is_behind = true;
+        } else {
+            size = size.wrapping_mul(10).wrapping_add(u64::from(byte - b'0'));
+            scale += usize::from(is_behind);
+        }
+    }
+    text.len() <= LONG_NUMBER + 1 && scale < POWERS.len() && is_near_a_double(size, POWERS[scale])
+}
+
+const POWERS: [u64; 20] = {
+    let mut powers = [1; 20];
+    let mut at = 1;
+    while at < powers.len() {
+        powers[at] = powers[at - 1] * 10;
+        at += 1;
+    }
+    powers
+};
+
+/// Whether `size` / `power` is less than half a `power`-th away from a number of 53 bits.
+fn is_near_a_double(size: u64, power: u64) -> bool {
+    if size == 0 {
+        return false;
+    }
+    // The quotient has 53 bits, or 54.
+    let shift = (53 + power.ilog2()).saturating_sub(size.ilog2());
+    if !(1..=64).contains(&shift) {
+        return false;
+    }
+    let numerator = u128::from(size) << shift;
+    let is_long = numerator / u128::from(power) >= 1 << 53;
+    let (numerator, half) = if is_long { (numerator / 2, shift - 1) } else { (numerator, shift) };
+    if half == 0 || (is_long && numerator * 2 != u128::from(size) << shift) {
+        return false;
+    }
+    let rest = numerator % u128::from(power);
+    rest.min(u128::from(power) - rest) < 1 << (half - 1)
+}
+
+/// 2026-01-31
+#[inline(always)]
+fn is_plain_day(value: &[u8]) -> bool {
+    value.len() == 10 && has_dashes(value)
+}
+
+#[inline(always)]
+fn has_dashes(value: &[u8]) -> bool {
+    value[4] == b'-' && value[7] == b'-' && value[..4].iter().all(u8::is_ascii_digit)
+}
+
+/// 2026-01-31 23:59:59, with up to so many decimals, and nothing behind them.
+#[inline(always)]
+fn is_plain_timestamp(value: &[u8], decimals: usize) -> bool {
+    let length = value.len();
+    if length < 19 || !has_dashes(value) || value[13] != b':' || value[16] != b':' || value[17] == b'6' {
+        return false;
+    }
+    let is_apart = matches!(value[10], b' ' | b'T') && value[17].is_ascii_digit() && value[18].is_ascii_digit();
+    let has_decimals = || value[19] == b'.' && length <= 20 + decimals && value[20..].iter().all(u8::is_ascii_digit);
+    is_apart && (length == 19 || has_decimals())
+}
+
+/// A value without Z or an offset such as +00 or +05:30 at its end.
+#[inline(always)]
+fn zoneless(value: &[u8]) -> &[u8] {
+    match value {
+        [rest @ .., b'Z']
+        | [rest @ .., b'+' | b'-', b'0'..=b'9', b'0'..=b'9']
+        | [rest @ .., b'+' | b'-', b'0'..=b'9', b'0'..=b'9', b':', b'0'..=b'9', b'0'..=b'9'] => rest,
+        _ => value,
+    }
+}
+
+// ---------------------------------------------------------------- numbers
+
+/// `0x1F`, `0o17`, `0b1` or `1_000`.
+pub(crate) fn has_odd_form(rest: &[u8]) -> bool {
+    let has_base =
+        matches!(rest, [b'0', b'x' | b'X' | b'o' | b'O' | b'b' | b'B', digit, ..] if digit.is_ascii_hexdigit());
+    has_base || (rest.first().is_some_and(u8::is_ascii_digit) && rest.contains(&b'_'))
+}
+
+/// A number as any of the server's types of numbers reads it: blanks around it, a sign, a point, an exponent.
+struct Decimal<'a> {
+    is_negative: bool,
+    whole: &'a [u8],
+    fraction: &'a [u8],
+    exponent: i32,
+}
+
+impl<'a> Decimal<'a> {
+    fn parse(text: &'a [u8]) -> Option<Self> {
+        let (is_negative, rest) = split_sign(text);
+        let (whole, behind) = rest.split_at(count_digits(rest));
+        let (fraction, behind) = match behind.strip_prefix(b".") {
+            Some(part) => part.split_at(count_digits(part)),
+            None => (&behind[..0], behind),
+        };
+        let exponent = match behind {
+            [] => 0,
+            [b'e' | b'E', digits @ ..] => parse_exponent(digits)?,
+            _ => return None,
+        };
+        (!whole.is_empty() || !fraction.is_empty()).then_some(Self { is_negative, whole, fraction, exponent })
+    }
+
+    /// The digits between the first and the last that are not 0.
+    fn digits(&self) -> Vec<u8> {
+        let all: Vec<u8> = self.whole.iter().chain(self.fraction).copied().collect();
+        let first = all.iter().position(|&digit| digit != b'0').unwrap_or(all.len());
+        let last = all.iter().rposition(|&digit| digit != b'0').map_or(first, |last| last + 1);
+        all[first..last].to_vec()
+    }
+
+    /// How many digits are behind the point, without zeros at the end; negative if they end before it.
+    fn places(&self) -> i32 {
+        let zeros = self.fraction.iter().chain(&[]).rev().take_while(|&&digit| digit == b'0').count();
+        let whole_zeros = self.whole.iter().rev().take_while(|&&digit| digit == b'0').count();
+        let zeros = if zeros == self.fraction.len() { zeros + whole_zeros } else { zeros };
+        let size = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
+        size(self.fraction.len()).saturating_sub(size(zeros)).saturating_sub(self.exponent)
+    }
+
+    fn is_kept_by_float8(&self, text: &[u8]) -> bool {
+        let digits = self.digits();
+        let parsed = std::str::from_utf8(text).ok().and_then(|text| text.parse::<f64>().ok());
+        let Some(value) = parsed.filter(|value| value.is_finite() && *value != 0.0) else { return true };
+        let is_short = digits.len() <= FLOAT8_DIGITS && value.is_normal();
+        is_short || is_written(&format!("{:.*e}", digits.len() - 1, value), &digits)
+    }
+
+    fn is_kept_by_float4(&self, text: &[u8]) -> bool {
+        let digits = self.digits();
+        let parsed = std::str::from_utf8(text).ok().and_then(|text| text.parse::<f32>().ok());
+        let Some(value) = parsed.filter(|value| value.is_finite() && *value != 0.0) else { return true };
+        let is_short = digits.len() <= FLOAT4_DIGITS && value.is_normal();
+        is_short || is_written(&format!("{:.*e}", digits.len() - 1, value), &digits)
+    }
+}
+
+/// Whether a float, rounded to as many digits as the text has, has these digits.
+fn is_written(shown: &str, digits: &[u8]) -> bool {
+    let found = shown.bytes().take_while(|&byte| byte != b'e').filter(u8::is_ascii_digit);
+    found.eq(digits.iter().copied())
+}
+
+/// Whether `size` / 10^`scale` is what a double says when it is rounded to `scale` digits; None if it takes longer to say.
+#[inline(always)]
+#[must_use]
+pub fn rounds_back(size: u64, scale: usize, value: f64) -> Option<bool> {
+    let bits = value.abs().to_bits();
+    let (fraction, exponent) = (bits & ((1 << 52) - 1), bits >> 52);
+    // The double is mantissa / 2^shift.
+    let (mantissa, shift) = (fraction | 1 << 52, 1075_u64.wrapping_sub(exponent));
+    if !(1..=64).contains(&shift) || scale >= POWERS.len() {
+        return None;
+    }
+    let difference = (u128::from(mantissa) * u128::from(POWERS[scale])).abs_diff(u128::from(size) << shift);
+    let half = 1 << (shift - 1);
+    (difference != half).then_some(difference < half)
+}
+
+/// varchar.c: blanks beyond the length are cut off; other characters are refused.
+fn change_blanks(value: &[u8], length: usize) -> u8 {
+    let is_start = |byte: &&u8| **byte & 0xc0 != 0x80;
+    let kept = value.trim_ascii_end().iter().filter(is_start).count();
+    let all = value.iter().filter(is_start).count();
+    if all > length && kept <= length && value.ends_with(b" ") {
+        BLANKS
+    } else {
+        0
+    }
+}
+
+// ---------------------------------------------------------------- days and times
+
+/// What a text for a day, a time or both says, by the tokens of `ParseDateTime` (datetime.c).
+#[allow(clippy::struct_excessive_bools)] // each is found by itself
+#[derive(Default)]
+struct Moment {
+    has_day: bool,
+    /// Whether its day, month and year may be read in more than one order.
+    is_unclear: bool,
+    has_time: bool,
+    has_zone: bool,
+    /// Whether it is a word such as now or today.
+    is_word: bool,
+    is_leap_second: bool,
+    hour: u32,
+    /// Whether minutes and seconds are 0.
+    is_full_hour: bool,
+    /// The digits behind the seconds, without zeros at the end.
+    decimals: usize,
+    is_before_noon: bool,
+    has_month: bool,
+    /// How many numbers stand alone, such as the day and the year of "January 8, 1999".
+    numbers: usize,
+}
+
+impl Moment {
+    fn is_midnight(&self) -> bool {
+        self.is_full_hour && (self.hour == 0 || (self.hour == 12 && self.is_before_noon))
+    }
+
+    /// 23:59, 23:59:59 or 23:59:59.5; returns its length.
+    fn take_time(&mut self, text: &[u8]) -> Option<usize> {
+        let length = text.iter().take_while(|&&byte| byte.is_ascii_digit() || byte == b':' || byte == b'.').count();
+        let (clock, fraction) = match text[..length].iter().position(|&byte| byte == b'.') {
+            Some(at) => (&text[..at], &text[at + 1..length]),
+            None => (&text[..length], &text[..0]),
+        };
+        let parts: Vec<u32> = clock.split(|&byte| byte == b':').map(to_number).collect::<Option<_>>()?;
+        if self.has_time || !(2..=3).contains(&parts.len()) || count_digits(fraction) < fraction.len() {
+            return None;
+        }
+        self.has_time = true;
+        self.hour = parts[0];
+        self.is_full_hour = parts[1..].iter().all(|&part| part == 0) && is_zeros(fraction);
+        self.decimals = fraction.iter().rposition(|&digit| digit != b'0').map_or(0, |last| last + 1);
+        self.is_leap_second = parts.get(2) == Some(&60);
+        Some(length)
+    }
+
+    /// Digits that no colon follows: three numbers of a day, one that stands alone, or all in one, as 20260131.
+    fn take_digits(&mut self, text: &[u8]) -> Option<usize> {
+        let length = count_digits(text);
+        if let Some((parts, taken)) = split_day(text) {
+            if self.has_day {
+                return None;
+            }
+            self.has_day = true;
+            self.is_unclear = is_unclear(parts);
+            return Some(taken);
+        }
+        match length {
+            8 if !self.has_day => self.has_day = true,
+            6 | 4 if self.has_day && !self.has_month => {
+                self.has_time = true;
+                self.hour = to_number(&text[..2])?;
+                self.is_full_hour = is_zeros(&text[2..length]);
+            }
+            6 => (self.has_day, self.is_unclear) = (true, true),
+            1..=5 => self.numbers += 1,
+            _ => return None,
+        }
+        Some(length)
+    }
+
+    fn take_word(&mut self, text: &[u8]) -> Option<usize> {
+        let length = text.iter().take_while(|byte| byte.is_ascii_alphabetic()).count();
+        let word = &text[..length];
+        let begins_one_of = |names: &[&str]| length >= 3 && names.iter().any(|name| name.as_bytes().starts_with(word));
+        match word {
+            b"t" | b"at" | b"on" | b"pm" | b"ad" | b"bc" | b"weds" | b"tues" | b"thur" | b"thurs" => {}
+            b"am" => self.is_before_noon = true,
+            b"now" | b"today" | b"tomorrow" | b"yesterday" | b"epoch" => (self.is_word, self.has_day) = (true, true),
+            b"allballs" => self.is_word = true,
+            b"infinity" => self.has_day = true,
+            b"sept" => self.has_month = true,
+            _ if begins_one_of(&MONTHS) => self.has_month = true,
+            _ if begins_one_of(&WEEKDAYS) => {}
+            _ if self.has_day || self.has_time || self.has_month => {
+                self.has_zone = true;
+                let is_name = |byte: &&u8| byte.is_ascii_alphanumeric() || b"/_+-:".contains(byte);
+                return Some(text.iter().take_while(is_name).count());
+            }
+            _ => return None,
+        }
+        Some(length)
+    }
+}
+
+const MONTHS: [&str; 12] = [
+    "january",
+    "february",
+    "march",
+    "april",
+    "may",
+    "june",
+    "july",
+    "august",
+    "september",
+    "october",
+    "november",
+    "december",
+];
+const WEEKDAYS: [&str; 7] = ["sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday"];
+
+fn to_number(digits: &[u8]) -> Option<u32> {
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+/// Three numbers with the same one of -/. between them, and their length.
+fn split_day(text: &[u8]) -> Option<([&[u8]; 3], usize)> {
+    let (one, rest) = text.split_at(count_digits(text));
+    let (&separator, rest) = rest.split_first().filter(|(byte, _)| b"-/.".contains(byte))?;
+    let (two, rest) = rest.split_at(count_digits(rest));
+    let rest = rest.strip_prefix(&[separator])?;
+    let three = &rest[..count_digits(rest)];
+    let is_day = !(two.is_empty() || three.is_empty());
+    is_day.then_some(([one, two, three], one.len() + two.len() + three.len() + 2))
+}
+
+/// Whether a day such as 01/02/2026 may be read in more than one order. A year of four digits stands at an end.
+fn is_unclear([one, two, three]: [&[u8]; 3]) -> bool {
+    if one.len() > 2 {
+        return false;
+    }
+    let may_be_month = |part: &[u8]| to_number(part).is_some_and(|number| number <= 12);
+    three.len() <= 2 || (to_number(one) != to_number(two) && may_be_month(one) && may_be_month(two))
+}
+
+fn read_moment(value: &[u8]) -> Option<Moment> {
+    let text = value.trim_ascii().to_ascii_lowercase();
+    let (mut moment, mut at) = (Moment::default(), 0);
+    while let Some(&byte) = text.get(at) {
+        let rest = &text[at..];
+        let is_before_digit = rest.get(1).is_some_and(u8::is_ascii_digit);
+        at += match byte {
+            b'0'..=b'9' if rest.get(count_digits(rest)) == Some(&b':') => moment.take_time(rest)?,
+            b'0'..=b'9' => moment.take_digits(rest)?,
+            b'a'..=b'z' => moment.take_word(rest)?,
+            b'+' | b'-' if (moment.has_time || moment.has_day) && is_before_digit => {
+                moment.has_zone = true;
+                1 + rest[1..].iter().take_while(|&&byte| byte.is_ascii_digit() || byte == b':').count()
+            }
+            b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c | b',' | b'-' | b'/' | b'.' => 1,
+            _ => return None,
+        };
+    }
+    moment.has_day |= moment.has_month && moment.numbers > 0;
+    (moment.has_day || moment.has_time).then_some(moment)
+}
+
+/// Whether a column of days or times takes a value, and keeps it.
+#[must_use]
+pub fn keeps_moment(column: ColumnType, value: &[u8], knows_order: bool) -> bool {
+    let Some(moment) = read_moment(value).filter(|moment| moment.has_day) else { return false };
+    let change = column.change_moment(&moment, value);
+    change & !(if knows_order { ORDER } else { 0 }) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn assert_changes(column: ColumnType, cases: &[(&str, u8)]) {
+        for &(value, expected) in cases {
+            assert_eq!(column.change(value.as_bytes()), expected, "{column:?} {value}");
+            assert_eq!(column.keeps(value.as_bytes(), true), expected == 0, "{column:?} {value}");
+        }
+    }
+
+    #[test]
+    fn numbers_keep_their_form_sign_and_digits() {
+        let forms = [
+            ("007", FORM),
+            ("-007", FORM),
+            (" 007 ", FORM),
+            ("0x1F", FORM),
+            ("0o17", FORM),
+            ("-0b1", FORM),
+            ("1_000", FORM),
+            ("0", 0),
+            ("-1", 0),
+            ("+5", 0),
+            (" 5 ", 0),
+            ("x", 0),
+            ("", 0),
+            ("-", 0),
+        ];
+        assert_changes(ColumnType::Integer, &forms);
+        assert_changes(ColumnType::Integer, &[("-0", SIGN), ("-000", FORM | SIGN)]);
+        assert_changes(ColumnType::Numeric { scale: i32::MAX }, &forms);
+        assert_changes(ColumnType::Numeric { scale: i32::MAX }, &[("-0.00", SIGN), ("-0.5", 0), ("1e3", 0), ("5.", 0)]);
+        let rounded = [("1.005", DIGITS), ("1.500", 0), ("1e-3", DIGITS), ("1200e-4", 0), ("0.001", DIGITS), ("12", 0)];
+        assert_changes(ColumnType::Numeric { scale: 2 }, &rounded);
+        assert_changes(ColumnType::Numeric { scale: -2 }, &[("1200", 0), ("1250", DIGITS), ("12e2", 0), ("0", 0)]);
+    }
+
+    #[test]
+    fn floats_keep_the_digits_that_they_write_back() {
+        assert_changes(
+            ColumnType::Float8,
+            &[
+                ("-0.0", 0),
+                ("0.1", 0),
+                ("0.10000000000000001", 0),
+                ("-73.982154846191406", 0),
+                ("0.12345678901234567", DIGITS),
+                ("0.123456789012345678", DIGITS),
+                ("9007199254740993", DIGITS),
+                ("9007199254740992", 0),
+                ("1.500000000000000000000", 0),
+                ("1e400", 0),
+                ("1.2345e-320", DIGITS),
+                ("007.5", FORM),
+                ("NaN", 0),
+            ],
+        );
+        assert_changes(ColumnType::Float4, &[("12.3456", 0), ("16777217", DIGITS), ("-73.982155", 0)]);
+    }
+
+    #[test]
+    fn rounding_back_is_what_the_digits_say() {
+        let mut seed = 5_u64;
+        let (mut kept, mut lost, mut nears) = (0, 0, 0);
+        for _ in 0..200_000 {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let digits = 15 + u32::try_from(seed % 5).unwrap();
+            let size = (seed >> 1) % 10_u64.pow(digits);
+            let scale = usize::try_from((seed >> 40) % 20).unwrap();
+            let text = format!("{size}e-{scale}");
+            let value: f64 = text.parse().unwrap();
+            let Some(found) = rounds_back(size, scale, value) else { continue };
+            let near = is_near_a_double(size, POWERS[scale]);
+            assert!(near == found || !near, "{text}");
+            nears += u32::from(near);
+            let number = Decimal::parse(text.as_bytes()).unwrap();
+            if !size.is_multiple_of(10) {
+                assert_eq!(found, number.is_kept_by_float8(text.as_bytes()), "{text}");
+                (kept, lost) = if found { (kept + 1, lost) } else { (kept, lost + 1) };
+            }
+        }
+        assert!(kept > 1_000 && lost > 1_000 && nears * 10 > kept * 8, "{kept} {lost} {nears}");
+    }
+
+    #[test]
+    fn days_lose_times_zones_and_their_order() {
+        assert_changes(
+            ColumnType::Date,
+            &[
+                ("2026-11-02", 0),
+                (" 2026/11/02", 0),
+                ("20261102", 0),
+                ("2026-11-02 23:59:59", TIME),
+                ("2026-11-02T08:00:00Z", TIME | ZONE),
+                ("2026-11-02 00:00:00", 0),
+                ("11/13/2026 12:00:00 AM", 0),
+                ("11/13/2026 12:00:00 PM", TIME),
+                ("2026-11-02+02", ZONE),
+                ("01/02/2026", ORDER),
+                ("02.03.2026", ORDER),
+                ("2-3-2026", ORDER),
+                ("2.3.26", ORDER),
+                ("02/02/2026", 0),
+                ("31.01.2026", 0),
+                ("31-Jan-2026", 0),
+                ("Jan-31-2026", 0),
+                ("January 8, 1999", 0),
+                ("Mon Jan 8 1999", 0),
+                ("infinity", 0),
+                ("today", FORM),
+                ("x", 0),
+                ("5", 0),
+            ],
+        );
+    }
+
+    #[test]
+    fn timestamps_lose_zones_and_digits() {
+        let cases = [
+            ("2026-11-02", 0),
+            ("2026-11-02 23:59:59.123456", 0),
+            ("2026-11-02 23:59:59.1234567", DIGITS),
+            ("2026-11-02 23:59:59.1200000000", 0),
+            ("01/02/2026 10:00", ORDER),
+            ("2016-12-31 23:59:60", FORM),
+            ("20261102T101112", 0),
+        ];
+        let zones = [
+            ("2026-11-02 23:59:59Z", ZONE),
+            ("2026-11-02T23:59:59+02:00", ZONE),
+            ("2026-11-02 23:59:59.5-03", ZONE),
+            ("2026-11-02 23:59:59 UTC", ZONE),
+            ("2026-11-02 23:59:59 America/New_York", ZONE),
+            ("2026-11-02 11:59:59 PM EST", ZONE),
+        ];
+        assert_changes(ColumnType::Timestamp { decimals: 6 }, &cases);
+        assert_changes(ColumnType::Timestamp { decimals: 6 }, &zones);
+        assert_changes(ColumnType::Timestamp { decimals: 0 }, &[("2026-11-02 23:59:59.5", DIGITS)]);
+        assert_changes(ColumnType::Timestamptz { decimals: 6 }, &cases);
+        assert_changes(ColumnType::Timestamptz { decimals: 6 }, &zones.map(|(value, _)| (value, 0)));
+    }
+
+    #[test]
+    fn times_lose_zones_and_days() {
+        let cases = [("10:15", 0), ("10:15:00.1234567", DIGITS), ("040506", 0), ("2026-11-02 10:15:00", DAY)];
+        assert_changes(ColumnType::Time { decimals: 6 }, &cases);
+        assert_changes(ColumnType::Time { decimals: 6 }, &[("10:15:00+02", ZONE)]);
+        assert_changes(ColumnType::Timetz { decimals: 6 }, &[("10:15:00+02", 0)]);
+    }
+
+    #[test]
+    fn blanks_beyond_the_length_are_lost() {
+        let cases =
+            [("abc", 0), ("abc ", BLANKS), ("\u{e9}\u{e9}\u{e9}", 0), ("ab ", 0), ("abcd ", 0), ("    ", BLANKS)];
+        assert_changes(ColumnType::Varchar { length: 3 }, &cases);
+    }
+}
