@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from penstock import _native
+from penstock.copyformat.kept import find_kept_type
 from penstock.frozen import frozen
 from penstock.model.server.table import Column, ColumnMap
 from penstock.model.source.block import Block, CopySpec
@@ -88,22 +89,23 @@ def make_binary(
     """Return the encoder of an object's blocks, None if they must go as text; `spec` is that of the text."""
     if find_obstacle(dialect, column_map, columns) is not None:
         return None
-    oids = tuple(column.type_oid for column in columns if column is not None)
+    known = [column for column in columns if column is not None]
     return BinaryBlocks(
-        make_native(dialect, oids),
-        replace(spec, format="binary", type_oids=oids),
+        make_native(dialect, known),
+        replace(spec, format="binary", type_oids=tuple(column.type_oid for column in known)),
         rule if rule is not None else GivingUp(),
     )
 
 
-def make_native(dialect: Dialect, oids: Sequence[int]) -> _native.BinaryEncoder:
-    """Return the Rust encoder for columns of these types. They must have no obstacle."""
+def make_native(dialect: Dialect, columns: Sequence[Column]) -> _native.BinaryEncoder:
+    """Return the Rust encoder for columns, which must have no obstacle. It declines values that they do not keep."""
     return _native.BinaryEncoder(
         format=dialect.format,
         delimiter=dialect.delimiter.encode(),
         quote=None if dialect.quote is None else dialect.quote.encode(),
         null=dialect.nulls[0].encode(),
-        kinds=[KINDS[oid] for oid in oids],
+        kinds=[KINDS[column.type_oid] for column in columns],
+        column_types=[find_kept_type(column) for column in columns],
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from penstock import _native
 from penstock.errors import UsageError
@@ -20,6 +21,9 @@ from penstock.model.server.table import ColumnMap, TableName
 from penstock.model.source.block import Block, CopySpec
 from penstock.model.source.dialect import Dialect
 
+if TYPE_CHECKING:
+    from penstock.copyformat.kept import KeptType
+
 _TEXT_NULL = "\\N"
 
 
@@ -27,7 +31,8 @@ _TEXT_NULL = "\\N"
 class Encoder:
     """Turns blocks of one object into payloads of the COPY command that `spec` describes.
 
-    `positions` is the object's number if each record must carry it and its block's offset, otherwise None.
+    `positions` is the object's number if each record must carry it and its block's offset, otherwise None. `kept` are
+    the types of the columns that may change values, () if none does. `sent` reads the payload of JSON Lines.
     """
 
     spec: CopySpec
@@ -35,6 +40,8 @@ class Encoder:
     passes_plain: bool
     passes_all: bool
     positions: int | None = None
+    kept: Sequence[KeptType] = ()
+    sent: _native.Rewriter | None = None
 
     def encode(self, block: Block) -> Sequence[bytes | memoryview]:
         """Return the payload's parts in order.
@@ -59,6 +66,18 @@ class Encoder:
     def fits_any(self, block: Block) -> bool:
         """Return whether any record of a block has the number of fields that the encoder must check."""
         return block.fault is None and self.rewriter.fits_any(block.segments, block.line_end)
+
+    def find_changes(self, block: Block, payload: Sequence[bytes | memoryview] = ()) -> list[_native.Change]:
+        """Return which values of a block its columns would store otherwise: column, bits, count, first line, value.
+
+        The block's `payload` spares reading JSON again if there are none.
+        """
+        forced = [name in self.spec.force_null for name in self.spec.columns[: len(self.kept)]]
+        if self.sent is not None and payload:
+            runs = [(bytes(part), 0, len(part)) for part in payload]
+            if not self.sent.find_changes(runs, "lf", columns=self.kept, forced=forced):
+                return []
+        return self.rewriter.find_changes(block.segments, block.line_end, columns=self.kept, forced=forced)
 
     @property
     def is_json(self) -> bool:
@@ -216,6 +235,7 @@ def _make_json_encoder(
         passes_plain=False,
         passes_all=False,
         positions=positions,
+        sent=_native.Rewriter(format="text", delimiter=b"\t", nulls=[_TEXT_NULL.encode()]),
     )
 
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from penstock.loading.imports.objects import ObjectUnit
     from penstock.loading.imports.session import ObjectSession
     from penstock.loading.reading.format_check import FormatCheck
+    from penstock.loading.reading.value_check import ValueCheck
     from penstock.loading.stream.session import LoadSession
     from penstock.model.load.details import FileOutcome
     from penstock.model.load.outcome import StepProgress
@@ -65,6 +66,7 @@ class LoadAttempt:
         sessions: SessionPlan,
         first: Connection,
         format_check: FormatCheck,
+        value_check: ValueCheck,
         interrupts: Interrupts,
         began_s: float,
     ) -> None:
@@ -73,6 +75,7 @@ class LoadAttempt:
         self._tools = tools
         self._session_plan = sessions
         self._format_check = format_check
+        self._value_check = value_check
         self._interrupts = interrupts
         self._first = first
         self._began_s = began_s
@@ -174,6 +177,7 @@ class LoadAttempt:
             sessions=sessions,
             first=self._first,
             format_check=self._format_check,
+            value_check=self._value_check,
         )
 
     # ---------------------------------------------------------------- streaming
@@ -284,6 +288,7 @@ class LoadAttempt:
         A COMMIT that was sent cannot be undone, so interrupts are ignored until the server has answered.
         """
         self._format_check.conclude()
+        self._value_check.conclude()
         self._tools.warnings.refuse()
         sealed = [running for running in self._sessions if running.has_sealed]
         commits = [self._pool.submit(running.commit) for running in sealed]

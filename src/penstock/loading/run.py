@@ -25,6 +25,7 @@ from penstock.loading.context import LoadTools
 from penstock.loading.giving_up import give_up, undo
 from penstock.loading.reading.format_check import FormatCheck
 from penstock.loading.reading.unreadable import describe_unreadable, refuse_emptying, refuse_partial
+from penstock.loading.reading.value_check import ValueCheck
 from penstock.loading.steps.order import make_steps
 from penstock.loading.steps.step import RunningLoad, Step, When
 from penstock.loading.tally import Tally
@@ -78,6 +79,7 @@ class _LoadRun:
         self._plan = load.plan
         self._tools = load.tools
         self._format_check = FormatCheck(load.tools.warnings, load.plan.notices)
+        self._value_check = ValueCheck(load.tools.warnings, load.tools.connect.date_order)
 
     def run(self, claimed: Claimed) -> LoadOutcome:
         load = self._load
@@ -102,6 +104,7 @@ class _LoadRun:
             raise
         finally:
             self._format_check.conclude()
+            self._value_check.conclude()
         return outcome
 
     def _attempt_until_done(self, claimed: Claimed) -> FinishedLoad:
@@ -211,6 +214,7 @@ class _LoadRun:
                 sessions=sessions if member is None else member.limit(sessions),
                 first=connection,
                 format_check=self._format_check,
+                value_check=self._value_check,
                 interrupts=interrupts,
                 began_s=load.tally.began_s,
             )

@@ -15,6 +15,7 @@ from pyarrow import types
 
 from penstock import _native
 from penstock.files.columnar.arrays import cast_array, plain_array, refusing_length
+from penstock.files.columnar.kept import KeptType, may_differ
 from penstock.files.columnar.types import is_bytes, is_json, is_nested, is_text, is_uuid, plain_type
 from penstock.frozen import frozen
 
@@ -43,8 +44,16 @@ class Wire:
     prepare: Callable[[Any], Any] = _keep
 
 
-def choose_wires(kinds: Sequence[Any], type_names: Sequence[str | None]) -> list[Wire] | None:
-    """Return how columns of Arrow types fill columns of the table's types; None if one must be sent as text."""
+def choose_wires(
+    kinds: Sequence[Any], type_names: Sequence[str | None], kept: Sequence[KeptType] = ()
+) -> list[Wire] | None:
+    """Return how columns of Arrow types fill columns of the table's types; None if one must be sent as text.
+
+    Columns go as text if one of them may not keep each value, as only text is looked through for such values. `kept`
+    are the types of the table's columns as far as they may change values.
+    """
+    if any(may_differ(kind, each) for kind, each in zip(kinds, kept, strict=False)):
+        return None
     wires = [_choose(plain_type(kind), name or "") for kind, name in zip(kinds, type_names, strict=True)]
     return None if None in wires else [wire for wire in wires if wire is not None]
 

@@ -7,12 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from penstock.copyformat import Encoder, make_form_encoder
+from penstock.copyformat.kept import KeptType, find_kept_types
 from penstock.errors import DataError
 from penstock.files.blocks import BlockReader, make_cutter
 from penstock.files.encodings import client_encoding, normalize_encoding
 from penstock.files.probe import split_header
 from penstock.files.torn import TornReader
 from penstock.loading.plan.dialects import map_object, refuse_other_pipe
+from penstock.loading.plan.plan import table_after_creation
 from penstock.loading.reading.coverage import Edges
 from penstock.loading.reading.fit import refuse_unfit
 from penstock.loading.reading.sums import RangeSums, RowSums
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from penstock.loading.reading.format_check import FormatCheck
     from penstock.loading.reading.rows import RowStream
     from penstock.model.load.ledger import CommittedRange
+    from penstock.model.load.plan import TargetPlan
     from penstock.model.source.block import Block
 
 
@@ -131,4 +134,15 @@ def _make_encoder(work: ObjectWork, blocks: BlockReader, stream: ObjectStream) -
         working_names=work.working_names,
         bom=stream.bom,
     )
-    return make_form_encoder(form, positions=work.number if work.has_positions else None), form
+    encoder = make_form_encoder(form, positions=work.number if work.has_positions else None)
+    fed = len(column_map.columns) - len(column_map.constants)
+    return replace(encoder, kept=find_changing(target, column_map.columns[:fed])), form
+
+
+def find_changing(target: TargetPlan, names: Sequence[str]) -> tuple[KeptType, ...]:
+    """Return the types of columns as far as they may change values, () if none does.
+
+    A table that the load creates has types that keep all values, or text.
+    """
+    table = table_after_creation(target)
+    return () if target.facts is None else find_kept_types([table.column(name) for name in names])

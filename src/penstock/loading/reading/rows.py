@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from penstock import _native
 from penstock.copyformat import Encoder, make_form_encoder
+from penstock.copyformat.kept import OTHER, find_kept_type
 from penstock.errors import DataError, FileLocation
 from penstock.files.columnar.arrays import TooLong
 from penstock.files.columnar.binary import Wire, choose_wires, write_binary
+from penstock.files.columnar.kept import may_differ
 from penstock.files.probe.columnar import SENT_DIALECT, kept_fields, probe_columnar, refuse_unsupported
 from penstock.frozen import frozen
 from penstock.loading.plan.dialects import map_object
@@ -113,9 +115,14 @@ def open_rows(
         found = [table.column(name) for name in form.column_map.columns[: len(names)]]
         types = [None if column is None else column.type_name for column in found]
         opened.read_as_text([name for name, kind in zip(names, types, strict=True) if _TEXT.fullmatch(kind or "")])
+        kept = [find_kept_type(column) for column in found]
+        pairs = zip(opened.types(names), kept, strict=True)
+        changing = [each if may_differ(kind, each) else OTHER for kind, each in pairs]
+        if target.facts is not None and changing != [OTHER] * len(names):
+            encoder = replace(encoder, kept=changing)
         wires = None
         if not (work.has_positions or column_map.constants or tools.rejects_torn or tools.sends_text):
-            wires = choose_wires(opened.types(names), types)
+            wires = choose_wires(opened.types(names), types, kept)
         if wires is not None:
             encoder = replace(encoder, spec=replace(encoder.spec, format="binary"), passes_all=True)
         ranges = find_missing(work.coverage.ranges, () if sums is None else sums.edges, opened.rows, uri=uri)

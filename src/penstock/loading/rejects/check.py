@@ -21,6 +21,7 @@ from penstock.loading.plan.work import all_objects
 from penstock.loading.reading.feed import Abandoned, BlockFeed, OpenObject, reader_limit
 from penstock.loading.reading.format_check import FormatCheck
 from penstock.loading.reading.objects import open_blocks
+from penstock.loading.reading.value_check import ValueCheck
 from penstock.loading.rejects.explain import explain_failure
 from penstock.loading.rejects.pieces import Piece
 from penstock.loading.rejects.record_format import make_origin
@@ -75,6 +76,7 @@ class _Check:
         self._sessions: list[CopySession] = []
         self._began_s = tools.clock()
         self._format_check = format_check = FormatCheck(tools.warnings, plan.notices)
+        self._value_check = ValueCheck(tools.warnings, tools.connect.date_order)
         work = all_objects(plan.targets)
         self._feed = BlockFeed(
             work,
@@ -106,6 +108,7 @@ class _Check:
             finally:
                 self._feed.close()
                 self._format_check.conclude()
+                self._value_check.conclude()
         files = self._feed.outcomes()
         return CheckOutcome(
             rows=sum(file.rows for file in files),
@@ -170,6 +173,7 @@ class _Check:
             try:
                 while (taken := self._feed.take(session=number, prefer=None)) is not None:
                     opened, block = taken
+                    self._value_check.look(block, opened.work, opened.encoder)
                     columns = opened.encoder.spec.columns
                     name = scratch.name_for(table_after_creation(opened.target), columns)
                     piece = self._make_piece(opened, block, TableName(schema="pg_temp", name=name))

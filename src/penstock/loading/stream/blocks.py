@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from penstock.loading.plan.work import ObjectWork
     from penstock.loading.reading.feed import OpenObject
     from penstock.loading.reading.format_check import FormatCheck
+    from penstock.loading.reading.value_check import ValueCheck
     from penstock.loading.rejects.keeper import RejectKeeper
     from penstock.model.load.plan import LoadPlan
     from penstock.server.connect.connection import Connection
@@ -41,10 +42,12 @@ class BlockUnit:
         sessions: int,
         first: Connection,
         format_check: FormatCheck,
+        value_check: ValueCheck,
     ) -> None:
         self._plan = plan
         self._prepared = prepared
         self._tools = tools
+        self._value_check = value_check
         self._fence = tools.ledger.fence(prepared.claim)
         self._reject_limit = self._make_limit(first)
         self._member, self._work = prepared.member, work
@@ -86,6 +89,7 @@ class BlockUnit:
             # Sessions of several hosts that hold sealed batches could wait for each other unnoticed.
             seals=self._member is None,
             warnings=self._tools.warnings,
+            value_check=self._value_check,
             clock=self._tools.clock,
         )
 

@@ -62,7 +62,7 @@ def _choose(target: TargetPlan, sample: ObjectSample, plan: LoadPlan, server: Se
     size_bytes, least_bytes = plan.size_bytes, plan.tuning.least_binary_bytes
     if size_bytes is not None and size_bytes < least_bytes:
         return CopyChoice(reason="the load is too small to gain from another format")
-    return _weigh(target, sample, [column.type_oid for column in columns if column is not None])
+    return _weigh(target, sample, [column for column in columns if column is not None])
 
 
 def _find_rule(target: TargetPlan, plan: LoadPlan, server: ServerFacts) -> str | None:
@@ -84,7 +84,7 @@ def _refuse_binary(target: TargetPlan, columns: Sequence[Column | None], obstacl
     return error(message, detail=f"{obstacle[:1].upper()}{obstacle[1:]}.", hint=hint)
 
 
-def _weigh(target: TargetPlan, sample: ObjectSample, oids: Sequence[int]) -> CopyChoice:
+def _weigh(target: TargetPlan, sample: ObjectSample, columns: Sequence[Column]) -> CopyChoice:
     """Choose by the cost model and the sample: its widths, and whether the encoder takes its values."""
     dialect, head = target.dialect, sample.head
     form = _native.Form(
@@ -100,13 +100,13 @@ def _weigh(target: TargetPlan, sample: ObjectSample, oids: Sequence[int]) -> Cop
     # Each record's line end is in front of the next one.
     stop = records[-1].start if len(records) > 1 else records[-1].end
     segments = [(head, records[0].start, stop)]
-    count, widths, refusal = make_native(dialect, oids).examine(segments, cut.line_end or "lf")
+    count, widths, refusal = make_native(dialect, columns).examine(segments, cut.line_end or "lf")
     if refusal is not None:
-        number, column, rule = refusal
-        name = "" if column is None else f', column "{target.column_map.columns[column]}"'
-        place = f"line {records[min(number, len(records) - 1)].line}{name}" if column is not None else "the sample"
+        number, index, rule = refusal
+        name = "" if index is None else f', column "{target.column_map.columns[index]}"'
+        place = f"line {records[min(number, len(records) - 1)].line}{name}" if index is not None else "the sample"
         return CopyChoice(reason=f"{place} of the first file is not in a form that is encoded ({rule})")
-    gain = gain_per_row(oids, widths, records=count)
+    gain = gain_per_row([column.type_oid for column in columns], widths, records=count)
     if gain <= 0:
         return CopyChoice(reason="the binary format would not save time by the cost model")
     return CopyChoice(format="binary", reason=f"saves about {gain:.0f} ns for each row by the cost model")

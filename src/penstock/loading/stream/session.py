@@ -26,6 +26,7 @@ from penstock.server.ledger.committed import insert_ranges, lacks_object
 from penstock.server.ledger.ledger import taken_over
 
 if TYPE_CHECKING:
+    from penstock.loading.reading.value_check import ValueCheck
     from penstock.loading.rejects.keeper import RejectKeeper
     from penstock.model.load.ledger import Claim
     from penstock.model.load.reject import Reject
@@ -74,6 +75,7 @@ class LoadSession:
         keeper: RejectKeeper | None = None,
         seals: bool = True,
         warnings: WarningLog | None = None,
+        value_check: ValueCheck | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.number = number
@@ -91,6 +93,7 @@ class LoadSession:
         self._keeper = keeper
         self._seals = seals
         self._warnings = WarningLog() if warnings is None else warnings
+        self._value_check = value_check
         self._opened: dict[int, OpenObject] = {}
         # The objects of which the present batch has blocks in the binary format.
         self._binary: set[int] = set()
@@ -222,6 +225,7 @@ class LoadSession:
         """Return a block's payload, and add the block to the chunk; records that cannot be encoded may be rejected."""
         encoder = opened.encoder
         if self._keeper is not None:
+            self._look(opened, block)
             self._opened[opened.work.number] = opened
             parts, rejects = self._keeper.keep(opened, block)
             self._unwritten += rejects
@@ -233,6 +237,7 @@ class LoadSession:
             error = record_error(exc, uri=opened.source.uri, first_line=block.first_line)
             error.hint = error.hint or explain_line(block, exc.args[2], opened.form, uri=opened.source.uri)
             raise error from exc
+        self._look(opened, block, payload)
         chunk.add(
             block,
             uri=opened.source.uri,
@@ -241,6 +246,11 @@ class LoadSession:
             make_cutter=partial(make_cutter, opened.target.dialect, server_major=self._server_major),
         )
         return payload
+
+    def _look(self, opened: OpenObject, block: Block, payload: Sequence[bytes | memoryview] = ()) -> None:
+        """Count the values of a block that the table's columns would change."""
+        if self._value_check is not None:
+            self._value_check.look(block, opened.work, opened.encoder, payload)
 
     def _continues(self, command: _Command, opened: OpenObject, spec: CopySpec, line_end: LineEnd) -> bool:
         """Whether the open COPY command can carry a block.

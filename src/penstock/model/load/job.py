@@ -107,8 +107,8 @@ class TargetJob:
         "Types of the columns that --create makes. text: all are text. infer: every value of every file is read before "
         "the first row is loaded, and each column gets the first of boolean, integer, bigint, numeric, double "
         "precision, date, timestamp, timestamptz, uuid and jsonb that takes all its values, else text. widen: infer "
-        "for a new table; of a table that exists, a column whose type does not take the values is altered first, from "
-        "integer to bigint, numeric or text (default: text).",
+        "for a new table; of a table that exists, a column whose type does not keep the values is altered first, from "
+        "integer to bigint, numeric or text, or from date to timestamp, timestamptz or text (default: text).",
     )
     add_columns: bool = _columns(
         False,

@@ -183,6 +183,7 @@ WarningCode = Literal[
     "unlogged",
     "unpublished",
     "upkeep",
+    "value-changed",
     "wal-minimal",
     "window",
     "zero-byte",
