@@ -11,7 +11,7 @@ import pytest
 
 from cli.conftest import run_process
 from penstock.api.functions import retry
-from penstock.errors import DataError, TargetError
+from penstock.errors import DataError, TargetError, UsageError
 from penstock.files.probe.folders import read_folder_values
 from penstock.model.load.job import LoadRules, TargetJob
 from penstock.model.server.names import parse_table_name
@@ -121,3 +121,41 @@ def test_plan_shows_which_columns_folders_fill(loads: Loads, tmp_path: Path) -> 
     argv = ["load", str(path), "--into", "t", "--to", loads.conninfo, "--plan"]
     assert re.search("year +<- +folder +2026 .first file.\n", run_process(*argv).out)
     assert run_process(*argv, "--json").object["targets"][0]["folder_columns"] == {"year": "2026", "month": "1"}
+
+
+def _types(loads: Loads) -> dict[str, str]:
+    query = (
+        "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute"
+        " WHERE attrelid = 't'::regclass AND attnum > 0 AND NOT attisdropped"
+    )
+    return dict(loads.execute(query))
+
+
+def test_types_infer_gives_columns_of_folders_the_types_of_all_their_values(database18: str, tmp_path: Path) -> None:
+    """The file's own columns keep the file's types; a value with a leading zero keeps it; null decides nothing."""
+    loads = Loads(database18)
+    for day, code, city in (("2026-01-31", "7", "a"), ("2026-02-01", "007", "__HIVE_DEFAULT_PARTITION__")):
+        _write(
+            tmp_path / f"day={day}" / "year=2026" / f"code={code}" / f"city={city}" / "a.parquet", id=[1], year=["x"]
+        )
+    assert loads.run(_job(tmp_path / "**", create=True, types="infer")).rows == 2
+    assert _types(loads) == {"id": "bigint", "year": "text", "day": "date", "code": "text", "city": "text"}
+    assert loads.execute("SELECT day::text, code FROM t ORDER BY day") == [("2026-01-31", "7"), ("2026-02-01", "007")]
+
+
+def test_types_widen_alters_a_column_for_the_values_of_later_folders(database18: str, tmp_path: Path) -> None:
+    """As it does for values of files of text."""
+    loads = Loads(database18)
+    _write(tmp_path / "year=2026" / "day=2026-01-31" / "a.parquet")
+    loads.run(_job(tmp_path / "**", create=True, types="widen"))
+    assert _types(loads) == {"id": "bigint", "year": "integer", "day": "date"}
+    _write(tmp_path / "year=3000000000" / "day=2026-01-31 12:00" / "b.parquet")
+    loads.run(_job(tmp_path / "**", create=True, types="widen"))
+    assert _types(loads) == {"id": "bigint", "year": "bigint", "day": "timestamp without time zone"}
+    assert loads.count() == 2
+
+
+def test_types_of_files_without_folders_are_refused(database18: str, tmp_path: Path) -> None:
+    """The option would do nothing."""
+    with pytest.raises(UsageError):
+        Loads(database18).run(_job(_write(tmp_path / "a.parquet"), create=True, types="infer"))

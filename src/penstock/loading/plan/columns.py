@@ -168,7 +168,7 @@ def map_columns(
     unknown = [names[index] for index, column in found.items() if column is None]
     _refuse_unknown(unknown, names, table=table, uri=uri)
     columns = tuple(column.name for column in found.values() if column is not None)
-    stated = _find_stated(folder_values, fed=columns, job=job, table=table)
+    stated = find_stated(folder_values, fed=columns, job=job, table=table)
     _refuse_unfit((*columns, *stated), job=job, table=table, uri=uri)
     constants = stated | constants
     return ColumnMap(
@@ -334,7 +334,7 @@ def _find_column(name: str, job: TargetJob, table: TableFacts) -> Column | None:
     return alike[0] if len(alike) == 1 else None
 
 
-def _find_stated(
+def find_stated(
     folder_values: Mapping[str, str | None], *, fed: Sequence[str], job: TargetJob, table: TableFacts
 ) -> dict[str, str | None]:
     """Return the value of each column that folders name, and that neither the file nor --set fills."""

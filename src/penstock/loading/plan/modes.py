@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.errors import SourceError, TargetError, UsageError
+from penstock.files.probe.folders import read_folder_values
 from penstock.model.load.job import TargetJob
 from penstock.model.load.mode import LANDINGS, Landing
 from penstock.model.load.plan import TargetPlan
@@ -54,7 +55,7 @@ def check_types(job: TargetJob, facts: TableFacts | None, objects: Sequence[Sour
     if job.types == "text":
         return
     option = f"--types {job.types}"
-    if not is_text:
+    if not is_text and not any(read_folder_values(source.uri) for source in objects):
         raise UsageError(f"{option} cannot be used with columnar files", hint="Leave it out: the files have types.")
     if job.transform is not None:
         raise UsageError(f"{option} cannot be used with --transform", hint="The statement reads columns of type text.")

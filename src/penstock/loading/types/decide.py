@@ -119,9 +119,9 @@ def _is_unclear(change: ColumnChange) -> bool:
 def null_notices(target: TargetPlan) -> tuple[Notice, ...]:
     """Return a warning for each word that other programs write for null, and which made columns text.
 
-    JSON Lines have a null of their own.
+    JSON Lines have a null of their own, and so have names of folders.
     """
-    if target.dialect.format == "jsonl":
+    if target.dialect.format == "jsonl" or target.columnar is not None:
         return ()
     found: dict[str, list[tuple[str, Witness]]] = {}
     for column in target.typed:

@@ -20,7 +20,7 @@ from penstock.loading.plan.dialects import refuse_other_dialects
 from penstock.loading.plan.plan import table_after_creation
 from penstock.loading.plan.work import ObjectWork, all_objects
 from penstock.loading.types.decide import choose_type, null_notices, retype, unclear_notices, usable_types
-from penstock.loading.types.scan import Findings, scan_objects
+from penstock.loading.types.scan import Findings, merge_findings, scan_folders, scan_objects
 from penstock.loading.warned import WarningLog
 from penstock.model.load.plan import LoadPlan, ObjectSample, TargetPlan, total_size
 from penstock.model.server.table import ColumnMap
@@ -199,13 +199,17 @@ def _look(group: _Targets, works: Sequence[ObjectWork], tools: LoadTools, *, usa
     ]
     if not wanted or not left:
         return None
+    found = scan_folders([work for work in left if work.target.columnar is not None], wanted=wanted)
+    left = [work for work in left if work.target.columnar is None]
+    if not left:
+        return found
     size = total_size(work.source for work in left)
     length = "size unknown" if size is None else format_bytes(size)
     count = f"{format_count(len(left))} object{'' if len(left) == 1 else 's'}"
     tools.notice(f'looking at every value for the types of table "{group[0].table}": {count}, {length}')
     # The load checks the objects again, and gives its warnings.
     refuse_other_dialects(left, tools.sources, WarningLog())
-    return scan_objects(left, tools, wanted=wanted)
+    return merge_findings(found, scan_objects(left, tools, wanted=wanted))
 
 
 def _with_types(
@@ -213,9 +217,14 @@ def _with_types(
 ) -> TargetPlan:
     if target.facts is None:
         columns = target.create_columns or ()
-        typed = tuple(choose_type(name, found.get(name)) for name in columns if name not in target.job.set)
-        types = {column.name: column.type_name for column in typed}
-        return replace(target, typed=typed, create_types=tuple(types.get(name, "text") for name in columns))
+        # A columnar file has the types of its own columns.
+        open_types = [
+            name for name in columns if name not in target.job.set and (target.columnar is None or name in found)
+        ]
+        typed = tuple(choose_type(name, found.get(name)) for name in open_types)
+        types = dict(zip(columns, target.create_types or ["text"] * len(columns), strict=True))
+        types |= {column.name: column.type_name for column in typed}
+        return replace(target, typed=typed, create_types=tuple(types.values()))
     facts, changes = target.facts, list(target.changes)
     added: list[TypedColumn] = []
     for number, change in enumerate(changes):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock import _native
@@ -15,10 +17,12 @@ from penstock.copyformat.encoder import python_codec
 from penstock.errors import Interrupted
 from penstock.files.listing import is_remote
 from penstock.files.parallel import map_at_once
+from penstock.files.probe.folders import read_folder_values
 from penstock.host import cpu_count
-from penstock.loading.plan.columns import refuse_many_names
+from penstock.loading.plan.columns import find_stated, refuse_many_names
+from penstock.loading.plan.plan import table_after_creation
 from penstock.loading.reading.objects import open_blocks
-from penstock.model.source.types import BITS, ColumnFindings, Witness
+from penstock.model.source.types import BITS, ColumnFindings, Position, Witness
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -34,6 +38,9 @@ _REMOTE_READERS = 8
 _BLOCKS_AHEAD = 8
 
 Findings = dict[str, ColumnFindings]
+
+# A value that the Rust core has seen: the number of its line in the block, from 0, and its first bytes.
+_Seen = tuple[int, bytes]
 
 
 def scan_objects(works: Sequence[ObjectWork], tools: LoadTools, *, wanted: int) -> Findings:
@@ -53,7 +60,7 @@ def scan_objects(works: Sequence[ObjectWork], tools: LoadTools, *, wanted: int) 
                 threads=readers,
             ):
                 # Nothing of an object that cannot be read is loaded.
-                _merge(found, each or Findings())
+                merge_findings(found, each or Findings())
         finally:
             stop.set()
     return found
@@ -74,10 +81,10 @@ def _scan_object(
                 running.append(pool.submit(scan.find, block))
             # A few blocks at a time: memory does not grow with the file.
             if len(running) > _BLOCKS_AHEAD:
-                _merge(found, running.popleft().result())
+                merge_findings(found, running.popleft().result())
                 scan.check(found)
     for each in running:
-        _merge(found, each.result())
+        merge_findings(found, each.result())
     scan.check(found)
     return found
 
@@ -94,16 +101,9 @@ class _Scan:
         refuse_many_names(len(found), uri=self._uri)
 
     def _note(self, block: Block, types: _native.Types) -> ColumnFindings:
-        fits, first, lost = types
-        each = ColumnFindings(fits=fits)
-        if first is not None:
-            each.first = self._see(block, first)
-        for bits, seen in lost:
-            position = self._see(block, seen)
-            each.lost.update((bit, position) for bit in BITS if bits & bit)
-        return each
+        return _read_types(types, partial(self._see, block))
 
-    def _see(self, block: Block, seen: tuple[int, bytes]) -> tuple[tuple[int, int], Witness]:
+    def _see(self, block: Block, seen: _Seen) -> tuple[Position, Witness]:
         line = block.first_line + seen[0]
         value = seen[1].decode(self._codec, errors="replace")
         return (self._number, line), Witness(uri=self._uri, line=line, value=value)
@@ -137,9 +137,41 @@ class _ObjectScan(_Scan):
         return {name: self._note(block, types) for name, types in zip(self._columns, columns, strict=bool(columns))}
 
 
-def _merge(found: Findings, other: Findings) -> None:
+def scan_folders(works: Sequence[ObjectWork], *, wanted: int) -> Findings:
+    """Return the same for the columns that the names of the objects' folders fill; no object is read."""
+    stated = []
+    for work in works:
+        mapped, table = work.target.column_map, table_after_creation(work.target)
+        fed = mapped.columns[: len(mapped.columns) - len(mapped.constants)]
+        stated.append(find_stated(read_folder_values(work.source.uri), fed=fed, job=work.target.job, table=table))
+    # In JSON Lines, a text has the type that the same text has in a file.
+    lines = "".join(f"{json.dumps(values)}\n" for values in stated).encode()
+
+    def see(seen: _Seen) -> tuple[Position, Witness]:
+        work = works[seen[0]]
+        return (work.number, 0), Witness(uri=work.source.uri, line=None, value=seen[1].decode(errors="replace"))
+
+    types = _native.find_json_types([(lines, 0, len(lines))], wanted=wanted)
+    return {name.decode(): _read_types(each, see) for name, each in types}
+
+
+def _read_types(types: _native.Types, see: Callable[[_Seen], tuple[Position, Witness]]) -> ColumnFindings:
+    """Return what the Rust core has found of a column; `see` returns where a value of it is."""
+    fits, first, lost = types
+    each = ColumnFindings(fits=fits)
+    if first is not None:
+        each.first = see(first)
+    for bits, seen in lost:
+        position = see(seen)
+        each.lost.update((bit, position) for bit in BITS if bits & bit)
+    return each
+
+
+def merge_findings(found: Findings, other: Findings) -> Findings:
+    """Add other findings to those in `found`, and return these."""
     for name, each in other.items():
         if name in found:
             found[name].add(each)
         else:
             found[name] = each
+    return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from penstock.errors import FileLocation
 from penstock.frozen import frozen
 from penstock.model.server.names import quote_name
 
@@ -79,10 +80,13 @@ NULL_WORDS: Final = ("", "\\N", "NULL", "null", "NA", "N/A", "#N/A", "n/a", "Non
 
 @frozen
 class Witness:
-    """A value of a column that decided its type: its file, its line there, and its first 60 bytes."""
+    """A value of a column that decided its type: its file, its line there, and its first 60 bytes.
+
+    `line` is None if the names of the file's folders state the value.
+    """
 
     uri: str
-    line: int
+    line: int | None
     value: str
 
     @property
@@ -96,7 +100,7 @@ class Witness:
         return f'"{text}"'
 
     def __str__(self) -> str:
-        return f"{self.uri} line {self.line}: {self.shown}"
+        return f"{FileLocation(file=self.uri, line=self.line)}: {self.shown}"
 
 
 # The number of an object in its load, and a line: where a value is, in the order of the load.
