@@ -44,7 +44,7 @@ TREE = ("parent", "tree", "to_leaf")
 # Enough to have dropping, loading, each kind of rebuild and the end among them.
 POINTS = {TABLES: 7, TREE: 3}
 # The first repair dies before it has done anything; each later one some statements later, and goes on from there.
-FIRST_DEATH, LATER_BY = 20, 3
+FIRST_DEATH, LATER_BY = 20, 2
 
 
 @pytest.fixture

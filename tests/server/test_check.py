@@ -193,14 +193,14 @@ def test_columns_that_the_server_fills_are_no_problem(loads: Loads, tmp_path: Pa
     assert problems(outcome) == [(3, "23502", "id"), (4, "23502", "kind"), (5, "23502", "a")]
 
 
-def test_sequence_of_a_serial_is_neither_moved_nor_needed(
-    loads: Loads, user_conninfo: str, user_name: str, tmp_path: Path
-) -> None:
-    """A role without USAGE on it can check."""
+def test_sequence_of_a_serial_is_not_moved(loads: Loads, user_conninfo: str, user_name: str, tmp_path: Path) -> None:
+    """A check says the same as a load of a role without USAGE on it."""
     loads.execute(f'CREATE TABLE s (id serial, a int); GRANT SELECT, INSERT ON s TO "{user_name}"')
-    path = write_to(tmp_path / "file", "a\n1\n2\nx\n")
-    outcome = Loads(user_conninfo).check(target(path, into="public.s", format="csv", has_header=True))
-    assert problems(outcome) == [(4, "22P02", "a")]
+    job = target(write_to(tmp_path / "file", "a\n1\n2\nx\n"), into="public.s", format="csv", has_header=True)
+    with pytest.raises(TargetError, check=has_code("42501")):
+        Loads(user_conninfo).check(job)
+    loads.execute(f'GRANT USAGE ON SEQUENCE s_id_seq TO "{user_name}"')
+    assert problems(Loads(user_conninfo).check(job)) == [(4, "22P02", "a")]
     assert loads.execute("SELECT is_called FROM s_id_seq") == [(False,)]
 
 

@@ -117,7 +117,7 @@ class Transform(Statement):
         """Run the statement, and note what it has done."""
         staged = count_staged(self._connection, self._staging)
         done = run_transform(self._connection, self._sql, staging=self._staging)
-        table = str(self._job.into)
+        table = str(self.facts.name)
         said = StatementOutcome(name=self._sql.name, table=table, records=staged, tag=done.text, rows=done.rows)
         note(self._number, said)
         return MergeCounts(staged=staged, inserted=done.rows)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
 
@@ -253,17 +253,22 @@ def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -
         unloaded=gathered.unloaded,
         changes=() if facts is None else added_changes(facts, added),
     )
-    notices = probe.notices
-    if is_json and facts is not None and staged is None:
-        notices += _whole_notices(probe, job, facts, uri=uri)
-    if created is not None or staged is not None:
-        notices += _naming_notices(probe, job, edge, uri=uri)
-    if (found := edge_notice(edge, probe, uri=uri)) is not None:
-        notices += (found,)
     if table.row_triggers:
         target = replace(target, estimated_records=estimate_records(target, sample))
-    notices = (*notices, *_header_notices(probe, job, filled, uri=uri), *_table_notices(table, gathered))
-    return target, (*gathered.notices, *notices, *describe_notices(job, table))
+    notices = (*_name_notices(probe, target, filled, uri=uri), *_table_notices(table, gathered))
+    return target, (*gathered.notices, *probe.notices, *notices, *describe_notices(job, table))
+
+
+def _name_notices(probe: ProbeResult, target: TargetPlan, filled: TableFacts, *, uri: str) -> Iterator[Notice]:
+    """Warn of names of the sample, and of its header, that are not taken as they stand."""
+    job, edge = target.job, target.edge
+    if probe.dialect.format == "jsonl" and target.facts is not None and target.text_columns is None:
+        yield from _whole_notices(probe, job, target.facts, uri=uri)
+    if target.create_columns is not None or target.text_columns is not None:
+        yield from _naming_notices(probe, job, edge, uri=uri)
+    if (found := edge_notice(edge, probe, uri=uri)) is not None:
+        yield found
+    yield from _header_notices(probe, job, filled, uri=uri)
 
 
 def _refuse_emptying(gathered: TargetInput, probe: ProbeResult) -> None:

@@ -61,7 +61,7 @@ class ValueCheck:
     """Counts changed values in the blocks of one load, each block once; safe from any thread."""
 
     def __init__(self, warnings: WarningLog, order: DateOrder) -> None:
-        self._warnings = warnings
+        self.warnings = warnings
         self._order = order
         self._lock = threading.Lock()
         # By table, column, and whether it is about the order of dates.
@@ -80,7 +80,7 @@ class ValueCheck:
         ]
         if changes:
             self._add(changes, block, work, encoder)
-            if self._warnings.is_strict:
+            if self.warnings.is_strict:
                 # Warn before the block is sent, so that the load ends before its next commit.
                 self.conclude()
 
@@ -89,7 +89,7 @@ class ValueCheck:
         with self._lock:
             found, self._found = self._found, {}
         for each in sorted(found.values(), key=lambda each: each.position):
-            self._warnings.add(_compose_notice(each, self._order))
+            self.warnings.add(_compose_notice(each, self._order))
 
     def _add(self, changes: Iterable[_native.Change], block: Block, work: ObjectWork, encoder: Encoder) -> None:
         codec = python_codec(encoder.spec.encoding)

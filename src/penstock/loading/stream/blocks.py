@@ -88,7 +88,6 @@ class BlockUnit:
             keeper=self._make_keeper(session),
             # Sessions of several hosts that hold sealed batches could wait for each other unnoticed.
             seals=self._member is None,
-            warnings=self._tools.warnings,
             value_check=self._value_check,
             clock=self._tools.clock,
         )

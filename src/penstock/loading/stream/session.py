@@ -19,7 +19,6 @@ from penstock.loading.rejects.explain import explain_failure, explain_miscount
 from penstock.loading.stream.batch import Batch
 from penstock.loading.stream.chunk import Chunk
 from penstock.loading.stream.formats import RefusedInBinaryError
-from penstock.loading.warned import WarningLog
 from penstock.model.load.accounts import SessionTotals, Stopwatch
 from penstock.server.copy.copy import CopyFailed, CopySession, OtherTypes, Statement, Superseded
 from penstock.server.ledger.committed import insert_ranges, lacks_object
@@ -72,10 +71,9 @@ class LoadSession:
         claim: Claim,
         batch_plan: BatchPlan,
         server_major: int,
+        value_check: ValueCheck,
         keeper: RejectKeeper | None = None,
         seals: bool = True,
-        warnings: WarningLog | None = None,
-        value_check: ValueCheck | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.number = number
@@ -92,7 +90,6 @@ class LoadSession:
         self._server_major = server_major
         self._keeper = keeper
         self._seals = seals
-        self._warnings = WarningLog() if warnings is None else warnings
         self._value_check = value_check
         self._opened: dict[int, OpenObject] = {}
         # The objects of which the present batch has blocks in the binary format.
@@ -139,7 +136,7 @@ class LoadSession:
     def _commit_batch(self) -> None:
         """Commit what was sent since the last commit, with its ledger rows."""
         if self._batch:
-            self._warnings.refuse()
+            self._value_check.warnings.refuse()
             self.totals.seconds.encoding_s += self._watch.lap()
             self._guarded(lambda: self.session.commit(self._ledger_rows()))
             self.totals.seconds.committing_s += self._watch.lap()
@@ -249,8 +246,7 @@ class LoadSession:
 
     def _look(self, opened: OpenObject, block: Block, payload: Sequence[bytes | memoryview] = ()) -> None:
         """Count the values of a block that the table's columns would change."""
-        if self._value_check is not None:
-            self._value_check.look(block, opened.work, opened.encoder, payload)
+        self._value_check.look(block, opened.work, opened.encoder, payload)
 
     def _continues(self, command: _Command, opened: OpenObject, spec: CopySpec, line_end: LineEnd) -> bool:
         """Whether the open COPY command can carry a block.
