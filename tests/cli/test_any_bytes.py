@@ -55,7 +55,7 @@ def test_commands_that_look_at_the_server_work(
         for argv in (
             ("watch", "--for", "1s", "--record", recording),
             ("doctor",),
-            ("temp", "usage"),
+            ("temp", "usage", "--interval", "0"),
             ("load", write_to(tmp_path / "f.csv", "a\n1\n"), "--into", "t", "--add-columns"),
             ("loads",),
         ):
