@@ -10,6 +10,7 @@ import json
 import platform
 import statistics
 import subprocess
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,7 +47,9 @@ def require_commit(root: Path = _ROOT) -> str:
 
 
 def read_commit() -> str:
-    """Return the commit, marked if the sources differ from it."""
+    """Return the commit, marked if anything but records differs from it."""
+    with suppress(UncleanTree):
+        return require_commit()
     return _git(_ROOT, "describe", "--always", "--dirty", "--abbrev=12") or "unknown"
 
 
