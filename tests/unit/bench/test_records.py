@@ -32,7 +32,6 @@ FORMER = frozenset(
         "2026-11-22-rebuild_schedules",
         "2026-11-22-sampler_cost",
         "2026-11-22-single_file",
-        "2026-11-23-pollock",
     )
 )
 
@@ -42,7 +41,6 @@ LOST = frozenset(
     (
         "2026-11-22-bad_rows",
         "2026-11-22-disk_space",
-        "2026-11-23-pollock",
         "2026-11-24-bulk_load",
     )
 )
