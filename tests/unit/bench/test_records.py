@@ -27,7 +27,6 @@ FORMER = frozenset(
         "2026-11-22-commits",
         "2026-11-22-disk_space",
         "2026-11-22-foretold_commits",
-        "2026-11-22-indexed_load",
         "2026-11-22-latency_tls",
         "2026-11-22-rebuild_schedules",
         "2026-11-22-sampler_cost",
