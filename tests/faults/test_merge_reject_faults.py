@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ import pytest
 
 from penstock.model.load.job import LoadRules
 from support.loads import Loads
-from support.modes import landing_tables, mode_target
+from support.modes import await_gate, landing_tables, mode_target
 
 if TYPE_CHECKING:
     from penstock.model.load.job import TargetJob
@@ -34,10 +33,6 @@ _SETUP = f"""
 """
 _RULES = LoadRules(retry_for=0.0, on_error="reject")
 
-# A look every so often until the loader has come to the gate.
-_LOOK_S = 0.05
-_LOOKS = 1200
-
 
 @pytest.fixture
 def loads(database18: str) -> Loads:
@@ -47,17 +42,6 @@ def loads(database18: str) -> Loads:
 
 def _target(path: Path) -> TargetJob:
     return mode_target(path, "upsert", key=("k",), keep="last", format="csv", has_header=True)
-
-
-def _await_gate(connection: psycopg.Connection) -> None:
-    for _ in range(_LOOKS):
-        waiting = connection.execute(
-            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = %s AND NOT granted", [_GATE]
-        ).fetchone()
-        if waiting != (0,):
-            return
-        time.sleep(_LOOK_S)
-    raise AssertionError("the loader did not come to the gate")
 
 
 @pytest.mark.parametrize("gate", [1, 60, 99])
@@ -73,7 +57,7 @@ def test_loader_that_is_killed_while_records_are_sorted_out(loads: Loads, tmp_pa
         watcher.execute("SELECT pg_advisory_lock(%s)", [_GATE])
         with subprocess.Popen([sys.executable, __file__, loads.conninfo, str(path)], env=environment) as process:
             try:
-                _await_gate(watcher)
+                await_gate(watcher, _GATE)
             finally:
                 process.kill()
         assert process.returncode == -signal.SIGKILL

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,7 @@ from penstock.api import connect_to
 from penstock.api.ledger_view import LedgerView
 from penstock.model.load.job import LoadRules
 from support.loads import Loads, find_sums, target
-from support.modes import Killed, killing_at, mode_target
+from support.modes import Killed, await_gate, killing_at, mode_target
 
 if TYPE_CHECKING:
     import random
@@ -46,10 +45,6 @@ _DATA = {
 
 # How far apart, on average, the statements are before which a retry dies; it sends about 60.
 _STRIDE = 4
-
-# A look every so often until the retry has come to the gate.
-_LOOK_S = 0.05
-_LOOKS = 1200
 
 
 @pytest.fixture
@@ -133,7 +128,7 @@ def test_retry_that_is_killed_while_a_table_gets_its_records(loads: Loads, tmp_p
         watcher.execute("SELECT pg_advisory_lock(%s)", [_GATE])
         with subprocess.Popen([sys.executable, __file__, loads.conninfo, load_id], env=environment) as process:
             try:
-                _await_gate(watcher)
+                await_gate(watcher, _GATE)
             finally:
                 process.kill()
         assert process.returncode == -signal.SIGKILL
@@ -141,17 +136,6 @@ def test_retry_that_is_killed_while_a_table_gets_its_records(loads: Loads, tmp_p
     assert _state(loads) == _BEFORE
     assert _retry(loads.conninfo, load_id).left == 1
     _check_after(loads)
-
-
-def _await_gate(connection: psycopg.Connection) -> None:
-    for _ in range(_LOOKS):
-        waiting = connection.execute(
-            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = %s AND NOT granted", [_GATE]
-        ).fetchone()
-        if waiting != (0,):
-            return
-        time.sleep(_LOOK_S)
-    raise AssertionError("the retry did not come to the gate")
 
 
 if __name__ == "__main__":

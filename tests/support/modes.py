@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
 
     from penstock.model.load.job import TargetJob
     from support.loads import Loads
+
+# A look every so often until a session has come to a gate.
+_LOOK_S = 0.05
+_LOOKS = 1200
 
 
 class Killed(BaseException):
@@ -54,3 +59,15 @@ def killing_at(statement: int) -> Iterator[list[int]]:
 
     with patch.object(psycopg.Connection, "execute", count):
         yield sent
+
+
+def await_gate(connection: psycopg.Connection, gate: int) -> None:
+    """Wait until a session waits for the advisory lock `gate`; one minute at most."""
+    for _ in range(_LOOKS):
+        waiting = connection.execute(
+            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = %s AND NOT granted", [gate]
+        ).fetchone()
+        if waiting != (0,):
+            return
+        time.sleep(_LOOK_S)
+    raise AssertionError("no session has come to the gate")
