@@ -239,7 +239,7 @@ class _Preparation:
     def _remove_unreadable(self, claim: Claim) -> None:
         """Delete what is committed of unreadable objects, except from targets themselves.
 
-        If a table that is to replace another has rows of such an object, all of it is loaded anew.
+        If a table that will replace another has rows of such an object, all rows of that table are loaded again.
         """
         numbers = list(self._tools.unreadable or ())
         schema = self._ledger.schema

@@ -107,7 +107,7 @@ def _describe_target(target: TargetPlan, *, oid: int, sources: Sequence[str], ne
 
 
 def _describe_names(options: DialectOptions) -> dict[str, Any]:
-    """Return how the file's names are spelled, if an option says so: the identity of other loads stays as it was."""
+    """Return how names are spelled; nothing by default, so that the identity of other loads does not change."""
     default = DialectOptions()
     return {
         name: getattr(options, name) for name in ("names", "rename") if getattr(options, name) != getattr(default, name)

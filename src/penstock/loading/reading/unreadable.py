@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class UnreadableError(PenstockError):
-    """Object `number` cannot be read to its end, and a part of it was sent: the attempt is made again without it."""
+    """Object `number` cannot be read to its end, and a part of it was sent: retry the attempt without it."""
 
     def __init__(self, cause: PenstockError, number: int) -> None:
         super().__init__(cause.message)
