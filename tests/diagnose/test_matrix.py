@@ -9,6 +9,7 @@ from __future__ import annotations
 import lzma
 import random
 import threading
+import time
 from dataclasses import dataclass, replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -23,6 +24,7 @@ from penstock.diagnose.load import judge_recording
 from penstock.host import cpu_count
 from penstock.observe.recordings import read_recording
 from support.loads import IMPATIENT, Loads, target, write_csv
+from support.modes import await_waiter
 from support.slow import slow_link
 
 if TYPE_CHECKING:
@@ -109,14 +111,22 @@ def held_lock(plot: Plot) -> tuple[Diagnosis, ...]:
     path = write_csv(plot.folder / "keys.csv", [f"{n},x" for n in range(1000)])
     with psycopg.connect(plot.conninfo, application_name="report") as holder:
         holder.execute("INSERT INTO t VALUES (500, 'mine')")
-        rollback = threading.Timer(_HELD_S, holder.rollback)
-        rollback.start()
+        release = threading.Thread(target=_release_waited, args=(holder, plot.conninfo))
+        release.start()
         try:
             found = plot.load("", [path])
         finally:
-            rollback.join()
+            release.join()
     assert "application report" in found[0].claim
     return found
+
+
+def _release_waited(holder: psycopg.Connection, conninfo: str) -> None:
+    """Roll a session's transaction back when another has waited for it long enough for samples."""
+    with psycopg.connect(conninfo, autocommit=True) as connection:
+        await_waiter(connection, holder.info.backend_pid)
+    time.sleep(_HELD_S)
+    holder.rollback()
 
 
 def xz(plot: Plot) -> tuple[Diagnosis, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, LiteralString
 from unittest.mock import patch
 
 import psycopg
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from penstock.model.load.job import TargetJob
     from support.loads import Loads
 
-# A look every so often until a session has come to a gate.
+# A look every so often until a session waits.
 _LOOK_S = 0.05
 _LOOKS = 1200
 
@@ -63,11 +63,27 @@ def killing_at(statement: int) -> Iterator[list[int]]:
 
 def await_gate(connection: psycopg.Connection, gate: int) -> None:
     """Wait until a session waits for the advisory lock `gate`; one minute at most."""
+    _await(connection, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = %s AND NOT granted", gate)
+
+
+def await_waiter(connection: psycopg.Connection, pid: int) -> None:
+    """Wait until a session of this database waits for a lock that the session `pid` holds; one minute at most.
+
+    The connection must be in autocommit mode: a transaction shows the same pg_stat_activity again.
+    """
+    _await(
+        connection,
+        """
+        SELECT count(*) FROM pg_stat_activity
+        WHERE datname = current_database() AND %s = ANY (pg_blocking_pids(pid))
+        """,
+        pid,
+    )
+
+
+def _await(connection: psycopg.Connection, count: LiteralString, of: int) -> None:
     for _ in range(_LOOKS):
-        waiting = connection.execute(
-            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = %s AND NOT granted", [gate]
-        ).fetchone()
-        if waiting != (0,):
+        if connection.execute(count, [of]).fetchone() != (0,):
             return
         time.sleep(_LOOK_S)
-    raise AssertionError("no session has come to the gate")
+    raise AssertionError("no session waits for the lock")
