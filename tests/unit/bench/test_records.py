@@ -40,7 +40,6 @@ LOST = frozenset(
     (
         "2026-11-22-bad_rows",
         "2026-11-22-disk_space",
-        "2026-11-24-bulk_load",
     )
 )
 
