@@ -24,20 +24,11 @@ FORMER = frozenset(
         "2026-11-21-memory",
         "2026-11-21-unequal_files",
         "2026-11-22-commits",
-        "2026-11-22-disk_space",
         "2026-11-22-foretold_commits",
         "2026-11-22-latency_tls",
         "2026-11-22-rebuild_schedules",
         "2026-11-22-sampler_cost",
         "2026-11-22-single_file",
-    )
-)
-
-# Records of commits that are no part of this history, so that nobody can check their code out. One that is made again
-# leaves this list, and none joins it.
-LOST = frozenset(
-    (
-        "2026-11-22-disk_space",
     )
 )
 
@@ -99,9 +90,9 @@ def test_records_name_the_commit_and_the_command_that_made_them(path: Path) -> N
             assert made["command"].startswith("python -m benchmarks ")
 
 
-def test_records_that_are_gone_leave_the_lists() -> None:
-    """So that they end empty."""
-    assert {path.stem for path in RECORDS.glob("*.json")} >= FORMER | LOST
+def test_records_that_are_gone_leave_the_list() -> None:
+    """So that it ends empty."""
+    assert {path.stem for path in RECORDS.glob("*.json")} >= FORMER
 
 
 def _commits_of(path: Path) -> set[str]:
@@ -126,7 +117,7 @@ def test_records_are_of_a_commit_of_this_history(path: Path) -> None:
         pytest.skip("needs git and the whole history, not an archive or a shallow clone (git fetch --unshallow)")
     commits = _commits_of(path)
     unknown = [each for each in commits if _git("merge-base", "--is-ancestor", each, "HEAD").returncode]
-    assert bool(unknown) == (path.stem in LOST), f"not in this history: {unknown}; see LOST"
+    assert unknown == []
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
