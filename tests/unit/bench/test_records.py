@@ -28,7 +28,6 @@ FORMER = frozenset(
         "2026-11-22-latency_tls",
         "2026-11-22-rebuild_schedules",
         "2026-11-22-sampler_cost",
-        "2026-11-22-single_file",
     )
 )
 
