@@ -18,7 +18,7 @@ from support.fake_aws import ACCOUNT, NOW, REGION, FakeAws, instance
 
 if TYPE_CHECKING:
     from aws.conftest import MotoRds
-    from penstock.model.recording import CounterRow
+    from penstock.model.server.counters import CounterRow
 
 HOST = f"orders.{ACCOUNT}.{REGION}.rds.amazonaws.com"
 LOAD = {"IO:DataFileRead": [1.5, 2.5], "CPU": [0.5]}

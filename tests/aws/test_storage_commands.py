@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from aws.conftest import MotoRds
     from penstock.api.storage import StorageReport
-    from penstock.model.recording import CounterRow
+    from penstock.model.server.counters import CounterRow
 
 
 def device(at_s: float, iops: float) -> dict[str, Any]:

@@ -18,7 +18,8 @@ from penstock.cli.terminal.messages import Messages
 from penstock.cli.terminal.output import write_result
 from penstock.cli.views.doctor_screen import render
 from penstock.model.finding import Finding
-from penstock.model.load.outcome import FileProgress, LoadProgress, StepProgress
+from penstock.model.load.outcome import FileProgress, LoadProgress
+from penstock.model.load.part import StepProgress
 from support.files import write_to
 
 if TYPE_CHECKING:

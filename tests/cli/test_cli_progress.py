@@ -14,7 +14,8 @@ from penstock.cli.terminal.columns import width_of
 from penstock.cli.terminal.messages import Messages
 from penstock.cli.terminal.meter import Meter
 from penstock.cli.terminal.progress import PlainProgress, describe_progress
-from penstock.model.load.outcome import FileProgress, LoadProgress, StepProgress
+from penstock.model.load.outcome import FileProgress, LoadProgress
+from penstock.model.load.part import StepProgress
 
 _MB = 1_000_000
 

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from penstock.model.load.outcome import LoadProgress, StepProgress
+    from penstock.model.load.outcome import LoadProgress
+    from penstock.model.load.part import StepProgress
     from penstock.model.load.shape import Indexes
     from support.servers import PgServer
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.api.closing import Closing
+from penstock.api.load_watch import LoadWatch
 from penstock.api.logs import log_notice, log_warning
 from penstock.api.rds.instance import plan_by_instance
-from penstock.api.watching import LoadWatch
 from penstock.aws.credentials import AwsCredentials
 from penstock.errors import TableExistsError
 from penstock.files import SourceReader

@@ -25,7 +25,7 @@ from penstock.storage.volume import parse_volume
 from penstock.units import GIB, MIB
 
 if TYPE_CHECKING:
-    from penstock.model.recording import CounterRow
+    from penstock.model.server.counters import CounterRow
 
 # Without a recording, the use of an RDS instance is that of this time.
 _LOOKED_BACK = timedelta(hours=1)

@@ -12,7 +12,7 @@ from penstock.aws.calls import Calls, Raw
 from penstock.aws.clients import AwsClients
 from penstock.aws.find import find_endpoint, locate_endpoint, resolve_names
 from penstock.errors import AwsError
-from penstock.model.recording import METRIC_NAMES, RDS_LOAD, RDS_METRICS, CounterRow
+from penstock.model.server.counters import METRIC_NAMES, RDS_LOAD, RDS_METRICS, CounterRow
 from penstock.model.server.device import LOCAL_METRICS
 from penstock.model.server.rds import LocalStorageMetrics
 

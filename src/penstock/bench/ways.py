@@ -9,9 +9,9 @@ from contextlib import closing, contextmanager
 from dataclasses import field
 from typing import TYPE_CHECKING
 
+from penstock.api.load_choices import find_setting
 from penstock.changes.server_settings import LeaseRequest
 from penstock.changes.settings.profiles import BULK_LOAD
-from penstock.diagnose.load import find_setting
 from penstock.errors import LabError
 from penstock.files import SourceReader
 from penstock.frozen import frozen

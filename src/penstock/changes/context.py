@@ -16,7 +16,7 @@ from penstock.server.table.locking import telling_once, with_lock_retries
 
 if TYPE_CHECKING:
     from penstock.changes.store.store import Store
-    from penstock.model.load.outcome import StepProgress
+    from penstock.model.load.part import StepProgress
     from penstock.model.server.identity import ServerIdentity
     from penstock.model.server.settings import SettingResult
     from penstock.model.temp.placement import PlaceReport

@@ -20,7 +20,7 @@ from penstock.server.changes.parts import check_foreign_key_record, is_foreign_k
 from penstock.server.changes.rebuild import compose_rebuild, drop_records
 
 if TYPE_CHECKING:
-    from penstock.model.load.outcome import StepProgress
+    from penstock.model.load.part import StepProgress
 
     _Decision = tuple[RepairAction, str]
 

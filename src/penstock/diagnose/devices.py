@@ -6,11 +6,14 @@ from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.frozen import frozen
-from penstock.model.recording import LOCAL_STORAGE, CounterRow, Sample
+from penstock.model.server.counters import LOCAL_STORAGE, CounterRow
 from penstock.model.server.device import LOCAL_METRICS, DeviceCounters, DeviceRates, is_reset, rates
+
+if TYPE_CHECKING:
+    from penstock.model.recording import Sample
 
 # The tablespace in the data directory.
 DATA = "pg_default"

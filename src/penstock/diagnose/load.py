@@ -11,7 +11,7 @@ from dataclasses import astuple, replace
 from typing import TYPE_CHECKING
 
 from penstock.diagnose.activity import CPU
-from penstock.diagnose.choices import find_choices, write_remedy
+from penstock.diagnose.choices import write_remedy
 from penstock.diagnose.examination import Findings, rank
 from penstock.diagnose.load_advice import LOAD_ADVICE
 from penstock.diagnose.rules.case import FEWEST_SAMPLES, number
@@ -21,8 +21,6 @@ from penstock.model.load.accounts import LoadAccounts, LoadCounts, LoadSetting
 from penstock.units import MB
 
 if TYPE_CHECKING:
-    from penstock.model.load.job import Housekeeping
-    from penstock.model.load.plan import LoadPlan
     from penstock.model.load.tuning import LoadTuning
     from penstock.model.recording import Recording
 
@@ -119,25 +117,6 @@ class LoadCase:
             proof=advice.proof,
             source=advice.source,
         )
-
-
-def find_setting(plan: LoadPlan, house: Housekeeping, accounts: LoadAccounts, *, is_recorded: bool) -> LoadSetting:
-    """Return what a planned load left in effect that costs time for each row, and what the user can still change.
-
-    These are the indexes, the foreign keys and the row triggers, and why the load had that many sessions.
-    """
-    kept = [part for target in plan.targets for part in target.indexes.kept]
-    facts = [target.facts for target in plan.targets if target.facts is not None]
-    disables = plan.job.rules.triggers == "disable"
-    return LoadSetting(
-        indexes=tuple(part.name for part in kept if part.what != "foreign key"),
-        foreign_keys=tuple(part.name for part in kept if part.what == "foreign key"),
-        triggers=() if disables else tuple(name for each in facts for name in each.row_triggers),
-        sessions_why=plan.sessions.reason,
-        is_import=plan.route.is_import,
-        droppable=tuple(name for target in plan.targets for name in target.indexes.droppable),
-        choices=find_choices(plan, house, accounts, is_recorded=is_recorded),
-    )
 
 
 def find_verdict(found: Sequence[Diagnosis], accounts: LoadAccounts, tuning: LoadTuning) -> tuple[Diagnosis, ...]:

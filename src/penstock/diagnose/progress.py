@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.frozen import frozen
 
 if TYPE_CHECKING:
-    from penstock.model.recording import CounterRow, Sample
+    from penstock.model.recording import Sample
+    from penstock.model.server.counters import CounterRow
 
 
 class _View(NamedTuple):

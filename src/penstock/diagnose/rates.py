@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.frozen import frozen
 
 if TYPE_CHECKING:
-    from penstock.model.recording import CounterRow, Sample, SessionSample
+    from penstock.model.recording import Sample, SessionSample
+    from penstock.model.server.counters import CounterRow
 
 # The columns of pg_stat_database that are used.
 _COUNTED = ("xact_commit", "xact_rollback", "tup_inserted", "tup_updated", "tup_deleted")

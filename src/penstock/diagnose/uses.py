@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.diagnose.devices import DATA, are_counters, read_device, read_metrics
-from penstock.model.recording import RDS_METRICS, CounterRow, RecordingHeader, Sample
+from penstock.model.server.counters import RDS_METRICS, CounterRow
 from penstock.model.server.device import DeviceCounters, DeviceRates, count_bytes, count_ios, is_reset, rates
 from penstock.storage.demand import Use
 from penstock.storage.volume import IO_BYTES
+
+if TYPE_CHECKING:
+    from penstock.model.recording import RecordingHeader, Sample
 
 # Readings that follow sooner belong to the same tick.
 _LEAST_INTERVAL_S = 0.4

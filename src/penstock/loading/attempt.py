@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from penstock.loading.reading.value_check import ValueCheck
     from penstock.loading.stream.session import LoadSession
     from penstock.model.load.details import FileOutcome
-    from penstock.model.load.outcome import StepProgress
+    from penstock.model.load.part import StepProgress
     from penstock.server.connect.connection import Connection
 
 _log = logging.getLogger(__name__)

@@ -4,30 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from penstock.frozen import frozen
 
 if TYPE_CHECKING:
     from penstock.model.load.accounts import LoadCounts
+    from penstock.model.server.counters import CounterRow
     from penstock.model.server.device import VolumeLimits
     from penstock.model.server.reading import Unread
 
-# A row of a statistics view, with the columns of the server's version.
-CounterRow: TypeAlias = Mapping[str, object]
-
-# The name under which a sample has CloudWatch's metrics of local storage.
-LOCAL_STORAGE = "rds_local_storage"
-
-# The name under which a sample has the active sessions of an RDS instance by Performance Insights.
-RDS_LOAD = "rds_load"
-
-# The name under which a sample has CloudWatch's metrics of an RDS instance, and their names.
-RDS_METRICS = "rds_metrics"
-METRIC_NAMES = (
-    *("ReadIOPS", "WriteIOPS", "ReadThroughput", "WriteThroughput", "ReadLatency", "WriteLatency", "DiskQueueDepth"),
-    *("BurstBalance", "EBSIOBalance%", "CPUUtilization", "FreeableMemory", "ReplicaLag", "CommitLatency"),
-)
 
 # The format version as "major.minor". Readers accept any minor version, and refuse a newer major version.
 FORMAT = "1.0"

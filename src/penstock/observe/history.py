@@ -10,12 +10,15 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from penstock.errors import SourceError
-from penstock.model.recording import CounterRow, Recording, RecordingHeader, Sample
+from penstock.model.recording import Recording, RecordingHeader, Sample
 from penstock.observe.kept import SUFFIX, list_recordings
 from penstock.observe.recordings import Recorder, read_recording
+
+if TYPE_CHECKING:
+    from penstock.model.server.counters import CounterRow
 
 _PIECE_S = 3600.0
 _FULL = (errno.ENOSPC, errno.EDQUOT)

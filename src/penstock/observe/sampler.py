@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
 from penstock.host import busy_cpu_s, cpu_count, find_device, measure_disk, process_cpu_s, read_counters
-from penstock.model.recording import LOCAL_STORAGE, CounterRow, RecordingHeader, Sample, SessionSample
+from penstock.model.recording import RecordingHeader, Sample, SessionSample
+from penstock.model.server.counters import LOCAL_STORAGE, CounterRow
 from penstock.model.server.reading import Unread
 from penstock.observe.statements import strip_literals
 from penstock.server.facts.facts import read_server_facts

@@ -17,7 +17,8 @@ from penstock.model.server.device import DeviceCounters, is_reset, rates
 from penstock.units import MB
 
 if TYPE_CHECKING:
-    from penstock.model.recording import CounterRow, Sample
+    from penstock.model.recording import Sample
+    from penstock.model.server.counters import CounterRow
 
 # How many bins a drawing has.
 BINS = 160

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.diagnose.choices import CHOICES, find_choices, write_remedy
+from penstock.api.load_choices import find_choices
+from penstock.diagnose.choices import CHOICES, write_remedy
 from penstock.diagnose.load import find_verdict
 from penstock.diagnose.load_advice import LOAD_ADVICE
 from penstock.diagnose.rules.advice import ADVICE

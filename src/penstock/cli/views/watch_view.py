@@ -18,7 +18,8 @@ from penstock.frozen import frozen
 from penstock.units import count_nouns, format_bytes, format_duration
 
 if TYPE_CHECKING:
-    from penstock.model.recording import CounterRow, RecordingHeader, Sample
+    from penstock.model.recording import RecordingHeader, Sample
+    from penstock.model.server.counters import CounterRow
 
 Span = tuple[str, str]
 Line = list[Span]

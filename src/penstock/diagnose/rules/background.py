@@ -15,7 +15,8 @@ from penstock.units import MB, MIB
 
 if TYPE_CHECKING:
     from penstock.model.diagnosis import Diagnosis
-    from penstock.model.recording import CounterRow, RecordingHeader, Sample
+    from penstock.model.recording import RecordingHeader, Sample
+    from penstock.model.server.counters import CounterRow
 
 # From this share of busy processors, or of client sessions that wait for I/O, on, autovacuum takes what clients need.
 _BUSY = 0.8

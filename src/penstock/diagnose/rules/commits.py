@@ -14,7 +14,8 @@ from penstock.units import MB, format_count
 
 if TYPE_CHECKING:
     from penstock.model.diagnosis import Diagnosis
-    from penstock.model.recording import CounterRow, RecordingHeader, Sample
+    from penstock.model.recording import RecordingHeader, Sample
+    from penstock.model.server.counters import CounterRow
 
 # How many standbys a commit waits for, how many of them stream, and the names of those that do not.
 Missing: TypeAlias = tuple[int, int, tuple[str, ...]]

@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 from datetime import datetime
 from statistics import median
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.diagnose.devices import are_counters, read_device, read_metrics
 from penstock.frozen import frozen
-from penstock.model.recording import RDS_METRICS, CounterRow, Sample
+from penstock.model.server.counters import RDS_METRICS, CounterRow
 from penstock.model.server.device import (
     DeviceCounters,
     DeviceRates,
@@ -21,6 +21,9 @@ from penstock.model.server.device import (
     rates,
 )
 from penstock.units import KIB, MB, format_duration
+
+if TYPE_CHECKING:
+    from penstock.model.recording import Sample
 
 # Readings that follow sooner belong to the same tick: a device with several tablespaces is read for each of them.
 _LEAST_INTERVAL_S = 0.4

@@ -19,7 +19,8 @@ from penstock.units import KIB, MB
 
 if TYPE_CHECKING:
     from penstock.model.diagnosis import Diagnosis, Evidence
-    from penstock.model.recording import CounterRow, RecordingHeader, Sample
+    from penstock.model.recording import RecordingHeader, Sample
+    from penstock.model.server.counters import CounterRow
 
 _MOST_OF_THE_TIME = 0.5
 

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 from penstock.diagnose.activity import Moment, Tally
 from penstock.diagnose.devices import DATA, DeviceMeter, DeviceUse, local_metrics, time_until_full
 from penstock.diagnose.rules.case import LEAST_SHARE, Case, number
-from penstock.model.recording import LOCAL_STORAGE, CounterRow, Sample
+from penstock.model.server.counters import LOCAL_STORAGE, CounterRow
 from penstock.units import MB, format_bytes, format_duration
 
 if TYPE_CHECKING:
     from penstock.model.diagnosis import Diagnosis, Evidence
+    from penstock.model.recording import Sample
 
 # Wait events of spills and of files shared by parallel workers (PostgreSQL's wait_event_names.txt).
 _SPILL_WAITS = frozenset(("io:buffileread", "io:buffilewrite", "io:buffiletruncate"))

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from penstock.model.load.accounts import LoadAccounts
     from penstock.model.load.details import FileOutcome, UnreadableObject
     from penstock.model.load.ledger import LeftRejects
-    from penstock.model.load.part import StepPart
+    from penstock.model.load.part import StepPart, StepProgress
     from penstock.model.source.dialect import Notice
 
 
@@ -27,18 +27,6 @@ class FileProgress:
     rows: int
     seconds: float
     is_done: bool
-
-
-@frozen
-class StepProgress:
-    """The progress of one step after the last row, such as the build of an index.
-
-    `fraction` is the part of the current phase that is done, from 0 to 1; None if the server does not report it.
-    """
-
-    name: str
-    phase: str
-    fraction: float | None
 
 
 @frozen

@@ -1,10 +1,12 @@
-"""The part of a load's plan or outcome in which one step, such as VACUUM, reports what it will do or what it did."""
+"""The part of a load's plan or outcome in which one step, such as VACUUM, reports what it does, and its progress."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
+
+from penstock.frozen import frozen
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,3 +33,15 @@ class PlanPart(StepPart, Protocol):
     def is_refusing(self) -> bool:
         """Whether the load would not begin, because of what the step has found."""
         return False
+
+
+@frozen
+class StepProgress:
+    """The progress of one step after the last row, such as the build of an index.
+
+    `fraction` is the part of the current phase that is done, from 0 to 1; None if the server does not report it.
+    """
+
+    name: str
+    phase: str
+    fraction: float | None

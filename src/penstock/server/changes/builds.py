@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import psycopg
 
 from penstock.frozen import frozen
-from penstock.model.load.outcome import StepProgress
+from penstock.model.load.part import StepProgress
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
 from penstock.server.sql.queries import fetch_rows

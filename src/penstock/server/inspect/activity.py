@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from psycopg import sql
 
 from penstock.errors import PenstockError
 from penstock.frozen import frozen
-from penstock.model.recording import CounterRow, Progress, SessionSample
+from penstock.model.recording import Progress, SessionSample
 from penstock.model.server.reading import Unread
 from penstock.server.connect.connection import CAN_FLUSH_STATISTICS, Connection
 from penstock.server.connect.errors import translate_errors
 from penstock.server.connect.texts import receive_any_text
 from penstock.server.sql.queries import fetch_rows, send_query
+
+if TYPE_CHECKING:
+    from penstock.model.server.counters import CounterRow
 
 # The statistics views that are read if the server has them, each with a condition that leaves out rows of zeros in
 # large views. The columns are not named, because they depend on the version: a new version needs no new query.

@@ -1,0 +1,129 @@
+"""Watches a load: samples the server beside it, and says at its end what limited it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from penstock.api.watching import open_sampler_at
+from penstock.host.interrupts import holding_interrupts
+from penstock.model.load.accounts import LoadCounts
+from penstock.model.server.endpoints import is_rds_endpoint
+from penstock.observe.beside import SHORTEST_S, Beside
+from penstock.observe.kept import recordings_folder
+
+if TYPE_CHECKING:
+    from penstock.diagnose.examination import Examination
+    from penstock.model.load.job import Housekeeping
+    from penstock.model.load.outcome import LoadOutcome
+    from penstock.model.load.plan import LoadPlan
+    from penstock.model.recording import RecordingHeader, Sample
+    from penstock.model.server.server import ServerFacts
+    from penstock.observe.sampler import Sampler
+    from penstock.server.connect.connection import ConnectionFactory
+
+# So many free connections must be left beside those of a load before one of them is used to sample the server.
+_SPARE_CONNECTIONS = 3
+
+# The beginning of the application names of a load's sessions.
+_APPLICATION = "penstock"
+
+
+class LoadWatch:
+    """Samples a server while a load runs, keeps the recording, and says what limited the load.
+
+    The recording is written to the file that --record names, or to the user's folder, which keeps 20. The server is not
+    sampled if its free connections are not many more than the load's own.
+    """
+
+    def __init__(self, connect: ConnectionFactory, plan: LoadPlan, *, server: ServerFacts, house: Housekeeping) -> None:
+        self._connect = connect
+        self._plan = plan
+        self._server = server
+        self._house = house
+        self._path = house.record
+        is_scarce = server.free_connections < plan.sessions.maximum + _SPARE_CONNECTIONS
+        self._is_on = not house.no_record and not is_scarce and bool(plan.targets)
+        self._header: RecordingHeader | None = None
+        self._examination: Examination | None = None
+        # Samples that are not in the examination yet: a load that gets no verdict does without it.
+        self._waiting: list[Sample] = []
+
+    def run(self, load: Callable[[], LoadOutcome], on_notice: Callable[[str], None]) -> LoadOutcome:
+        """Call `load` and sample in a thread meanwhile, and return its outcome with what limited it.
+
+        No error of the sampling reaches the load.
+        """
+        if not self._is_on:
+            return self._judge(load(), is_sampled=False)
+        beside = Beside(
+            self._open_sampler,
+            path=self._path,
+            folder=recordings_folder(os.environ),
+            see=self._see,
+            on_notice=on_notice,
+        )
+        outcome: LoadOutcome | None = None
+        try:
+            outcome = load()
+        finally:
+            # An interrupt changes nothing of a load that has ended, and would hide what the load reports.
+            with holding_interrupts(limit=1) as interrupts:
+                # A thread that has not stopped may still add samples.
+                is_sampled = beside.stop(partial(self._count, outcome))
+                interrupts.drop()
+        return self._judge(outcome, is_sampled=is_sampled)
+
+    def _count(self, outcome: LoadOutcome | None) -> LoadCounts | None:
+        if outcome is None or outcome.accounts is None:
+            return None
+        from penstock.api.details import describe_load  # noqa: PLC0415 (short loads do not need it)
+        from penstock.api.load_choices import find_setting  # noqa: PLC0415 (with the line above)
+
+        details = describe_load(self._plan, outcome)
+        setting = find_setting(self._plan, self._house, outcome.accounts, is_recorded=self._is_on)
+        return LoadCounts(accounts=outcome.accounts, setting=setting, details=details)
+
+    def _judge(self, outcome: LoadOutcome, *, is_sampled: bool) -> LoadOutcome:
+        """Return the outcome of a load with the verdict on it; a short or small load has none."""
+        if outcome.accounts is None or outcome.accounts.elapsed_s < self._plan.tuning.least_verdict_s:
+            return outcome
+        from penstock.diagnose.load import (  # noqa: PLC0415 (short loads do not need it)
+            LoadCase,
+            find_verdict,
+            judge_load,
+        )
+
+        counts = self._count(outcome)
+        assert counts is not None
+        header = self._header if is_sampled else None
+        findings = None if header is None else self._examine(header).conclude(counts)
+        cpu_count = None if header is None else header.cpu_count
+        found = judge_load(LoadCase(counts=counts, findings=findings, cpu_count=cpu_count))
+        return replace(outcome, diagnoses=find_verdict(found, outcome.accounts, self._plan.tuning))
+
+    def _open_sampler(self) -> Sampler:
+        host, _, _ = self._server.host.rpartition(":")
+        rds_host = host if is_rds_endpoint(host) else None
+        return open_sampler_at(
+            self._connect, rds_host, interval_s=SHORTEST_S, application=_APPLICATION, facts=self._server
+        )
+
+    def _see(self, header: RecordingHeader, sample: Sample) -> None:
+        self._header = header
+        self._waiting.append(sample)
+        if sample.at_s >= self._plan.tuning.least_verdict_s:
+            self._examine(header)
+
+    def _examine(self, header: RecordingHeader) -> Examination:
+        """Return the examination of all samples so far."""
+        from penstock.diagnose.examination import Examination  # noqa: PLC0415 (short loads do not need it)
+
+        self._examination = self._examination or Examination(header)
+        for sample in self._waiting:
+            self._examination.see(sample)
+        self._waiting.clear()
+        return self._examination
