@@ -1,9 +1,8 @@
-"""`penstock rds`: tokens and certificates, as a user asks for them."""
+"""`penstock rds certificates`, as a user asks for it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from psycopg.conninfo import conninfo_to_dict
@@ -57,34 +56,6 @@ def front(authority: trustme.CA, database18: str) -> Iterator[TlsFront]:
     made = TlsFront(authority, RDS_HOST, f"{given['host']}/.s.PGSQL.{given['port']}")
     yield made
     made.close()
-
-
-def test_token_is_all_of_standard_output(penstock: Penstock, home: Path) -> None:
-    """So that PGPASSWORD="$(penstock rds token ...)" works; the region is the endpoint's."""
-    done = penstock("rds", "token", "--host", RDS_HOST, "--port", "5433", "--user", "loader")
-    assert (done.code, done.err) == (0, "")
-    parts = urlsplit(f"https://{done.out.strip()}")
-    given = parse_qs(parts.query)
-    assert parts.netloc == f"{RDS_HOST}:5433"
-    assert (given["DBUser"], given["Action"], given["X-Amz-Expires"]) == (["loader"], ["connect"], ["900"])
-    assert "/eu-west-1/rds-db/" in given["X-Amz-Credential"][0]
-
-
-def test_region_of_a_token_can_be_named(penstock: Penstock, home: Path) -> None:
-    """For names that do not tell it; without one it is an error."""
-    done = penstock("rds", "token", "--host", "db.example.org", "--user", "loader", "--region", "eu-north-1")
-    assert "eu-north-1%2Frds-db" in done.out
-    assert penstock("rds", "token", "--host", "db.example.org", "--user", "loader").code == 2
-    other = penstock("rds", "token", "--host", RDS_HOST, "--user", "loader", "--region", "eu-north-1")
-    assert (other.code, other.out) == (2, "")
-    assert "is in region eu-west-1, not in eu-north-1" in other.err
-
-
-def test_token_is_not_printed_for_a_role_that_may_not_use_it(penstock: Penstock, home: Path, database18: str) -> None:
-    """--check asks the server first."""
-    done = penstock("rds", "token", "--host", RDS_HOST, "--user", "loader", "--check", database18)
-    assert (done.code, done.out) == (7, "")
-    assert "rds_iam" in done.err
 
 
 def test_certificates_are_told_with_their_end(penstock: Penstock, home: Path, authority: trustme.CA) -> None:

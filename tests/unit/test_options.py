@@ -74,10 +74,9 @@ def test_each_option_is_declared_once() -> None:
         "lab.py",
         "lab_topology.py",
         "loads.py",
-        "access.py",
+        "certificates.py",
         "show.py",
         "server.py",
-        "rds_access.py",
         # Other meanings: the file of a watch, and the end of a time.
         "watch.py",
         "diagnose.py",

@@ -20,21 +20,17 @@ from penstock.model.server.endpoints import region_of
 
 
 class RdsTokens:
-    """Creates tokens with the machine's AWS credentials; threads may share it.
+    """Creates tokens with the machine's AWS credentials; threads may share it."""
 
-    `region` is the region of endpoints whose names do not contain it.
-    """
-
-    def __init__(self, *, region: str | None = None) -> None:
+    def __init__(self) -> None:
         self._credentials = AwsCredentials()
-        self._region = region
         self._lock = threading.Lock()
         self._clients: dict[str, Any] = {}
 
     def __call__(self, *, host: str, port: int, user: str) -> str:
         """Return a new token for an endpoint and a user.
 
-        Raises ServerError if there are no credentials, UsageError if the region is unknown or contradicts the endpoint.
+        Raises ServerError if there are no credentials, UsageError if the region is unknown.
         """
         try:
             with self._lock:
@@ -55,11 +51,8 @@ class RdsTokens:
         return token
 
     def _client(self, host: str) -> Any:
-        """Return the client of the endpoint's region: the requested one, the host name's, or the configured one."""
-        own = region_of(host)
-        if own and self._region not in (None, own):
-            raise UsageError(f"{host} is in region {own}, not in {self._region}")
-        region = self._region or own or self._credentials.find_region()
+        """Return the client of the endpoint's region: the host name's, or the configured one."""
+        region = region_of(host) or self._credentials.find_region()
         if not region:
             raise UsageError(
                 f"the AWS region of {host} is not known",

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import typer
 
-from penstock.cli.commands.rds.access import certificates, token
+from penstock.cli.commands.rds.certificates import certificates
 from penstock.cli.commands.rds.prepare import prepare_s3_import
 from penstock.cli.commands.rds.show import show
 
 app = typer.Typer(
-    help="Inspect Amazon RDS and Aurora: an instance, IAM tokens, root certificates, imports from S3.",
+    help="Inspect Amazon RDS and Aurora: an instance, root certificates, imports from S3.",
     no_args_is_help=True,
     add_completion=False,
 )
 app.command()(show)
-app.command()(token)
 app.command()(certificates)
 app.command()(prepare_s3_import)

@@ -1,4 +1,4 @@
-"""The commands `penstock rds token` and `penstock rds certificates`. The package penstock.api does the work."""
+"""`penstock rds certificates`: shows the root certificates of Amazon RDS. The package penstock.api does the work."""
 
 from __future__ import annotations
 
@@ -7,48 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.commands.rds.show import Region  # noqa: TC001 (typer reads annotations)
 from penstock.cli.options.shared import Json  # noqa: TC001 (typer reads annotations)
-from penstock.cli.options.target import warn_of_secrets
 from penstock.cli.terminal.output import write_result
 from penstock.errors import ServerError, UsageError
 
 if TYPE_CHECKING:
     from penstock.model.server.roots import RootFile, RootSearch, ServerCertificate
 
-Host = Annotated[str, typer.Option("--host", metavar="HOST", help="Use this endpoint name, also through a tunnel.")]
 Port = Annotated[int, typer.Option("--port", metavar="PORT", help="Use this endpoint port.", min=1, max=65535)]
 Tunnel = Annotated[
     str | None,
     typer.Option("--tunnel", metavar="localhost:PORT", help="Connect to this end of a tunnel to the server."),
 ]
-
-
-def token(
-    host: Host,
-    user: Annotated[str, typer.Option("--user", metavar="USER", help="Connect as this role; it needs rds_iam.")],
-    port: Port = 5432,
-    region: Region = None,
-    check: Annotated[
-        str | None,
-        typer.Option(
-            "--check",
-            metavar="CONNINFO",
-            help="First check on the server, as another user, that the role may log in with tokens.",
-        ),
-    ] = None,
-) -> None:
-    """Print a token for IAM database authentication: a password for one endpoint and user that lasts 15 minutes.
-
-    Give it to other programs by PGPASSWORD="$(penstock rds token ...)" with sslmode=verify-full; penstock's own
-    commands create theirs with --iam-auth.
-    """
-    from penstock.api.rds.access import check_token_user, make_token
-
-    if check is not None:
-        warn_of_secrets(check)
-        check_token_user(check, user=user)
-    write_result(make_token(host=host, port=port, user=user, region=region))
 
 
 def certificates(
@@ -66,7 +36,7 @@ def certificates(
     """
     if tunnel is not None and host is None:
         raise UsageError("--tunnel needs the server's name", hint="Name the server at its far end with --host.")
-    from penstock.api.rds.access import bundle_url, find_certificates, verify_server
+    from penstock.api.rds.certificates import bundle_url, find_certificates, verify_server
 
     search = find_certificates(host)
     lines, found = _describe(search), _search_object(search)

@@ -1,4 +1,4 @@
-"""Makes IAM tokens, and checks rights and certificates of servers of Amazon RDS, apart from any load."""
+"""Finds the root certificates of Amazon RDS, and verifies a server by them, apart from any load."""
 
 from __future__ import annotations
 
@@ -6,31 +6,14 @@ import os
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from penstock.api.connect import connect_to
-from penstock.aws.rds_token import RdsTokens
 from penstock.server.connect.certificate import look_at_server
 from penstock.server.connect.roots import bundle_url, missing_roots, search_roots
 from penstock.server.connect.route import parse_tunnel, resolve_tunnel
-from penstock.server.inspect.iam_role import check_iam_role
 
 if TYPE_CHECKING:
     from penstock.model.server.roots import RootSearch, ServerCertificate
 
-__all__ = ["bundle_url", "check_token_user", "find_certificates", "make_token", "verify_server"]
-
-
-def make_token(*, host: str, port: int, user: str, region: str | None = None) -> str:
-    """Return a token for IAM database authentication: a password that is valid for 15 minutes.
-
-    Raises ServerError, UsageError.
-    """
-    return RdsTokens(region=region)(host=host, port=port, user=user)
-
-
-def check_token_user(conninfo: str, *, user: str) -> None:
-    """Log in by `conninfo` and check that role `user` may log in with tokens. Raises ServerError if it may not."""
-    with connect_to(conninfo).connect() as connection:
-        check_iam_role(connection, user)
+__all__ = ["bundle_url", "find_certificates", "verify_server"]
 
 
 def find_certificates(host: str | None) -> RootSearch:
