@@ -20,23 +20,23 @@ class Evidence:
 
 @frozen
 class Diagnosis:
-    """One thing that limits a workload.
+    """One thing that limits a workload."""
 
-    `code` stays the same between releases. `share` is the share of the active sessions' time that this limit costs,
-    from 0 to 1. `proof` says how to see that the remedy has worked. `source` names the source of the rule.
-    """
-
+    # It stays the same between releases.
     code: str
     claim: str
+    # The share of the active sessions' time that this limit costs, from 0 to 1.
     share: float
     evidence: tuple[Evidence, ...]
     samples: int
     confidence: Confidence
     remedy: str
+    # How to see that the remedy has worked.
     proof: str
+    # The source of the rule.
     source: str
 
     @property
     def verdict(self) -> str:
-        """Return the claim as a verdict states it: with what it rests on, if that is not samples."""
+        """Return the claim as a verdict states it, which adds the words "by counts alone" if there are no samples."""
         return self.claim if self.samples else f"{self.claim} (by counts alone)"

@@ -1,4 +1,4 @@
-"""The value in which doctor reports one finding about a server, in words; `refuse` raises it as an error."""
+"""A finding: what doctor reports about a server, in words. `refuse` raises a finding as an error."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ Severity = Literal["ok", "note", "warning", "refusal"]
 
 @frozen
 class Finding:
-    """One finding; `detail` gives facts, and `remedy` is the command or the sentence that says how to correct it.
+    """One finding about a server."""
 
-    Severity "refusal" means that penstock load would be refused, or would wait for ever, for the reason found.
-    """
-
+    # "refusal" means that penstock load would be refused, or would wait for ever, for the reason found.
     severity: Severity
     subject: str
     text: str
+    # Facts.
     detail: str | None = None
+    # The command or the sentence that says how to correct what was found.
     remedy: str | None = None
 
 
 def ok(subject: str, text: str) -> Finding:
-    """Return a finding that nothing has to be done about."""
+    """Return a finding that needs no action."""
     return Finding(severity="ok", subject=subject, text=text)
 
 
 def note(subject: str, text: str, remedy: str | None = None) -> Finding:
-    """Return a finding to know of."""
+    """Return a finding that the user should know."""
     return Finding(severity="note", subject=subject, text=text, remedy=remedy)
 
 
 def warning(subject: str, text: str, remedy: str | None = None) -> Finding:
-    """Return a finding that does not refuse a load, and should be corrected."""
+    """Return a finding that should be corrected, but does not prevent a load."""
     return Finding(severity="warning", subject=subject, text=text, remedy=remedy)
 
 
 def refusal(subject: str, text: str, remedy: str | None = None, *, detail: str | None = None) -> Finding:
-    """Return a finding that refuses a load."""
+    """Return a finding that prevents a load."""
     return Finding(severity="refusal", subject=subject, text=text, detail=detail, remedy=remedy)
 
 
@@ -50,6 +50,6 @@ def refusal_of(error: PenstockError, subject: str) -> Finding:
 
 
 def refuse(finding: Finding | None, error: type[PenstockError] = TargetError, *, sqlstate: str | None = None) -> None:
-    """Raise a finding as an error of the given class; do nothing if there is none."""
+    """Raise a finding as an error of the given class; do nothing if the finding is None."""
     if finding is not None:
         raise error(finding.text, detail=finding.detail, hint=finding.remedy, sqlstate=sqlstate)

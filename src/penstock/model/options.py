@@ -34,15 +34,16 @@ _NUMBERED_ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{1,2})|([0-7]{1,3}))")
 
 @frozen
 class Kind:
-    """How values of one kind are read and shown. A switch has no `metavar`. If `is_list`, the option may be repeated.
+    """How values of one kind are read and shown."""
 
-    `read` takes the value that was given for an option, as text or already read. It raises ValueError with a
-    description of the allowed values. `hint` is the type of values that Python functions accept.
-    """
-
+    # Reads the value that was given for an option, as text or already read. It raises ValueError with a description of
+    # the allowed values.
     read: Callable[[Any], object]
+    # How the help shows the value; None for a switch.
     metavar: str | None
+    # The type of values that Python functions accept.
     hint: str
+    # Whether the option may be repeated.
     is_list: bool = False
 
 
@@ -56,7 +57,7 @@ class Option:
 
 
 class OptionError(UsageError):
-    """The value of an option is invalid; `name` is the field's name."""
+    """The value of an option is invalid. The error has the name of the option's field until `spelled` replaces it."""
 
     def __init__(self, name: str, value: object, expected: str) -> None:
         self.name = name
@@ -91,7 +92,7 @@ def find_option(field: Field[Any]) -> Option | None:
 
 
 def describe_value(field: Field[Any]) -> str:
-    """Return the help of an option for those who give it a value: a switch that is on by default is turned off."""
+    """Return the help for the Python functions. If a switch is on by default, it says what the value False does."""
     option = find_option(field)
     assert option is not None
     if option.kind.metavar is not None or field.default is not True:
@@ -121,9 +122,9 @@ def read_options(instance: DataclassInstance) -> None:
 
 
 def spell_options(instance: DataclassInstance) -> list[str]:
-    """Return the words by which the options of a dataclass are typed that are not as by default.
+    """Return the command line's words for the options of a dataclass that do not have their default values.
 
-    Not for sizes: the command line reads them with a unit only.
+    It cannot spell sizes, because the command line reads them with a unit only.
     """
     words: list[str] = []
     for name, declared in option_fields(type(instance)).items():

@@ -1,6 +1,6 @@
 """Reads back what penstock has recorded as JSON, and refuses parts that this version does not know.
 
-A part that is ignored, such as an option of a job, could change which rows are stored.
+Ignoring an unknown part, such as an option of a job, could change which rows are stored.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class UnknownPart(Exception):
 
 @contextmanager
 def reading_record(what: str, *, writer: object = None) -> Iterator[None]:
-    """Raise TargetError in place of errors of the block that are about what was recorded.
+    """Raise TargetError in place of the block's errors that show a fault of the record.
 
-    `what` names the record in the message; `writer` is the version of penstock that wrote it, if it is known.
+    `what` names the record in the message. `writer` is the version of penstock that wrote it, if it is known.
     """
     try:
         yield

@@ -1,7 +1,7 @@
 """Removes the secrets of connection strings and signed URLs from text. Pure.
 
-It is used for messages that repeat text that a user may have typed in the wrong place. A value that is known to be
-secret is never put into a message.
+Messages that repeat what a user typed use it, because the user may have typed a secret in the wrong place. A value that
+is known to be secret is never put into a message.
 """
 
 from __future__ import annotations

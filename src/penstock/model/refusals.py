@@ -11,14 +11,15 @@ from penstock.frozen import frozen
 
 @frozen
 class Refusal:
-    """One thing that penstock never does: `deed` names it, `reason` says what it would cost.
+    """One thing that penstock never does although it would make loads faster."""
 
-    `value` is the value that the setting `name` is never given; None if `name` is not a setting.
-    """
-
+    # The name of a setting, or a word for the thing.
     name: str
+    # What penstock does not do, as messages say it.
     deed: str
+    # What doing it would cost.
     reason: str
+    # The value that penstock never gives the setting; None if the thing is not a setting.
     value: str | None = None
 
 
@@ -118,13 +119,7 @@ _SUFFIXES = ("_off", "_disabled", "_minimal")
 
 
 def explain_refusal(name: str) -> UsageError | None:
-    """Return the error for an option or a job file's key that asks for a refused thing, None for any other.
-
-    >>> explain_refusal("--no-fsync").message
-    'penstock does not turn fsync off'
-    >>> explain_refusal("--no-header") is None
-    True
-    """
+    """Return the error for an option or a key of a job file that asks for a refused thing, None for any other name."""
     word = name.partition("=")[0].strip().lstrip("-").lower().replace("-", "_")
     if word == "s3":
         return UsageError(

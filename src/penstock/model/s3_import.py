@@ -1,4 +1,4 @@
-"""What an import from S3 inside Amazon RDS needs: the request, what AWS and the server have of it, and steps to it."""
+"""Values of an import from S3 inside Amazon RDS: the request, what AWS and the server have of it, and the steps."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class S3Place:
 
 
 def parse_place(bucket: str, prefix: str | None) -> S3Place:
-    """Return the place that --bucket and --prefix name. Raises UsageError for what cannot be one."""
+    """Return the place that --bucket and --prefix name. Raises UsageError if there can be no such place."""
     if _BUCKET.fullmatch(bucket) is None:
         raise UsageError(
             f'"{bucket}" is not the name of a bucket',
@@ -57,13 +57,14 @@ def parse_place(bucket: str, prefix: str | None) -> S3Place:
 
 @frozen
 class Owner:
-    """The instance, or the cluster, that gets the role. `status` is that of AWS, such as available."""
+    """The instance, or the cluster, that gets the role."""
 
     kind: Literal["instance", "cluster"]
     identifier: str
     arn: str
     resource_id: str
     region: str
+    # AWS's word, such as available.
     status: str | None
     roles: tuple[AssociatedRole, ...]
 
@@ -88,70 +89,75 @@ class Owner:
 
 @frozen
 class RoleFacts:
-    """An IAM role. `owner_tag` is the value of OWNER_TAG, `attached` the ARNs of its managed policies.
-
-    `inline` are the names of the policies that are in the role itself.
-    """
+    """An IAM role."""
 
     name: str
     arn: str
+    # The value of OWNER_TAG, None if the role does not have the tag.
     owner_tag: str | None
     trust: Mapping[str, Any]
+    # The ARNs of its managed policies.
     attached: tuple[str, ...]
+    # The names of the policies that are in the role itself.
     inline: tuple[str, ...] = ()
 
 
 @frozen
 class PolicyFacts:
-    """An IAM policy and the document of its default version. `other_versions` are the ids of the others."""
+    """An IAM policy."""
 
     name: str
     arn: str
     owner_tag: str | None
+    # The document of its default version.
     document: Mapping[str, Any]
+    # The ids of its other versions.
     other_versions: tuple[str, ...] = ()
 
 
 @frozen
 class BucketKey:
-    """The KMS key of a bucket, None without one of the user's own. If it is not known, `reason` says why."""
+    """The KMS key of a bucket."""
 
+    # None if the bucket has no key of the user's own, or if that is not known.
     arn: str | None = None
+    # Why the key is not known, None if it is known.
     reason: str | None = None
 
 
 @frozen
 class ExtensionFacts:
-    """The row of aws_extension.sql: extension aws_s3 in a database, and aws_commons, which it needs.
-
-    `schemas` are those of the two extensions' names that exist. Dropping an extension leaves its schema.
-    """
+    """The row of aws_extension.sql: extension aws_s3 in a database, and aws_commons, which it needs."""
 
     database_oid: int
     database: str
     is_available: bool
     is_installed: bool
     has_commons: bool
+    # The existing schemas that have the name of one of the two extensions. Dropping an extension leaves its schema.
     schemas: list[str]
 
 
 @frozen
 class Found:
-    """What there is. `policies` and `extensions` are those that were asked for and exist."""
+    """What already exists of an import."""
 
     owner: Owner
     role: RoleFacts | None
+    # Those that were asked for and exist.
     policies: tuple[PolicyFacts, ...]
+    # Those that were asked for and exist.
     extensions: tuple[ExtensionFacts, ...]
 
 
 @frozen
 class Call:
-    """A call of AWS's API: botocore's names of service, method and parameters. `done` says what it has done."""
+    """A call of AWS's API: botocore's names of service, method and parameters."""
 
     service: str
     operation: str
     parameters: Mapping[str, Any]
+    # What the call has done, for the report.
     done: str
 
 
@@ -161,12 +167,13 @@ class Statement:
 
     database: str
     text: str
+    # What the statement has done, for the report.
     done: str
 
 
 @frozen
 class Wait:
-    """Waits until a role of the owner is active, or removed from it."""
+    """Waits until a role of the owner is active, or until it is removed from the owner."""
 
     owner: Owner
     role_arn: str
@@ -178,31 +185,31 @@ Step = Call | Statement | Wait
 
 @frozen
 class S3Route:
-    """Whether the subnets of an instance have a route to S3. `reason` is why that cannot be told, None if it can.
-
-    `ways` are the routes found. `lacking` are the subnets without any, and `tables` their route tables.
-    """
+    """Whether the subnets of an instance have a route to S3."""
 
     vpc: str = ""
+    # The routes found.
     ways: tuple[str, ...] = ()
+    # The subnets without a route to S3.
     lacking: tuple[str, ...] = ()
+    # The route tables of these subnets.
     tables: tuple[str, ...] = ()
+    # Why it is not known whether there is a route, None if it is known.
     reason: str | None = None
 
 
 @frozen
 class S3ImportReport:
-    """What was done, or with --plan the commands that would do it; nothing if nothing is missing.
-
-    `notes` are what cannot be told or was left.
-    """
+    """What was done to prepare an import. With --plan, the commands that would do it."""
 
     place: S3Place
     owner: Owner
     role_name: str
     policy_name: str
+    # With --plan; empty if nothing is missing.
     commands: tuple[str, ...] = ()
     done: tuple[str, ...] = ()
+    # What could not be found out, or was not removed.
     notes: tuple[str, ...] = ()
     route: S3Route | None = None
 

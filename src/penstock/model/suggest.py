@@ -1,4 +1,4 @@
-"""Finds the name that a mistyped name, or another tool's name, probably means, for hints. Pure."""
+"""Finds the name that a user probably meant, to be shown in a hint: by spelling, or by other tools' names. Pure."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ _FOREIGN: Final[Mapping[str, str]] = {
 }
 _MEANT = {foreign: ours for ours, names in _FOREIGN.items() for foreign in names.split()}
 
-# Names that have less in common are not the same name mistyped: of --table and --role, two thirds of the letters with
-# their dashes agree. What other tools call an option must be nearer.
+# Names that are less alike are not taken for one name mistyped. The limit lies just above --table and --role, which
+# agree in two thirds of their letters and dashes. Other tools' names for options must be more alike.
 _LEAST_LIKENESS = 0.7
 _LEAST_FOREIGN_LIKENESS = 0.8
 
@@ -63,7 +63,7 @@ def suggest(name: str, known: Iterable[str]) -> str | None:
 
 
 def _nearest(asked: str, names: Mapping[str, str], likeness: float) -> str | None:
-    # A mistyped word is longer than a letter or two, and so is what it was to be.
+    # Names of one or two letters are left out: they are like too many others.
     near = difflib.get_close_matches(asked, [each for each in names if len(each) > 2], 1, likeness)
     return names[near[0]] if near else None
 

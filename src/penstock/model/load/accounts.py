@@ -36,17 +36,17 @@ def add_seconds(sums: _Seconds, seconds: _Seconds) -> None:
 
 @dataclass(slots=True, kw_only=True)
 class SessionSeconds:
-    """Seconds of sessions that send rows: each second of a session is in one field.
+    """Seconds of sessions that send rows. Each second of a session is counted in one field."""
 
-    `waiting_s` is waiting for a block to send, `encoding_s` making COPY data, `sending_s` passing it to the server,
-    which includes waiting until the server takes it, `finishing_s` waiting for the answers at the end of COPY commands,
-    `committing_s` waiting for COMMIT.
-    """
-
+    # Waiting for a block to send.
     waiting_s: float = 0.0
+    # Making COPY data.
     encoding_s: float = 0.0
+    # Passing COPY data to the server, including the wait until the server takes it.
     sending_s: float = 0.0
+    # Waiting for the answers at the end of COPY commands.
     finishing_s: float = 0.0
+    # Waiting for COMMIT.
     committing_s: float = 0.0
 
     @property
@@ -57,11 +57,9 @@ class SessionSeconds:
 
 @dataclass(slots=True)
 class SessionTotals:
-    """What a session did: bytes of COPY data, where its time went, rows committed. The ledger says which rows stay.
+    """What a session did. The ledger says which of its rows stay."""
 
-    Of objects that the server imports, `bytes_copied` counts the stored bytes.
-    """
-
+    # Bytes of COPY data; stored bytes if the server imported the objects.
     bytes_copied: int = 0
     seconds: SessionSeconds = field(default_factory=SessionSeconds)
     rows_committed: int = 0
@@ -69,15 +67,15 @@ class SessionTotals:
 
 @dataclass(slots=True, kw_only=True)
 class ReaderSeconds:
-    """Seconds of readers: each second of a reader is in one field.
+    """Seconds of readers. Each second of a reader is counted in one field."""
 
-    `reading_s` is waiting for the source's bytes, `decompressing_s` decompressing them, `cutting_s` finding the ends of
-    records, `queueing_s` waiting for room in the queue to the sessions.
-    """
-
+    # Waiting for the source's bytes.
     reading_s: float = 0.0
+    # Decompressing them.
     decompressing_s: float = 0.0
+    # Finding the ends of records.
     cutting_s: float = 0.0
+    # Waiting for room in the queue to the sessions.
     queueing_s: float = 0.0
 
 
@@ -85,18 +83,19 @@ class ReaderSeconds:
 class BackendIo:
     """What the server counts of the sessions that send rows: I/O of tables and indexes, and WAL.
 
-    `is_exact` is whether these sessions alone are counted (PostgreSQL 18 and later). If not, I/O is that of all
-    clients, and WAL that of the whole server, while rows were sent. A field is None if the server does not count it:
-    I/O before PostgreSQL 16, and `io_s`, the time of that I/O, without track_io_timing. `wal_images` counts full-page
-    images.
+    A field is None if the server does not count it, such as I/O before PostgreSQL 16.
     """
 
+    # Whether these sessions alone are counted (PostgreSQL 18 and later). If not, the I/O is that of all clients, and
+    # the WAL that of the whole server, while rows were sent.
     is_exact: bool
     read_bytes: int | None
     write_bytes: int | None
     extend_bytes: int | None
+    # The time of this I/O, None without track_io_timing.
     io_s: float | None
     wal_bytes: int | None
+    # Full-page images.
     wal_images: int | None
 
     def add(self, other: BackendIo, *, sign: int = 1) -> BackendIo:
@@ -110,45 +109,47 @@ class BackendIo:
 
 @frozen
 class LoadAccounts:
-    """The counted times of one load.
+    """The counted times of one load."""
 
-    `elapsed_s` is the whole load's time, `rows_s` the time from the first session's begin to the last batch's commit.
-    `sessions` and `readers` are sums over `session_count` sessions and `reader_count` readers. `steps_s` is the time of
-    each step before and after the rows, by the step's name. `client_cpu_s` is the CPU time of this process, which has
-    `client_cpus` processors. `bytes_read` counts stored (compressed) bytes, `bytes_copied` bytes of COPY data.
-    `io` is what the server counted of the attempts that sent all rows; None if it could not be read.
-    """
-
+    # The time of the whole load.
     elapsed_s: float
+    # From the start of the first session to the commit of the last batch.
     rows_s: float
+    # The sum over all sessions.
     sessions: SessionSeconds
     session_count: int
+    # The sum over all readers.
     readers: ReaderSeconds
     reader_count: int
+    # The CPU time of this process.
     client_cpu_s: float
+    # How many processors this process may use.
     client_cpus: int
+    # Stored (compressed) bytes.
     bytes_read: int
+    # Bytes of COPY data.
     bytes_copied: int
     rows: int
+    # The time of each step before and after the rows, by the step's name.
     steps_s: Mapping[str, float] = field(default_factory=dict)
+    # What the server counted of the attempts that sent all rows; None if it could not be read.
     io: BackendIo | None = None
 
 
 @frozen
 class LoadSetting:
-    """What stays in effect while rows are loaded, and costs time for each row; names are as SQL writes them.
-
-    `sessions_why` is why the load has so many sessions. `is_import`: the server imports the objects from S3 itself.
-    `droppable` are the indexes and keys that --indexes rebuild would drop besides. `choices` are what the user can
-    still change, by the names that diagnose/choices.py has for it.
-    """
+    """What stays in effect while rows are loaded and costs time for each row. Names are as SQL writes them."""
 
     indexes: tuple[str, ...] = ()
     triggers: tuple[str, ...] = ()
     foreign_keys: tuple[str, ...] = ()
+    # Why the load has this number of sessions.
     sessions_why: str = ""
+    # Whether the server imports the objects from S3 itself.
     is_import: bool = False
+    # The indexes and keys that were kept, and that --indexes rebuild would drop.
     droppable: tuple[str, ...] = ()
+    # What the user can still change, by the names in diagnose/choices.py.
     choices: tuple[str, ...] = ()
 
 

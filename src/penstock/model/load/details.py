@@ -27,13 +27,12 @@ def describe_error(error: PenstockError) -> str:
 
 @frozen
 class LoadDetails:
-    """What a recording keeps of a load's plan and outcome.
-
-    `plan` says what the load was about to do, and `done` what the steps before and after the rows did: rows of cells.
-    """
+    """What a recording keeps of a load's plan and outcome. The plan and the steps are rows of cells."""
 
     files: tuple[FileOutcome, ...] = ()
+    # What the load was about to do.
     plan: tuple[tuple[str, ...], ...] = ()
+    # What the steps before and after the rows did.
     done: tuple[tuple[str, ...], ...] = ()
 
 

@@ -69,8 +69,9 @@ _shown = options_in("What is done and shown")
 
 @frozen
 class Transform:
-    """A user's statement that stores staged records; `name` is the name of the statement's file, shown in errors."""
+    """A user's statement that stores staged records."""
 
+    # The name of the statement's file, shown in errors.
     name: str
     text: str
 
@@ -195,8 +196,7 @@ class TargetJob:
 class LoadRules:
     """How a load treats loaded objects, other loads, faults, bad records and the table, and what follows the load.
 
-    `retry_for` is in seconds, `max_record` in bytes. If `max_rejects` is None, there is no limit. If `checkpoint` is
-    None, a CHECKPOINT follows a load of 1 GiB or more for which the server's settings were changed. Raises UsageError.
+    Raises UsageError.
     """
 
     via: Via = _server(

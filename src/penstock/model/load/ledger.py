@@ -26,14 +26,17 @@ LedgerUnit = Literal["bytes", "rows", "object"]
 
 @frozen
 class Coverage:
-    """The committed ranges of one object: sorted, disjoint, not adjacent.
+    """The committed ranges of one object.
 
-    `has_start` is true if the object's first record is committed, `has_end` if the last one is. An object is complete
-    if both are true and no range is missing between the committed ones.
+    An object is complete if its first and last records are committed and no range is missing between the committed
+    ones.
     """
 
+    # Sorted, disjoint and not adjacent.
     ranges: tuple[Range, ...] = ()
+    # Whether the object's first record is committed.
     has_start: bool = False
+    # Whether the object's last record is committed.
     has_end: bool = False
     rows: int = 0
 
@@ -47,63 +50,66 @@ class Coverage:
 class CommittedRange:
     """One row of the ledger: the ranges of one object that one transaction committed.
 
-    `ranges` are in ascending order; `start` is the beginning of the first. `checksum` is the CRC-32 of the bytes of the
-    ranges in that order, xor the CRC-32 of the object's header record. An object without records has one row, without
-    ranges. `records` is the number of records read from the object, `rows` the number of rows stored. The other records
-    were suppressed by row triggers, or rejected. If some were rejected, `form` says how the records are read
-    (RecordForm as JSON). Of an object that the server imported as a whole (unit 'object'), the range is [0, 1), and the
-    checksum is UNKNOWN_CHECKSUM, because its bytes were not read here.
+    An object without records has one row, without ranges. Of an object that the server imported as a whole (unit
+    'object'), the range is [0, 1).
     """
 
     object_number: int
+    # The start of the first range.
     start: int
+    # In ascending order.
     ranges: tuple[Range, ...]
     has_start: bool
     has_end: bool
+    # The records read from the object.
     records: int
+    # The rows stored. Row triggers suppressed the other records, or the load rejected them.
     rows: int
     suppressed: int
+    # The CRC-32 of the bytes of the ranges in their order, xor the CRC-32 of the object's header record.
+    # UNKNOWN_CHECKSUM if the server imported the object, because its bytes were not read here.
     checksum: int
     rejected: int = 0
+    # How the records are read (RecordForm as JSON) if some were rejected, otherwise None.
     form: str | None = None
 
 
 @frozen
 class LedgerObject:
-    """One object of a load, with its target table and version. `version` is None if the source has no versions.
-
-    `uri` is a URL, or a file's path with every symbolic link resolved. `ctime_ns` is the time at which a local file was
-    last changed (st_ctime). If it differs when an unfinished load is resumed, the load compares the checksums of the
-    ranges that it has committed. `unit` is what the ranges count.
-    """
+    """One object of a load, with its target table and version."""
 
     number: int
     target_oid: int
     target: TableName
+    # A URL, or a file's path with every symbolic link resolved.
     uri: str
+    # None if the source has no versions.
     version: str | None
     size_bytes: int | None
+    # When a local file was last changed (st_ctime). If it differs when an unfinished load is resumed, the load compares
+    # the checksums of the ranges that it has committed.
     ctime_ns: int | None = None
+    # What the ranges count.
     unit: LedgerUnit = "bytes"
 
 
 @frozen
 class KnownObject:
-    """The ledger's record of an object that is to be loaded, found by its table and URI.
+    """The ledger's record of an object that is to be loaded, found by its table and URI."""
 
-    `load_id` is the load that wrote the record, `identity` the identity of that load. `target_oid` is the table's OID
-    in this database. `rows` is the number of the object's committed rows, 0 if its staged records gave none.
-    `is_superseded` is true if a later load has truncated or replaced the table, or the table that it is a partition of.
-    """
-
+    # The load that wrote the record.
     load_id: str
+    # The identity of that load.
     identity: str
     state: LoadState
     number: int
+    # The table's OID in this database.
     target_oid: int
     uri: str
     version: str | None
+    # The object's committed rows; 0 if its staged records gave none.
     rows: int
+    # Whether a later load has truncated or replaced the table, or the table that it is a partition of.
     is_superseded: bool = False
     size_bytes: int | None = None
     ctime_ns: int | None = None
@@ -111,78 +117,80 @@ class KnownObject:
 
 @frozen
 class LedgerOutlook:
-    """What a load would do with each of its objects, in the order of the job, if it ran now.
+    """What a load would do with each of its objects if it ran now."""
 
-    `exists` is true if the ledger exists. `resumes` is the id of the load that would be resumed.
-    """
-
+    # Whether the ledger exists.
     exists: bool
+    # The id of the load that would be resumed, None if the load would be new.
     resumes: str | None
+    # In the order of the job's objects.
     actions: tuple[ObjectAction, ...]
 
 
 @frozen
 class Claim:
-    """The right of this process to run a load; `is_resumed`: the load is not new.
+    """The right of this process to run a load.
 
-    The steps of the load are lost to this process if the load's epoch changes, and its rows if member `member` has
-    ended. `member` is None if rows are written in the name of a load that has ended.
+    The right to run the load's steps ends if the load's epoch changes. The right to send its rows ends if the member
+    ends.
     """
 
     load_id: str
     epoch: int
+    # Whether the load was begun earlier.
     is_resumed: bool
+    # The number of the member that sends rows; None if rows are written in the name of a load that has ended.
     member: int | None = None
 
 
 @frozen
 class LoaderProcess:
-    """A process that loads. `client` names it; a session of it holds the advisory lock `lock` while it lives.
+    """A process that loads. One of its sessions holds an advisory lock while the process lives."""
 
-    `lock` is the argument of locks.try_lock.
-    """
-
+    # The name of the process.
     client: str
+    # The lock, as the argument of locks.try_lock.
     lock: str
 
 
 @frozen
 class MembersLook:
-    """How a load stands for one of its members.
-
-    `claimed` is how many objects are not complete. `held` is how many of these a member has claimed, `free` how many of
-    the others this member can read. `others` is how many other members are live. `is_member` is false if another member
-    has ended this one. `session_limit` is how
-    many sessions all members may have together. `dying` are the members that have died, and whose open transactions the
-    server has not ended yet.
-    """
+    """The state of a load as one of its members sees it."""
 
     is_complete: bool
+    # The objects that are not complete.
     claimed: int
+    # How many of these a member has claimed.
     held: int
+    # How many of the unclaimed objects this member can read.
     free: int
+    # The other members that are live.
     others: int
+    # False if another member has ended this one.
     is_member: bool
+    # How many sessions all members together may have; None if there is no limit.
     session_limit: int | None
+    # The numbers of members that have died while the server has not yet ended their open transactions.
     dying: list[int]
 
 
 @frozen
 class MemberRecord:
-    """One process that has loaded rows of a load; `client` is its host and process id.
-
-    `objects` is of how many objects it has committed rows, `claimed` how many it has claimed now. `seen_at` is the
-    time of its last commit, `seconds` the time from when it joined to then.
-    """
+    """One process that has loaded rows of a load."""
 
     number: int
+    # The host and the process id.
     client: str
     is_live: bool
+    # The objects of which it has committed rows.
     objects: int
+    # The objects that it has claimed now.
     claimed: int
     rows: int
     began_at: datetime
+    # The time of its last commit.
     seen_at: datetime
+    # From when it joined to its last commit.
     seconds: float
 
     @property
@@ -193,17 +201,16 @@ class MemberRecord:
 
 @frozen
 class FinishedLoad:
-    """A load that is complete according to the ledger. Its counts include earlier runs.
-
-    `suppressed`: records that row triggers skipped. `inserted`, `updated`, `duplicates` and `existing`: results of
-    merging staging tables, explained at LoadOutcome. `is_local_only`: the wait for a synchronous standby was cancelled,
-    so only the primary is known to have the commit. `is_others`: another process has completed the load.
-    """
+    """A load that is complete according to the ledger. Its counts include earlier runs."""
 
     rows: int
+    # Records that row triggers skipped.
     suppressed: int
+    # Whether only the primary is known to have the commit, because the wait for a synchronous standby was cancelled.
     is_local_only: bool
+    # Whether another process has completed the load.
     is_others: bool = False
+    # These four are the results of merging staging tables, as in LoadOutcome.
     inserted: int = 0
     updated: int = 0
     duplicates: int = 0
@@ -212,52 +219,47 @@ class FinishedLoad:
 
 @frozen
 class LandingRecord:
-    """The ledger's record of one target of a load: whether it was truncated, and which table the load created for it.
+    """The ledger's record of one target: whether the load truncated it, and which table the load created for it."""
 
-    `target` is the target table, `number` its number in the job. `kind` is the purpose of the created table; it is None
-    if the target was truncated and no table was created. For a replacement, `definition` is a digest of the definition
-    of the table that it will replace.
-    """
-
+    # The target's number in the job.
     number: int
     target_oid: int
     target: TableName
     is_truncated: bool = False
+    # What the created table is for; None if the target was truncated and no table was created.
     kind: Literal["staging", "replacement"] | None = None
     schema: str | None = None
     table: str | None = None
     oid: int | None = None
+    # For a replacement, a digest of the definition of the table that it will replace.
     definition: str | None = None
 
 
 @frozen
 class LandedTarget:
-    """A target whose records were first copied into another table. `number` is its number in the job.
+    """A target whose records were first copied into another table."""
 
-    `landing_schema` and `landing_table` named that other table. `schema` and `table` name the target's table now, None
-    if it does not exist any more.
-    """
-
+    # The target's number in the job.
     number: int
     kind: Literal["staging", "replacement"]
+    # The name of that other table.
     landing_schema: str
     landing_table: str
     target_oid: int
+    # The present name of the target's table, None if the table does not exist any more.
     schema: str | None
     table: str | None
 
 
 @frozen
 class LandedCounts:
-    """How many of the `staged` records of one target were inserted, updated or not stored at the end of the load.
-
-    `target_oid` is the table's OID after the load: a replaced table has a new one. With a transform, `inserted` counts
-    the rows that the transform's statement stored.
-    """
+    """What became of the staged records of one target at the end of the load."""
 
     number: int
+    # The table's OID after the load; a replaced table has a new one.
     target_oid: int
     staged: int = 0
+    # With a transform, the rows that the transform's statement stored.
     inserted: int = 0
     updated: int = 0
     duplicates: int = 0
@@ -275,16 +277,11 @@ class StayingRows:
 
 @frozen
 class LoadRecord:
-    """One load as `penstock loads` lists it. Counts are of committed rows, times are those of the server's clock.
-
-    `rejected` counts the records that the load rejected and that have not been loaded since. `seconds` is the time from
-    the load's beginning to its last commit. `is_active` is true if a process is running the load now. `job` is the job
-    as JSON, None if the sources cannot be read again. `unreadable` are the objects that it could not read to their end:
-    a complete load has nothing of them.
-    """
+    """One load as `penstock loads` lists it. Counts are of committed rows, times are those of the server's clock."""
 
     load_id: str
     state: LoadState
+    # Whether a process is running the load now.
     is_active: bool
     owner: str
     client: str
@@ -292,21 +289,27 @@ class LoadRecord:
     objects: int
     complete_objects: int
     rows: int
+    # Records that the load rejected and that have not been loaded since.
     rejected: int
     bytes_committed: int
     began_at: datetime
     changed_at: datetime
+    # From the load's start to its last commit.
     seconds: float
+    # The job as JSON, None if the sources cannot be read again.
     job: str | None
+    # The objects that could not be read to their end. A complete load has loaded nothing of them.
     unreadable: tuple[UnreadableObject, ...] = ()
 
 
 @frozen
 class LeftStaging:
-    """A staging table that a load left. `lock_key` is the load's lock. `is_own` is true if this role ran the load."""
+    """A staging table that a load left."""
 
     load_id: str
+    # The lock of the load.
     lock_key: str
+    # Whether this role ran the load.
     is_own: bool
     number: int
     table: str
@@ -323,20 +326,18 @@ class LeftRejects:
 
 @frozen
 class PrunedLoads:
-    """What a prune has removed: ledger rows of `loads` loads, with `size_bytes` in all, and staging tables."""
+    """What a prune has removed: ledger rows and staging tables."""
 
+    # How many loads the removed ledger rows belonged to.
     loads: int
+    # The size of the removed ledger rows.
     size_bytes: int
     staging: tuple[LeftStaging, ...]
 
 
 @frozen
 class ObjectRecord:
-    """One object of a load as `penstock loads show` lists it. `bytes_committed` counts decompressed bytes.
-
-    Of an object that the server imported, it counts stored bytes. If `is_staged` is true, `rows` counts records in a
-    staging table.
-    """
+    """One object of a load as `penstock loads show` lists it."""
 
     number: int
     table: str
@@ -344,26 +345,28 @@ class ObjectRecord:
     version: str | None
     size_bytes: int | None
     is_complete: bool
+    # Whether the rows counted here are records in a staging table.
     is_staged: bool
     rows: int
     suppressed: int
     rejected: int
+    # Decompressed bytes; stored bytes if the server imported the object.
     bytes_committed: int
 
 
 @frozen
 class TableTotals:
-    """What the ledger knows of all loads into one table. Times are seconds of Unix time.
-
-    `last_success_s` is when the last complete load ended, None if none is complete. `rows` and `rejected` are the sums
-    of all recorded loads; records that were rejected and loaded later are rows. `active` of the `unfinished` loads are
-    worked on now; `oldest_unfinished_s` is when the oldest of them began.
-    """
+    """What the ledger knows of all loads into one table. Times are seconds of Unix time."""
 
     table: str
+    # When the last complete load ended; None if none is complete.
     last_success_s: float | None
+    # The sum of all recorded loads. Records that were rejected and loaded later count as rows.
     rows: int
+    # The sum of all recorded loads.
     rejected: int
     unfinished: int
+    # How many of the unfinished loads are running now.
     active: int
+    # When the oldest unfinished load began; None if all are complete.
     oldest_unfinished_s: float | None

@@ -1,6 +1,6 @@
-"""The landings: how each mode, or a transform, gets records into a table, and what the rest of a load asks about that.
+"""The landings: how records get into a table by each mode or by a transform, and the facts that depend on it.
 
-A new landing is one entry here and, if no present statement does what it does, one in loading/landing/statements.py.
+A new landing is one entry here. If it needs a new statement, the statement is added to loading/landing/statements.py.
 """
 
 from __future__ import annotations
@@ -23,25 +23,26 @@ TriggerEvent = Literal["INSERT", "UPDATE", "DELETE"]
 
 @frozen
 class Landing:
-    """How records get into a table.
-
-    `statement` names what fills the table from a staging table. If `is_keyed` is true, it finds rows by a key; files
-    may lack columns then, because an update does not change the columns that are not in the file. If `updates` is true,
-    it changes these rows. If `is_fresh` is true, all former rows are removed, so every object is loaded each time; if
-    `truncates` is true, by a TRUNCATE before the new rows. If `adds` is true, rows are only added, so several targets
-    may share a table, and a transform can take the records on. `events` are the triggers that may fire. `readers` says
-    what other sessions see, `readers_if_staged` what they see if the records are staged.
-    """
+    """How records get into a table."""
 
     where: Where = "table"
+    # The name of the statement that fills the table from a staging table.
     statement: str = "merge"
+    # Whether the statement finds rows by a key. Files may then lack columns, because an update does not change them.
     is_keyed: bool = False
+    # Whether the rows that are found by a key are updated.
     updates: bool = False
+    # Whether a TRUNCATE removes all former rows before the new rows are stored.
     truncates: bool = False
+    # Whether all former rows are removed, so that every object is loaded each time.
     is_fresh: bool = False
+    # Whether rows are only added, so that several targets may share a table and a transform can store the records.
     adds: bool = False
+    # The triggers that may fire.
     events: tuple[TriggerEvent, ...] = ("INSERT",)
+    # What other sessions see during the load.
     readers: str = "readers see rows as they are committed"
+    # What they see if the records are staged.
     readers_if_staged: str = "through a staging table, readers see all or nothing"
 
     def staged(self) -> Landing:

@@ -18,11 +18,13 @@ if TYPE_CHECKING:
 
 @frozen
 class FileProgress:
-    """The progress of one object. `bytes_read` counts stored (compressed) bytes; `size_bytes` is None if unknown."""
+    """The progress of one object."""
 
     uri: str
     table: str
+    # None if unknown.
     size_bytes: int | None
+    # Stored (compressed) bytes.
     bytes_read: int
     rows: int
     seconds: float
@@ -31,119 +33,122 @@ class FileProgress:
 
 @frozen
 class LoadProgress:
-    """The progress of a running load: `files` are the objects opened so far, `sessions` how many sessions send rows.
-
-    If the load does not send rows now, `activity` says what it does, and `steps` are the steps of this activity that
-    are running. `to_rebuild` is the number of indexes and keys to rebuild after the last row. If `is_staged` is true,
-    `rows` counts records in staging tables; at the end of the load a statement stores these records.
-    """
+    """The progress of a running load."""
 
     rows: int
     bytes_read: int
     bytes_copied: int
     size_bytes: int | None
     elapsed_s: float
+    # The sessions that send rows.
     sessions: int
+    # The objects opened so far.
     files: tuple[FileProgress, ...]
     file_count: int
+    # What the load does if it does not send rows now.
     activity: str = ""
+    # The steps of this activity that are running.
     steps: tuple[StepProgress, ...] = ()
+    # The indexes and keys to rebuild after the last row.
     to_rebuild: int = 0
+    # Whether the rows counted here are records in staging tables. A statement stores them at the end of the load.
     is_staged: bool = False
 
 
 @frozen
 class StatementOutcome:
-    """What the server reported of a transform, the user's own statement.
+    """What the server reported of a transform, the user's own statement."""
 
-    `name` is the statement's file. `table` is the target whose `records` were staged for it; the statement may store
-    rows in other tables too. `tag` is the server's command tag, such as "MERGE 118", and `rows` the number in it.
-    """
-
+    # The name of the statement's file.
     name: str
+    # The target for which the records were staged. The statement may store rows in other tables too.
     table: str
+    # The staged records.
     records: int
+    # The server's command tag, such as "MERGE 118".
     tag: str
+    # The number in the tag.
     rows: int
 
 
 @frozen
 class LoadShare:
-    """What this process has done of a load by several hosts; `members` is how many processes have loaded rows."""
+    """What this process has done of a load by several hosts."""
 
     host: str
     rows: int
     objects: int
+    # How many processes have loaded rows.
     members: int
 
 
 @frozen
 class LoadOutcome:
-    """A finished load. `rows` counts the rows that this run stored, `suppressed` the records that row triggers skipped.
+    """A finished load. No count of rows includes those that a transform stored."""
 
-    No count includes the rows of a transform: `statements` has what the server reported of each, in the job's order.
-
-    `load_id` is None if every object had been loaded before, so that no load was recorded.
-
-    `rows_before` counts rows that were committed before this run resumed the load; `objects_skipped` counts objects
-    that earlier loads had loaded. Of rows merged by a key, `inserted` and `updated` are counted apart; `duplicates`
-    counts records that were not stored because another record with their key was, `existing` records that were skipped
-    because the table had a row with their key. `is_local_only`: the wait for a synchronous standby was cancelled, so
-    only the primary is known to have the commit. `busy_seconds` is the time that
-    sessions spent sending or waiting for the server, summed over the sessions. `warnings` are those of the plan and of
-    the load.
-
-    `rejected` is None if the load is complete but its rejected records could not be counted afterwards. `rejects_left`
-    are records of skipped objects that earlier loads rejected and that have been neither loaded nor discarded.
-    `unreadable` are objects that could not be read to their end: nothing of them is loaded, and the next load tries
-    them again.
-
-    `steps` has what the steps before and after the rows did, by the name of the step. `seconds` does not include the
-    steps that followed the load's end, such as VACUUM. `accounts` says where the time of sessions and readers went, and
-    `diagnoses` what limited the load, the largest share of its time first. If several hosts loaded (--join), `share` is
-    what this process has done, and `rows` are those of all.
-    """
-
+    # None if no load was recorded, because every object had been loaded before.
     load_id: str | None
     state: Literal["complete"]
+    # Whether only the primary is known to have the commit, because the wait for a synchronous standby was cancelled.
     is_local_only: bool
+    # The rows that this run stored; if several hosts loaded (--join), those of all hosts.
     rows: int
+    # The rows that were committed before this run resumed the load.
     rows_before: int
+    # The objects that earlier loads had loaded.
     objects_skipped: int
+    # None if the load is complete but its rejected records could not be counted afterwards.
     rejected: int | None
+    # The records that row triggers skipped.
     suppressed: int
     bytes_read: int
     bytes_copied: int
+    # Without the steps that follow the load's end, such as VACUUM.
     seconds: float
+    # The time that sessions spent sending or waiting for the server, summed over the sessions.
     busy_seconds: float
     sessions: int
     files: tuple[FileOutcome, ...]
+    # New rows of a merge by key.
     inserted: int = 0
+    # Existing rows that a merge by key updated.
     updated: int = 0
+    # Records that were not stored because another record with their key was stored.
     duplicates: int = 0
+    # Records that were skipped because the table had a row with their key.
     existing: int = 0
+    # What the server reported of each transform, in the job's order.
     statements: tuple[StatementOutcome, ...] = ()
+    # What the steps before and after the rows did, by the name of the step.
     steps: dict[str, StepPart] = field(default_factory=dict)
     server: str = ""
     database: str = ""
+    # Records of skipped objects that earlier loads rejected and that have been neither loaded nor discarded.
     rejects_left: tuple[LeftRejects, ...] = ()
+    # Objects that could not be read to their end. Nothing of them is loaded, and the next load tries them again.
     unreadable: tuple[UnreadableObject, ...] = ()
+    # The warnings of the plan and of the load.
     warnings: tuple[Notice, ...] = ()
+    # Where the time of sessions and readers went.
     accounts: LoadAccounts | None = None
+    # What limited the load, the largest share of its time first.
     diagnoses: tuple[Diagnosis, ...] = ()
+    # What this process has done if several hosts loaded (--join), otherwise None.
     share: LoadShare | None = None
 
     def with_part(self, step: str, part: StepPart) -> LoadOutcome:
-        """Return the outcome with what one step did added."""
+        """Return the outcome together with what one step did."""
         return replace(self, steps=self.steps | {step: part})
 
 
 @frozen
 class Problem:
-    """One bad record that --check found. `line` is the line in the file; `column` is None if it is not known."""
+    """One bad record that --check found."""
 
     uri: str
+    # The line in the file; None if it is not known.
     line: int | None
+    # None if it is not known.
     column: str | None
     message: str
     sqlstate: str | None
@@ -152,17 +157,16 @@ class Problem:
 
 @frozen
 class CheckOutcome:
-    """What --check read, and the problems it found.
-
-    `problem_count` may be larger than the number of `problems`, which is limited. `is_complete` is False if some
-    records were not checked.
-    """
+    """What --check read, and the problems it found."""
 
     rows: int
     bytes_read: int
     seconds: float
+    # The first problems; their number is limited.
     problems: tuple[Problem, ...]
+    # How many problems were found in all.
     problem_count: int
+    # False if some records were not checked.
     is_complete: bool
     server: str = ""
     database: str = ""

@@ -23,67 +23,62 @@ class Reason:
 
 @frozen
 class Reject:
-    """One rejected record of an object; `object_number` is the object's number in the load.
+    """One rejected record of an object."""
 
-    `raw` has the record's bytes with the line end. `start` is the offset of `raw` in the decompressed object, in bytes.
-    `line` is the line on which the record begins, counted from 1.
-    """
-
+    # The number of the object in the load.
     object_number: int
+    # The offset of the record in the decompressed object, in bytes.
     start: int
+    # The line on which the record begins, counted from 1.
     line: int
+    # The bytes of the record with the line end.
     raw: bytes
     reason: Reason
 
 
 @frozen
 class RecordForm:
-    """How one object's records are read and sent, so that a rejected record can be sent again without the object.
-
-    `header` is the object's header record, None if it has none. `encoding` is the encoding of the bytes and of the COPY
-    command. `bom` is the encoding whose byte-order mark the object begins with, None without a mark. If `table` is a
-    new table that replaces another, `working_names` pairs the names of the new table and its indexes with their final
-    names.
-    """
+    """How one object's records are read and sent, so that a rejected record can be sent again without the object."""
 
     dialect: Dialect
     column_map: ColumnMap
     table: TableName
+    # The encoding of the bytes and of the COPY command.
     encoding: str
+    # The object's header record, None if it has none.
     header: bytes | None = None
     allows_suppressed_rows: bool = False
+    # If the table is a new one that replaces another, pairs of the present and the final name of the new table and of
+    # each of its indexes.
     working_names: tuple[tuple[str, str], ...] = ()
+    # The encoding whose byte-order mark is at the start of the object, None without a mark.
     bom: str | None = None
 
 
 @frozen
 class Correction:
-    """How many rejected records of one object were stored or suppressed when they were tried again.
-
-    `rows` is negative if staged records were rejected: that many fewer are stored. `form` says how the records are read
-    (RecordForm as JSON).
-    """
+    """How many rejected records of one object were stored or suppressed when they were tried again."""
 
     object_number: int
+    # Negative if staged records were rejected: so many fewer rows are stored.
     rows: int
     suppressed: int
+    # How the records are read (RecordForm as JSON).
     form: str | None = None
 
 
 @frozen
 class RejectCause:
-    """Records of one load that were rejected for the same reason, with the first of them.
-
-    `message` is the error message without the values that differ from record to record. `example` is the message of the
-    first record.
-    """
+    """Records of one load that were rejected for the same reason, with the first of them."""
 
     sqlstate: str | None
     column: str | None
+    # The error message without the values that differ from record to record.
     message: str
     count: int
     uri: str
     line: int
+    # The message of the first record.
     example: str
     detail: str | None
     raw: bytes
@@ -91,27 +86,25 @@ class RejectCause:
 
 @frozen
 class StoredForm:
-    """The ledger's record of an object with rejected records, which was loaded into `table`.
-
-    `form` says how its records are read, as JSON.
-    """
+    """The ledger's record of an object with rejected records."""
 
     uri: str
+    # The table into which the object was loaded.
     table: TableName
+    # How the object's records are read (RecordForm as JSON).
     form: str
 
 
 @frozen
 class RejectingLoad:
-    """A load that has rejected records. `job` is the job as JSON, None if its sources cannot be read again.
-
-    `meaning` is the load's meaning as JSON (see loading/plan/identity.py).
-    """
+    """A load that has rejected records."""
 
     epoch: int
     state: str
     lock_key: str
+    # The load's meaning as JSON (see loading/plan/identity.py).
     meaning: str
+    # The job as JSON, None if its sources cannot be read again.
     job: str | None
 
 

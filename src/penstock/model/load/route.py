@@ -13,10 +13,11 @@ Via = Literal["client", "server", "auto"]
 
 @frozen
 class RoutePlan:
-    """The route of a load, and why. `region` is the AWS region of the buckets, empty on the client's route."""
+    """The route of a load, and why it was chosen."""
 
     via: Route = "client"
     reason: str = "as requested"
+    # The AWS region of the buckets; empty if the loader sends the rows.
     region: str = ""
 
     @property
@@ -30,23 +31,26 @@ CLIENT_ROUTE = RoutePlan()
 
 @frozen
 class Link:
-    """The measured link to a server: seconds of a round trip, and bytes per second from here to there."""
+    """The measured link to a server."""
 
+    # The time of a round trip.
     round_trip_s: float
+    # From here to the server.
     bytes_per_s: float
 
 
 @frozen
 class ImportRights:
-    """The row of import_rights.sql: whether the role may call aws_s3.table_import_from_s3.
-
-    `is_available`: the extension can be created. `exists`: the function exists. `is_trusted`: it belongs to the
-    extension or to a superuser. `may_use` is USAGE on the schema, `may_execute` EXECUTE on the function.
-    """
+    """The row of import_rights.sql: whether the role may call aws_s3.table_import_from_s3."""
 
     role: str
+    # Whether the extension can be created.
     is_available: bool
+    # Whether the function exists.
     exists: bool
+    # Whether the function belongs to the extension or to a superuser.
     is_trusted: bool
+    # USAGE on the schema.
     may_use: bool
+    # EXECUTE on the function.
     may_execute: bool

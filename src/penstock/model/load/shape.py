@@ -1,4 +1,4 @@
-"""Values of changes that a load makes to a table or to the server until it ends, and of the holds that keep them."""
+"""Values of the changes that a load makes to a table or the server until it ends, and of holds, which keep them."""
 
 from __future__ import annotations
 
@@ -21,32 +21,30 @@ SERVER_NAME = TableName(schema=None, name="(the server)")
 
 @frozen
 class Change:
-    """An index, constraint or property of a table that a load has changed or is about to change, as the ledger has it.
+    """An index, constraint or property that a load has changed or is about to change, as the ledger records it."""
 
-    `kind` is "index" for an index without a constraint; "constraint" for a key, an exclusion constraint or a foreign
-    key of the table; "reference" for a foreign key of another table that refers to the table; otherwise the name of the
-    kind of change. `target_oid` is the table that is loaded. `relation_oid` is the table that has the changed object:
-    the same table, a partition of it, or a table that refers to it. `name` is the name of the changed object. `record`
-    is the object's state before the change: enough to create the object again, and to see whether it is unchanged.
-    `owner` is the role that made the change and that restores it.
-
-    `load_id` is the load that made the change; the ledger may no longer have that load. `number` is the object's place
-    in the order in which objects were dropped, 0 if that is not recorded yet. If `is_copied` is true, the record came
-    with a dump of another database, so its OIDs have no meaning here. `failure` is why the last attempt to restore the
-    object failed, None if no attempt failed.
-    """
-
+    # The table that is loaded, or SERVER.
     target_oid: int
     target: TableName
+    # "index" is an index without a constraint. "constraint" is a key, an exclusion constraint or a foreign key of the
+    # table. "reference" is a foreign key of another table that refers to the table. Other words name a kind of change.
     kind: str
+    # The table that has the changed object: the loaded table, a partition of it, or a table that refers to it.
     relation_oid: int
+    # The name of the changed object.
     name: str
+    # The object's state before the change: enough to create the object again, and to see whether it is unchanged.
     record: Mapping[str, Any]
+    # The load that made the change. The ledger may no longer have that load.
     load_id: str
+    # The object's position in the order in which objects were dropped; 0 if that is not recorded yet.
     number: int = 0
+    # The role that made the change and that restores it.
     owner: str = ""
     made_at: datetime | None = field(default=None, compare=False)
+    # Whether the record came with a dump of another database, so that its OIDs have no meaning here.
     is_copied: bool = False
+    # Why the last attempt to restore the object failed; None if no attempt failed.
     failure: str | None = field(default=None, compare=False)
 
     @property
@@ -83,26 +81,27 @@ def lock_of(holder_id: str) -> str:
 
 @frozen
 class Hold:
-    """A record that a load or command needs a table, or the server, to stay changed.
+    """A record that a load or command needs a table, or the server, to stay changed."""
 
-    `target_oid` is the table's OID, or SERVER. `holder_id` is the id of the load or of the lease. `lock` is the lock of
-    the holder, and `pid` the backend that has it, None if no backend has it. If `stands` is true, the hold does not
-    need a backend: it is valid until time `until`, or until it is removed if `until` is None. `names` are the changes
-    of the server that the hold keeps; a hold on a table keeps all changes of the table. `server` is the server on which
-    the changes were made, None if that does not matter.
-    """
-
+    # The id of the load or of the lease.
     holder_id: str
+    # The table's OID, or SERVER.
     target_oid: int
+    # The lock of the holder.
     lock: str | None = None
+    # The backend that has the lock; None if no backend has it.
     pid: int | None = None
+    # The changes of the server that the hold keeps. A hold on a table keeps all changes of the table.
     names: tuple[str, ...] = ()
+    # Whether the hold is valid without a backend.
     stands: bool = False
+    # When a hold that needs no backend ends; None if it is valid until it is removed.
     until: datetime | None = None
     owner: str = ""
     client: str = ""
     reason: str = ""
     made_at: datetime | None = None
+    # The server on which the changes were made; None if that does not matter.
     server: ServerIdentity | None = None
 
     @property
@@ -122,13 +121,11 @@ class Hold:
 
 @frozen
 class Missing:
-    """The names of indexes and keys that a table lacks because a rebuild failed.
-
-    `why` is the reason; often rows violate a key.
-    """
+    """The names of indexes and keys that a table lacks because a rebuild failed."""
 
     table: str
     names: tuple[str, ...]
+    # The reason for the failure; often rows violate a key.
     why: str
 
 
@@ -137,34 +134,32 @@ Indexes = Literal["auto", "keep", "rebuild"]
 
 @frozen
 class Part:
-    """An index, key or foreign key in a plan: `what` describes it, `reason` says why it is kept or dropped.
-
-    `attached` is the number of attached indexes or keys of partitions. If `is_of_partition` is true, the index or key
-    belongs to one partition only.
-    """
+    """An index, key or foreign key in a plan."""
 
     kind: str
+    # A description of it.
     what: str
     name: str
     relation: str
+    # Why it is kept or dropped.
     reason: str
+    # How many indexes or keys of partitions are attached to it.
     attached: int = 0
+    # Whether it belongs to one partition only.
     is_of_partition: bool = False
 
 
 @frozen
 class IndexPlan:
-    """What is dropped while a table is loaded and what is kept; `reason` says why, for the table as a whole.
+    """What is dropped while a table is loaded, and what is kept."""
 
-    `reason` is empty if the table has no indexes or keys. `gain` says what dropping more would gain and which
-    option asks for it; None if nothing would be gained. `droppable` are the names of what is kept and would be dropped
-    with --indexes rebuild.
-    """
-
+    # Why, for the table as a whole; empty if the table has no indexes or keys.
     reason: str = ""
     dropped: tuple[Part, ...] = ()
     kept: tuple[Part, ...] = ()
+    # What dropping more would gain, and which option asks for it; None if nothing would be gained.
     gain: str | None = None
+    # The names of what is kept and would be dropped with --indexes rebuild.
     droppable: tuple[str, ...] = ()
 
 
@@ -188,16 +183,17 @@ class RepairStep:
     rebuild: create the object again. restore: restore the object's former state. finish: complete a change that was
     begun. forget: remove the record, because the object exists already, or its table does not exist any more, or the
     user gave up the object. drop: drop the staging table. wait: a running load rebuilds the object. keep: the change is
-    meant to stay. refuse: the object cannot be restored. `attached` is the number of objects of partitions that are
-    attached to the object and get the same action. Kind "staging" is a staging table that a failed merge has left.
+    meant to stay. refuse: the object cannot be restored.
     """
 
     table: str
+    # "staging" is a staging table that a failed merge has left; the other kinds are those of changes.
     kind: str
     name: str
     owner: str
     action: RepairAction
     reason: str
+    # How many objects of partitions are attached to the object. They get the same action.
     attached: int = 0
 
 

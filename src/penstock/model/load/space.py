@@ -7,26 +7,25 @@ from penstock.frozen import frozen
 
 @frozen
 class TableStorage:
-    """Where a table is stored, how many indexes it has, and the size of the table with its indexes.
+    """Where a table is stored, and how large it is. The numbers are 0 for a table that does not exist yet."""
 
-    The numbers are 0 for a table that does not exist yet.
-
-    `path` and `wal_path` are directories on the server's machine, None if the role may not read them. `wal_limit_bytes`
-    is the setting max_wal_size in bytes.
-    """
-
+    # The directory of the table on the server's machine; None if the role may not read it.
     path: str | None
+    # The directory of WAL on the server's machine; None if the role may not read it.
     wal_path: str | None
+    # The size of the table with its indexes.
     stored_bytes: int
     index_count: int
+    # The setting max_wal_size.
     wal_limit_bytes: int
 
 
 @frozen
 class SpaceNeed:
-    """How many bytes a load is expected to add to the file system of a directory; `what` names what is added."""
+    """How many bytes a load is expected to add to the file system of a directory."""
 
     path: str
+    # What is added, for messages.
     what: str
     needed_bytes: int
 

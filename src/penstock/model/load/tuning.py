@@ -10,13 +10,14 @@ from penstock.units import GIB, MIB
 class BatchPlan:
     """How records are divided among transactions and statements.
 
-    A session commits after `limit_bytes` or `duration_s`; if both are None, when the load ends. A load that is killed
-    loses at most this much of each session. A merge that rejects records merges `merge_portion_bytes` of them by each
-    statement, because it keeps the position of each record in the server's memory.
+    A load that is killed loses at most one batch of each session.
     """
 
+    # A session commits after `limit_bytes` or `duration_s`. If both are None, it commits when the load ends.
     limit_bytes: int | None = GIB
     duration_s: float | None = 10.0
+    # How much one statement of a merge that rejects records merges. It is limited because the server keeps the position
+    # of each record in memory.
     merge_portion_bytes: int = 32 * MIB
     # A commit should cost less than 1 % of the time of its batch.
     commits_per_batch: int = 100

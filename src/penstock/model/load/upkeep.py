@@ -9,22 +9,24 @@ from penstock.frozen import frozen
 class Relation:
     """The row of upkeep_relations.sql: a table that was loaded, or a partition of it, before VACUUM.
 
-    `root_oid` is the table that was loaded, `kind` is pg_class.relkind ("p" is a partitioned table, which has no pages
-    of its own). `known_pages` is the number of pages at the last VACUUM or ANALYZE. `inserted` counts all rows ever
-    inserted. `changes` counts the rows changed since the last ANALYZE and the rows inserted since the last VACUUM.
-    Neither count may include sessions that have just ended.
-    `may_vacuum` is true if this role may VACUUM and ANALYZE the table.
+    The counts of rows may lack those of sessions that have just ended.
     """
 
+    # The table that was loaded.
     root_oid: int
     oid: int
     schema: str
     name: str
+    # pg_class.relkind; "p" is a partitioned table, which has no pages of its own.
     kind: str
     pages: int
+    # The number of pages at the last VACUUM or ANALYZE.
     known_pages: int
+    # All rows ever inserted.
     inserted: int
+    # The rows changed since the last ANALYZE and the rows inserted since the last VACUUM.
     changes: int
+    # Whether this role may VACUUM and ANALYZE the table.
     may_vacuum: bool
 
     def __str__(self) -> str:
@@ -33,26 +35,29 @@ class Relation:
 
 @frozen
 class VacuumStep:
-    """One command: VACUUM, ANALYZE or both; `is_only` skips the partitions (PostgreSQL 18 and later)."""
+    """One command: VACUUM, ANALYZE or both."""
 
     relation: Relation
     vacuums: bool
     analyzes: bool
+    # Whether the partitions are skipped (PostgreSQL 18 and later).
     is_only: bool = False
 
 
 @frozen
 class VacuumPlan:
-    """The commands in their order, and why some tables are skipped."""
+    """The commands in their order."""
 
     steps: tuple[VacuumStep, ...]
+    # The tables that are skipped, and why.
     left_out: tuple[str, ...] = ()
 
 
 @frozen
 class CheckpointDecision:
-    """Whether a CHECKPOINT follows the load, and why. `is_refused` is true if it was due but is not possible."""
+    """Whether a CHECKPOINT follows the load, and why."""
 
     is_due: bool
     reason: str
+    # Whether it was due but is not possible.
     is_refused: bool = False

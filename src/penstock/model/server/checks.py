@@ -1,7 +1,7 @@
 """The checks that refuse a load: each takes facts and returns a finding, or None if the load is possible. Pure.
 
-doctor shows the findings. Plans and loads raise them as errors, with the same words (`refuse` in model/finding.py).
-`deed` is the refused action; it completes the message "cannot ...".
+doctor shows the findings. Plans and loads raise them as errors, with the same words (`refuse` in model/finding.py). The
+argument `deed` is the refused action; it completes the message "cannot ...".
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MORE_CONNECTIONS = "Close connections, or raise max_connections or the limit of 
 
 
 def check_server(server: ServerFacts, receiver: Receiver | None = None) -> Iterator[Finding]:
-    """Yield the findings that refuse every load into a server."""
+    """Yield the findings for which every load into the server would be refused."""
     checks = (check_version(server), check_standby(server.is_in_recovery, receiver=receiver), check_connections(server))
     yield from filter(None, checks)
 
@@ -36,7 +36,7 @@ def check_version(server: ServerFacts) -> Finding | None:
 
 
 def check_standby(is_in_recovery: bool, deed: str = "load", *, receiver: Receiver | None = None) -> Finding | None:
-    """Refuse a standby; `receiver` tells its primary."""
+    """Refuse a standby. `receiver` shows which server is its primary."""
     if not is_in_recovery:
         return None
     remedy = "Connect to its primary; with all hosts in --to, the primary is found."
@@ -99,7 +99,7 @@ def check_ledger_creation(rights: LedgerRights, schema: str) -> Finding | None:
 
 
 def check_publications(names: Sequence[str]) -> Finding | None:
-    """Refuse to create the ledger if publications `names`, which are for all tables, would publish its tables."""
+    """Refuse to create the ledger if the publications `names`, which are for all tables, would publish its tables."""
     if not names:
         return None
     return refusal(
@@ -124,7 +124,7 @@ def check_staging_right(rights: LedgerRights, schema: str) -> Finding | None:
 
 
 def check_table(name: TableName, *, exists: bool, creates: bool) -> Finding | None:
-    """Refuse a table that does not exist and is not to be created."""
+    """Refuse a table that does not exist, unless the load creates it."""
     if exists or creates:
         return None
     return refusal(
@@ -136,7 +136,7 @@ def check_table(name: TableName, *, exists: bool, creates: bool) -> Finding | No
 
 
 def check_sequences(table: TableFacts, filled: Collection[str], *, role: str) -> Finding | None:
-    """Refuse a role that may not use a sequence from which a column that is not `filled` gets its default."""
+    """Refuse a role that may not use the sequence of a column's default, if the column is not one of those `filled`."""
     for column in table.columns:
         if column.name not in filled and (sequence := column.denied_sequence) is not None:
             return refusal(

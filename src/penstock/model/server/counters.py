@@ -1,4 +1,4 @@
-"""The rows of counters that samples have, and the names of those that AWS reports."""
+"""The rows of counters in samples, and the names of the counters that AWS reports."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import TypeAlias
 # A row of a statistics view, with the columns of the server's version.
 CounterRow: TypeAlias = Mapping[str, object]
 
-# The name under which a sample has CloudWatch's metrics of local storage.
+# A sample has CloudWatch's metrics of local storage under this name.
 LOCAL_STORAGE = "rds_local_storage"
 
-# The name under which a sample has the active sessions of an RDS instance by Performance Insights.
+# A sample has the active sessions of an RDS instance, as Performance Insights counts them, under this name.
 RDS_LOAD = "rds_load"
 
-# The name under which a sample has CloudWatch's metrics of an RDS instance, and their names.
+# A sample has CloudWatch's metrics of an RDS instance under this name. The names of the metrics follow.
 RDS_METRICS = "rds_metrics"
 METRIC_NAMES = (
     *("ReadIOPS", "WriteIOPS", "ReadThroughput", "WriteThroughput", "ReadLatency", "WriteLatency", "DiskQueueDepth"),

@@ -22,34 +22,33 @@ DeviceKind = Literal["local", "network", "memory", "unknown"]
 
 @frozen
 class Device:
-    """The block device that stores a directory.
+    """The block device that stores a directory."""
 
-    `name` is the name in /dev, `number` is "major:minor", and `disks` are the whole disks below the device. `kind` is
-    unknown for a virtual disk, because a machine cannot know where such a disk's data is stored. `number` is None if
-    there is no block device.
-    """
-
+    # The name in /dev.
     name: str
+    # "major:minor"; None if there is no block device.
     number: str | None
     file_system: str
+    # The whole disks below the device.
     disks: tuple[str, ...]
+    # "unknown" for a virtual disk, because a machine cannot know where such a disk's data is stored.
     kind: DeviceKind
 
 
 @frozen
 class VolumeLimits:
-    """The limits of the storage of a data directory, in I/Os of at most `io_bytes` and bytes per second; None: unknown.
+    """The limits of the storage of a data directory. A limit is None if it is not known."""
 
-    `iops` is the sustained rate. A volume with a burst bucket of `burst_ios` I/Os does `burst_iops` while the bucket
-    lasts, and the bucket fills at `iops`. `balance_ios` is the bucket's content when the recording began. The limits
-    between the instance and its volumes are `instance_iops` and `instance_bytes_per_s`.
-    """
-
+    # The sustained rate. An I/O is one of at most `io_bytes`.
     iops: int | None = None
     bytes_per_s: int | None = None
+    # The rate of a volume with a burst bucket, while the bucket lasts.
     burst_iops: int | None = None
+    # How many I/Os the full bucket holds. The bucket fills at the sustained rate.
     burst_ios: int | None = None
+    # How many I/Os the bucket held when the recording began.
     balance_ios: float | None = None
+    # Both limit what goes between the instance and its volumes.
     instance_iops: int | None = None
     instance_bytes_per_s: int | None = None
     # A larger I/O counts as several (EBS User Guide, I/O characteristics).
@@ -58,8 +57,9 @@ class VolumeLimits:
 
 @frozen
 class DeviceCounters:
-    """A device's counters at time `at_s` of the monotonic clock; `queue_s` sums the time of all queued requests."""
+    """The counters of a device at one moment."""
 
+    # A time of the monotonic clock.
     at_s: float
     reads: int
     read_bytes: int
@@ -68,30 +68,31 @@ class DeviceCounters:
     write_bytes: int
     write_s: float
     busy_s: float
+    # The sum of the time of all queued requests.
     queue_s: float
 
 
 @frozen
 class DeviceRates:
-    """A device's rates between two readings. Latencies are in seconds, None without I/O.
-
-    `queue` is the mean number of requests in flight, `busy` the share of time with any in flight, 0 to 1, and
-    `request_bytes` the mean size of a request.
-    """
+    """A device's rates between two readings."""
 
     elapsed_s: float
     read_iops: float
     write_iops: float
     read_bytes_per_s: float
     write_bytes_per_s: float
+    # Both are None if there was no such I/O.
     read_latency_s: float | None
     write_latency_s: float | None
+    # The mean size of a request, None if there was no I/O.
     request_bytes: float | None
+    # The mean number of requests in flight.
     queue: float
+    # The share of the time with any request in flight, 0 to 1.
     busy: float
 
     def as_metrics(self) -> dict[str, float | None]:
-        """Return the first six metrics of local storage with CloudWatch's names and units; latencies in seconds.
+        """Return the first six metrics of local storage with CloudWatch's names and units. Latencies are in seconds.
 
         Source: Amazon RDS User Guide, "Amazon CloudWatch metrics for Amazon RDS", which shows milliseconds only for the
         latency of writes.

@@ -41,15 +41,13 @@ _NO_REGION = "global"
 
 @frozen
 class RdsEndpoint:
-    """The parts of a host name of RDS.
-
-    `name` is the identifier of the instance or cluster, or the name of a custom endpoint or proxy. `account` is RDS's
-    code for an AWS account in a region; it distinguishes two instances of the same name.
-    """
+    """The parts of a host name of RDS."""
 
     host: str
     kind: EndpointKind
+    # The identifier of the instance or cluster, or the name of a custom endpoint or proxy.
     name: str
+    # RDS's code for an AWS account in a region. It distinguishes two instances of the same name.
     account: str
     region: str
 

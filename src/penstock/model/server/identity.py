@@ -11,14 +11,15 @@ from penstock.frozen import frozen
 class ServerIdentity:
     """The row of server_identity.sql: the identity of a server, by which a failover is noticed.
 
-    A copy of a server has the same system identifier, but another timeline once it is promoted. `address` is None on a
-    Unix socket. `resource_id` is Amazon RDS's; if it is set, it alone identifies the server.
+    A copy of a server has the same system identifier, but another timeline once it is promoted.
     """
 
     system_identifier: int
     timeline: int
+    # None on a Unix socket.
     address: str | None
     port: int | None
+    # The resource id of Amazon RDS. If it is set, it alone identifies the server.
     resource_id: str | None = None
 
     @classmethod

@@ -1,6 +1,6 @@
 """Values that describe a server: what SQL shows to one role, and facts of the host if the server is on this machine.
 
-None means that a fact could not be read; `Inspection.unread` and `Rights` say why. None never means no.
+A fact is None if it could not be read; None never means no. `Inspection.unread` and `Rights` say why.
 """
 
 from __future__ import annotations
@@ -22,19 +22,22 @@ FlavourKind = Literal[
 
 @frozen
 class Flavour:
-    """The product that a server is. `told_by` is the evidence that shows it, None for plain PostgreSQL."""
+    """The product that a server is."""
 
     kind: FlavourKind
     name: str
+    # The evidence that shows the product, None for plain PostgreSQL.
     told_by: str | None = None
 
 
 @frozen
 class Manager:
-    """Software that also changes the server's settings, the evidence for it, and how to change a setting with it."""
+    """Software that also changes the server's settings."""
 
     name: str
+    # The evidence for this software.
     told_by: str
+    # How to change a setting with it.
     change: str
 
 
@@ -48,14 +51,12 @@ class Mark:
 
 @frozen
 class Rights:
-    """The row of inspect_rights.sql: what the current role may do, by the server's own checks.
-
-    `creation_schema` is the schema in which an unqualified table would be created.
-    """
+    """The row of inspect_rights.sql: what the current role may do, by the server's own checks."""
 
     is_superuser: bool
     may_create_schema: bool
     may_make_temporary: bool
+    # The schema in which an unqualified table would be created.
     creation_schema: str | None
     may_create_table: bool
     reads_statistics: bool
@@ -69,19 +70,17 @@ class Rights:
 
 @frozen
 class Setting:
-    """The row of inspect_settings.sql, with the values of pg_settings.
-
-    `source_file` is None if the role may not see it. `may_alter_system` is only the role's
-    privilege; the setting allow_alter_system is not considered.
-    """
+    """The row of inspect_settings.sql, with the values of pg_settings."""
 
     name: str
     value: str
     unit: str | None
     context: str
     source: str
+    # None if the role may not see it.
     source_file: str | None
     is_pending_restart: bool
+    # Only the role's privilege; the setting allow_alter_system is not considered.
     may_alter_system: bool
 
 
@@ -100,44 +99,41 @@ class Standby:
 
 @frozen
 class Slot:
-    """The row of inspect_slots.sql, a replication slot.
-
-    `retained_bytes` is the amount of WAL that is kept for the slot, `safe_bytes` how much more WAL can be written
-    before the slot may be lost.
-    """
+    """The row of inspect_slots.sql, a replication slot."""
 
     name: str
     kind: str
     database: str | None
     is_active: bool
     wal_status: str | None
+    # The WAL that is kept for the slot.
     retained_bytes: int | None
+    # How much more WAL can be written before the slot may be lost.
     safe_bytes: int | None
 
 
 @frozen
 class Receiver:
-    """The row of inspect_receiver.sql: a standby's WAL receiver; a primary has none.
-
-    `delay_s` is the age of the last replayed transaction. It also grows if the primary is idle.
-    """
+    """The row of inspect_receiver.sql: a standby's WAL receiver. A primary has none."""
 
     status: str | None
     sender_host: str | None
     sender_port: int | None
     lag_bytes: int | None
+    # The age of the last replayed transaction. It also grows if the primary is idle.
     delay_s: float | None
 
 
 @frozen
 class Archiver:
-    """The row of inspect_archiver.sql; `lag_bytes` is the WAL since the last archived segment."""
+    """The row of inspect_archiver.sql."""
 
     archived: int
     failed: int
     last_archived_at_s: float | None
     last_failed_at_s: float | None
     last_failed: str | None
+    # The WAL since the last archived segment.
     lag_bytes: int | None
 
     @property
@@ -167,38 +163,43 @@ class Publication:
 
 @frozen
 class Tablespace:
-    """The row of inspect_tablespaces.sql; `location` is empty for tablespaces in the data directory."""
+    """The row of inspect_tablespaces.sql."""
 
     name: str
+    # Empty for tablespaces in the data directory.
     location: str
 
 
 @frozen
 class LedgerState(LedgerRights):
-    """Whether loads can be recorded in a schema. `distrust` says why the ledger would be refused."""
+    """Whether loads can be recorded in a schema."""
 
     schema: str
     exists: bool
+    # Why the ledger would be refused, None if it would not.
     distrust: Finding | None = None
 
 
 @frozen
 class Volume:
-    """The file system that has some of the server's files; `free_bytes` is what an unprivileged process may use."""
+    """The file system that has some of the server's files."""
 
+    # Which files these are.
     holds: str
     path: str
     device: str
     size_bytes: int
+    # What an unprivileged process may use.
     free_bytes: int
 
 
 @frozen
 class HostFacts:
-    """Facts of this machine, if the server runs on it. `volumes` lists only file systems whose paths could be read."""
+    """Facts of this machine, if the server runs on it."""
 
     cpu_count: int
     memory_bytes: int
+    # Only the file systems of the paths that could be read.
     volumes: tuple[Volume, ...]
 
 
@@ -217,33 +218,29 @@ class TableCosts:
 
 @frozen
 class TableInspection:
-    """A table to load into: its facts, or None if it does not exist, and what affects a load into it.
-
-    `refusal` is why COPY cannot load the table, None if it can.
-    """
+    """A table to load into, and what affects a load into it."""
 
     asked: TableName
+    # None if the table does not exist.
     facts: TableFacts | None = None
     costs: TableCosts | None = None
     publications: tuple[str, ...] = ()
+    # Why COPY cannot load the table, None if it can.
     refusal: Finding | None = None
 
 
 @frozen
 class Encryption:
-    """Whether a network connection is encrypted; `sslmode` is libpq's parameter."""
+    """Whether a network connection is encrypted."""
 
     is_encrypted: bool
+    # libpq's parameter.
     sslmode: str
 
 
 @frozen
 class Inspection:
-    """All facts about a server. A tuple is None if it could not be read.
-
-    `encryption` is None if the connection does not use TLS and either goes to this machine (a Unix socket or a loopback
-    address, so also the local end of a tunnel) or uses GSSAPI.
-    """
+    """All facts about a server. A tuple is None if it could not be read."""
 
     server: ServerFacts
     flavour: Flavour
@@ -261,6 +258,8 @@ class Inspection:
     autovacuum_workers: int | None
     ledger: LedgerState | None
     clock: Clock | None
+    # None if the connection does not use TLS and either goes to this machine (a Unix socket or a loopback address, so
+    # also the local end of a tunnel) or uses GSSAPI.
     encryption: Encryption | None = None
     unread: tuple[Unread, ...] = ()
     host: HostFacts | None = None

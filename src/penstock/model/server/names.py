@@ -23,7 +23,7 @@ MOST_COLUMNS = 1600
 # src/backend/catalog/heap.c).
 SYSTEM_COLUMNS = frozenset({"tableoid", "ctid", "xmin", "xmax", "cmin", "cmax"})
 
-# Where a word of a name such as orderID or HTTPServer ends, besides at blanks and punctuation.
+# Where a word ends inside a name such as orderID or HTTPServer. Blanks and punctuation end words too.
 _WORD_END = re.compile(r"(?<=[^\W\d_])(?=[A-Z][a-z])|(?<=[a-z0-9])(?=[A-Z])")
 _NO_WORD = re.compile(r"[\W_]+")
 
@@ -119,10 +119,7 @@ def name_columns(header: Sequence[str]) -> tuple[str, ...]:
 def snake_name(name: str) -> str:
     """Return a name of a file as words in lower case, joined by underscores, so that SQL needs no quotes for it.
 
-    Characters that are no letters or digits separate words. A name that begins with a digit gets a _ before it.
-
-    >>> [snake_name(name) for name in ("Culmen Length (mm)", "CustomerID", "HTTPServer2", "2020 Sales", "Größe", "%")]
-    ['culmen_length_mm', 'customer_id', 'http_server2', '_2020_sales', 'größe', '']
+    Characters other than letters and digits separate words. A name that begins with a digit gets a _ before it.
     """
     words = _NO_WORD.sub("_", _WORD_END.sub("_", name)).strip("_").lower()
     return f"_{words}" if words[:1].isdigit() else words

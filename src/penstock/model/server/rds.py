@@ -19,13 +19,12 @@ FoundBy = Literal["instance", "writer", "reader", "custom", "identifier"]
 
 @frozen
 class Gap:
-    """A call to AWS that gave no answer: its name in IAM, and the reason.
+    """A call to AWS that gave no answer."""
 
-    `is_denied` is whether no policy allows the call.
-    """
-
+    # Its name in IAM.
     call: str
     reason: str
+    # Whether no policy allows the call.
     is_denied: bool = False
 
 
@@ -41,39 +40,38 @@ class EbsLimits:
 
 @frozen
 class InstanceClass:
-    """A class such as db.r6g.2xlarge. `local_storage_gb` is its NVMe storage in 10^9 bytes, 0 if it has none."""
+    """A class such as db.r6g.2xlarge."""
 
     name: str
     vcpu_count: int | None
     memory_mib: int | None
+    # Its NVMe storage in 10^9 bytes, 0 if it has none.
     local_storage_gb: int | None
     ebs: EbsLimits | None
 
 
 @frozen
 class Storage:
-    """The volumes of an instance. `ceiling_gib` is the limit of storage autoscaling, None if it is off.
-
-    `free_bytes` is the latest value of CloudWatch's FreeStorageSpace.
-    """
+    """The volumes of an instance."""
 
     type: str | None
     size_gib: int | None
     iops: int | None
     throughput_mib_per_s: int | None
+    # The limit of storage autoscaling, None if autoscaling is off.
     ceiling_gib: int | None
+    # The latest value of CloudWatch's FreeStorageSpace.
     free_bytes: int | None
 
 
 @frozen
 class LocalStorageMetrics:
-    """The latest values of CloudWatch's metrics of local storage, by name, in bytes, seconds or operations per second.
-
-    A metric without a value is missing. `measured_at` is the time of the latest value, as ISO 8601.
-    """
+    """The latest values of CloudWatch's metrics of local storage."""
 
     instance: str
+    # The time of the latest value, as ISO 8601.
     measured_at: str
+    # By the metric's name, in bytes, seconds or operations per second. A metric without a value is missing.
     values: dict[str, float]
 
     @property
@@ -85,16 +83,14 @@ class LocalStorageMetrics:
 
 @frozen
 class ParameterGroup:
-    """A parameter group and its state on one instance or cluster.
-
-    `apply_state` is in-sync, applying, pending-reboot and so on. `users` are the instances of the region that use the
-    group, including this one. For a cluster's group, they are the clusters. `users` is None if they could not be
-    listed.
-    """
+    """A parameter group and its state on one instance or cluster."""
 
     name: str
     owner: Literal["instance", "cluster"]
+    # in-sync, applying, pending-reboot and so on.
     apply_state: str | None
+    # The instances of the region that use the group, including this one; for a cluster's group, the clusters. None if
+    # they could not be listed.
     users: tuple[str, ...] | None
 
     @property
@@ -113,11 +109,12 @@ class PendingChange:
 
 @frozen
 class PendingMaintenance:
-    """Maintenance that AWS has planned. `applies_at` is the currently planned time, None if there is none."""
+    """Maintenance that AWS has planned."""
 
     action: str
     description: str | None
     opt_in_status: str | None
+    # The currently planned time, None if there is none.
     applies_at: datetime | None
     auto_applied_after: datetime | None
     forced_at: datetime | None
@@ -134,39 +131,41 @@ class AssociatedRole:
 
 @frozen
 class OptimizedReads:
-    """Whether temporary files are on the instance's local storage; None if that is not known. `reason` says why."""
+    """Whether temporary files are on the instance's local storage, and why."""
 
+    # None if that is not known.
     is_on: bool | None
     reason: str
 
 
 @frozen
 class Nearness:
-    """How near this host is to an instance.
+    """How near this host is to an instance."""
 
-    `zone` and `host_zone` are availability zones, None if not known. `is_host_admitted` is whether the instance's
-    security groups admit this host's address, None if that cannot be told; `reason` says why.
-    """
-
+    # The instance's availability zone, None if it is not known.
     zone: str | None
+    # This host's availability zone, None if it is not known.
     host_zone: str | None
     security_groups: tuple[str, ...]
+    # Whether the instance's security groups admit this host's address, None if that is not known.
     is_host_admitted: bool | None
+    # Why the host is admitted or not, or why that is not known.
     reason: str
 
 
 @frozen
 class ClusterMember:
-    """An instance of a cluster and its role in it. Failover prefers the lowest promotion tier."""
+    """An instance of a cluster and its role in it."""
 
     identifier: str
     is_writer: bool
+    # Failover prefers the lowest tier.
     promotion_tier: int | None
 
 
 @frozen
 class _Described:
-    """What AWS says of an instance and of a cluster alike."""
+    """What AWS reports about an instance as well as about a cluster."""
 
     identifier: str
     resource_id: str | None
@@ -186,7 +185,7 @@ class _Described:
 
     @property
     def is_aurora(self) -> bool:
-        """Return whether it is Aurora; a cluster that is not is a Multi-AZ DB cluster."""
+        """Return whether it is Aurora. A cluster that is not Aurora is a Multi-AZ DB cluster."""
         return self.engine.startswith("aurora")
 
     @property
@@ -197,52 +196,49 @@ class _Described:
 
 @frozen
 class RdsCluster(_Described):
-    """An Aurora cluster or a Multi-AZ DB cluster.
-
-    `capacity_range` are the minimum and maximum Aurora capacity units of serverless instances, each of 2 GiB memory.
-    """
+    """An Aurora cluster or a Multi-AZ DB cluster."""
 
     reader_endpoint: str | None
     members: tuple[ClusterMember, ...]
     storage_type: str | None
+    # The minimum and maximum Aurora capacity units of serverless instances, each of 2 GiB memory. None if none is
+    # serverless.
     capacity_range: tuple[float, float] | None
 
 
 @frozen
 class RdsInstance(_Described):
-    """One DB instance. `replica_of` is the source if it is a read replica.
-
-    `storage` is None for Aurora, whose volume belongs to no instance and grows automatically. `local_sibling` is the
-    same class with local storage, if AWS offers it for the engine. `insights_mode` is the mode of Database Insights,
-    standard or advanced, None if AWS does not report it. `nearness` is None in a brief description.
-    """
+    """One DB instance."""
 
     port: int | None
     instance_class: InstanceClass
+    # None for Aurora: its volume belongs to no instance and grows automatically.
     storage: Storage | None
     local_storage: LocalStorageMetrics | None
     is_multi_az: bool
+    # The source if the instance is a read replica, otherwise None.
     replica_of: str | None
+    # The same class with local storage, None if AWS offers none for the engine.
     local_sibling: InstanceClass | None
     optimized_reads: OptimizedReads
+    # The mode of Database Insights, standard or advanced, None if AWS does not report it.
     insights_mode: str | None = None
+    # None in a brief description.
     nearness: Nearness | None = None
 
 
 @frozen
 class RdsDescription:
-    """AWS's description of the server behind an endpoint.
-
-    `instance` is the instance that the endpoint leads to; for a cluster's writer endpoint it is the writer. It is None
-    if the cluster has no instance, or if the instance may not be described. `may_reach` are all instances that the
-    endpoint may lead to, `instance` first. `cluster` is None if the instance is not in a cluster, or if the cluster may
-    not be described.
-    """
+    """AWS's description of the server behind an endpoint."""
 
     region: str
     found_by: FoundBy
+    # The instance that the endpoint leads to; for a cluster's writer endpoint, the writer. None if the cluster has no
+    # instance, or if the instance may not be described.
     instance: RdsInstance | None
+    # None if the instance is not in a cluster, or if the cluster may not be described.
     cluster: RdsCluster | None
+    # All instances that the endpoint may lead to, `instance` first.
     may_reach: tuple[str, ...]
     gaps: tuple[Gap, ...]
 
@@ -250,8 +246,8 @@ class RdsDescription:
     def windows(self) -> tuple[Window, ...]:
         """Return the windows that a job should avoid.
 
-        A Multi-AZ DB cluster's windows apply to all its instances. Aurora's backups are continuous and do not slow its
-        instances, so its backup window is left out.
+        A Multi-AZ DB cluster's windows apply to all its instances. Aurora's backup window is not returned, because
+        Aurora's backups are continuous and do not slow its instances.
         """
         if self.cluster is not None and not self.cluster.is_aurora:
             return self.cluster.windows

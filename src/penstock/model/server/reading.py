@@ -1,4 +1,4 @@
-"""What a reading of a server may lack, and when it was. Apart from inspections, which a recording does not need."""
+"""The difference between two clocks, and facts that could not be read. Inspections and recordings have both."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from penstock.frozen import frozen
 
 @frozen
 class Clock:
-    """How far the server's clock is ahead of this host's clock; `error_s` is half a round trip. Both are in seconds."""
+    """How far the server's clock is ahead of this host's clock."""
 
     ahead_s: float
+    # Half a round trip.
     error_s: float
 
 

@@ -10,12 +10,14 @@ from penstock.frozen import frozen
 
 @frozen
 class RootCertificate:
-    """One certificate of an authority. `name` is its common name, or else its whole subject; `unit` is its OU.
+    """One certificate of an authority.
 
     Amazon RDS has its own authorities. Amazon's public ones, which RDS Proxy uses, are "Amazon Root CA 1" and so on.
     """
 
+    # The common name, or the whole subject if there is none.
     name: str
+    # The organizational unit (OU).
     unit: str | None
     expires_at: datetime
 
@@ -37,28 +39,29 @@ class RootCertificate:
 
 @frozen
 class RootFile:
-    """A file of certificates. `problem` is why the file cannot be read, None if it can."""
+    """A file of certificates."""
 
     path: Path
     certificates: tuple[RootCertificate, ...] = ()
+    # Why the file cannot be read, None if it can.
     problem: str | None = None
 
 
 @frozen
 class RootSearch:
-    """The files that were searched for root certificates, in order, and the one that is used, None if there is none.
+    """The files that were searched for root certificates."""
 
-    If `is_given` is true, the user named the file, and no other file was searched.
-    """
-
+    # In the order of the search.
     files: tuple[RootFile, ...]
+    # The file that is used, None if there is none.
     chosen: RootFile | None
+    # Whether the user named the file, so that no other file was searched.
     is_given: bool = False
 
 
 @frozen
 class ServerCertificate:
-    """The certificate that a server showed. It has been verified, and so has the server's name in it."""
+    """The certificate that a server showed. The certificate has been verified, and so has the server's name in it."""
 
     name: str
     issuer: str

@@ -7,27 +7,27 @@ from penstock.frozen import frozen
 
 @frozen
 class ServerFacts:
-    """The facts of a server that a load needs.
+    """The facts of a server that a load needs."""
 
-    `version_num` is server_version_num (180004). `free_connections` is how many more connections this role can open.
-    `is_local` is whether the server runs on this machine (Unix socket or a loopback address). `may_checkpoint` is
-    whether the catalog allows this role to run CHECKPOINT. `host` is the address of the connection, with the port.
-    `is_embedded` is whether the server is penstock's own.
-    """
-
+    # server_version_num, such as 180004.
     version_num: int
     version: str
     database: str
     user: str
     server_encoding: str
+    # How many more connections this role can open.
     free_connections: int
+    # Whether the server runs on this machine (a Unix socket or a loopback address).
     is_local: bool
     is_in_recovery: bool
     address: str
+    # Whether the catalog allows this role to run CHECKPOINT.
     may_checkpoint: bool = False
     is_aurora: bool = False
     wal_level: str = "replica"
+    # The address of the connection, with the port.
     host: str = ""
+    # Whether the server is penstock's own.
     is_embedded: bool = False
 
     @property
@@ -43,29 +43,30 @@ class ServerFacts:
 
 @frozen
 class DateOrder:
-    """The DateStyle of the sessions, and whether it was chosen: by the connection, or for the role or the database."""
+    """The DateStyle of the sessions."""
 
     date_style: str = ""
+    # Whether the connection sets it, or somebody has set it for the role or the database.
     is_chosen: bool = False
 
 
 @frozen
 class LedgerRights:
-    """The row of inspect_ledger.sql: what the current role may do in the ledger's schema.
-
-    `owner` is the schema's owner, None if the schema does not exist. `may_write` is whether the role may use all tables
-    of the ledger.
-    """
+    """The row of inspect_ledger.sql: what the current role may do in the ledger's schema."""
 
     role: str
+    # The schema's owner, None if the schema does not exist.
     owner: str | None
     may_create: bool
+    # Whether the role may use all tables of the ledger.
     may_write: bool
 
 
 @frozen
 class PoolerFacts:
-    """The evidence of a pooler: the backend pid that libpq received, and the pid of the backend that answered."""
+    """The evidence of a pooler."""
 
+    # The backend pid that libpq received.
     told_pid: int
+    # The pid of the backend that answered.
     backend_pid: int

@@ -14,68 +14,65 @@ from penstock.frozen import frozen
 if TYPE_CHECKING:
     from penstock.model.server.inspection import Archiver, Flavour, FlavourKind, Manager, Slot
 
-# `server`: the value is changed for all sessions, under a lease. `session`: only in the sessions of a load, until they
-# end.
+# "server": the value is changed for all sessions, under a lease. "session": it is changed only in the sessions of a
+# load, until they end.
 Scope = Literal["server", "session"]
 
-# How a server's settings can be changed: by ALTER SYSTEM, in a parameter group of Amazon RDS, or not at all by
-# penstock.
+# How a server's settings can be changed: by ALTER SYSTEM, or in a parameter group of Amazon RDS. "none": penstock
+# cannot change them.
 Backend = Literal["alter-system", "parameter-group", "none"]
 
 
 @frozen
 class SettingState:
-    """The row of settings_state.sql: one setting as in pg_settings; `value` is in `unit`.
-
-    `source_file` is None if the role may not see it, and for values that come from no file. `may_alter_system` is only
-    the role's privilege; the setting allow_alter_system is not considered.
-    """
+    """The row of settings_state.sql: one setting as in pg_settings."""
 
     name: str
+    # In the setting's unit.
     value: str
     unit: str | None
     context: str
     source: str
+    # None if the role may not see it, and for values that come from no file.
     source_file: str | None
     source_line: int | None
+    # Only the role's privilege; the setting allow_alter_system is not considered.
     may_alter_system: bool
 
 
 @frozen
 class ProfileValue:
-    """One setting of a profile: the value, with the reason for it and the source.
-
-    `least` is the value. If `goes_by_wal` is true, the value depends on the expected WAL, and `least` is the minimum.
-    The value is set only on the products in `flavours`.
-    """
+    """One setting of a profile."""
 
     name: str
     scope: Scope
+    # The value; if it depends on the expected WAL, the minimum.
     least: float
     text: str
+    # The reason for the value, for users.
     reason: str
+    # The source of the reason.
     source: str
+    # The products on which the value is set.
     flavours: frozenset[FlavourKind]
+    # Whether the value depends on the expected WAL.
     goes_by_wal: bool = False
 
 
 @frozen
 class Profile:
-    """A profile: settings that are changed together, and what that costs."""
+    """Settings that are changed together."""
 
     name: str
     summary: str
+    # What the changes cost, for users.
     cost: str
     values: tuple[ProfileValue, ...]
 
 
 @frozen
 class SettingsRights:
-    """The row of settings_rights.sql: which rights the role has that a lease by ALTER SYSTEM needs.
-
-    `allows_alter_system` is the server's setting allow_alter_system (PostgreSQL 17 and later), and true on older
-    servers.
-    """
+    """The row of settings_rights.sql: which rights the role has that a lease by ALTER SYSTEM needs."""
 
     user: str
     is_superuser: bool
@@ -83,50 +80,51 @@ class SettingsRights:
     reads_files: bool
     may_reload: bool
     may_record: bool
+    # The server's setting allow_alter_system (PostgreSQL 17 and later); true on older servers.
     allows_alter_system: bool
 
 
 @frozen
 class AttachedGroup:
-    """The parameter group that sets the parameters of an instance of Amazon RDS, or of a Multi-AZ DB cluster.
-
-    `identifier` and `resource_id` are those of the instance or cluster. `users` are all instances or clusters that use
-    the group. `free_bytes` is the free storage. Each of these two is None if it is not known.
-    """
+    """The parameter group that sets the parameters of an instance of Amazon RDS, or of a Multi-AZ DB cluster."""
 
     name: str
     owner: Literal["instance", "cluster"]
+    # The instance's or cluster's identifier.
     identifier: str
+    # The instance's or cluster's resource id.
     resource_id: str
     is_default: bool
+    # All instances or clusters that use the group, None if they are not known.
     users: tuple[str, ...] | None
     apply_state: str | None
+    # The free storage, None if it is not known.
     free_bytes: int | None = None
 
 
 @frozen
 class SettingsFacts:
-    """The facts that are read before settings are changed.
-
-    `settings` are the states before any lease. `held` has, by name, each setting that a live lease has changed: the
-    value that the lease wants, and the reason of the lease. `expected_wal_bytes` and `wal_free_bytes` (on the WAL's
-    volume) are None if they are not known. `archiver` is None if there is nothing to report. `group` is AWS's
-    description of the parameter group of an Amazon RDS server. `may_share_group` is whether settings may be changed in
-    a group that other servers use too.
-    """
+    """The facts that are read before settings are changed."""
 
     version_num: int
     is_in_recovery: bool
     flavour: Flavour
     managers: tuple[Manager, ...]
     rights: SettingsRights
+    # The states before any lease.
     settings: tuple[SettingState, ...]
     slots: tuple[Slot, ...] = ()
+    # None if there is nothing to report.
     archiver: Archiver | None = None
+    # None if it is not known.
     expected_wal_bytes: int | None = None
+    # Free bytes on the WAL's volume, None if not known.
     wal_free_bytes: int | None = None
+    # AWS's description of the parameter group, None if the server is not on Amazon RDS.
     group: AttachedGroup | None = None
+    # Whether settings may be changed in a group that other servers use too.
     may_share_group: bool = False
+    # The settings that live leases have changed, by name: the value that the lease wants, and the reason of the lease.
     held: Mapping[str, tuple[float, str]] = field(default_factory=dict)
 
     def setting(self, name: str) -> SettingState | None:
@@ -136,12 +134,14 @@ class SettingsFacts:
 
 @frozen
 class SettingChange:
-    """A setting to be changed: `value` is the new number, `text` is how ALTER SYSTEM writes it."""
+    """A setting to be changed."""
 
     name: str
     scope: Scope
     prior: SettingState
+    # The new number, in the setting's unit.
     value: float
+    # The new value as ALTER SYSTEM writes it.
     text: str
     reason: str
 
@@ -156,18 +156,17 @@ class SettingSkip:
 
 @frozen
 class SettingsDecision:
-    """What a profile changes on one server: decided by a pure function, shown by --plan, and carried out unchanged.
-
-    `obstacle` is why no setting of the server can be changed, None if settings can be changed; `remedy` says how to
-    correct that. With an obstacle, `changes` are those that would be made without it.
-    """
+    """What a profile changes on one server. A pure function decides it, --plan shows it, a lease carries it out."""
 
     profile: str
     backend: Backend
+    # If there is an obstacle, the changes that would be made without it.
     changes: tuple[SettingChange, ...]
     skips: tuple[SettingSkip, ...]
     notes: tuple[str, ...]
+    # Why no setting of the server can be changed, None if settings can be changed.
     obstacle: str | None = None
+    # How to remove the obstacle.
     remedy: str | None = None
 
     @property
@@ -178,35 +177,34 @@ class SettingsDecision:
 
 @frozen
 class SettingResult:
-    """One setting's value before and after, as SHOW prints it, and a note on what was not done."""
+    """One setting's value before and after, as SHOW prints it."""
 
     name: str
     before: str
     after: str
+    # What was not done, and why.
     note: str | None = None
 
 
 @frozen
 class LeaseReport:
-    """The result of taking or ending leases: `results` for each setting, and `warnings` that need attention.
+    """The result of taking or ending leases."""
 
-    `lease_ids` are the leases that were taken, or that have ended.
-    """
-
+    # One for each setting.
     results: tuple[SettingResult, ...] = ()
+    # What needs attention.
     warnings: tuple[str, ...] = ()
+    # The leases that were taken, or that have ended.
     lease_ids: tuple[str, ...] = ()
 
 
 @frozen
 class LeasedSetting:
-    """The values of one setting that a load changed, as SHOW prints them: `before`, `during` and `after` the load.
-
-    `note` is why the setting does not have its old value after the load, None if it has.
-    """
+    """The values of one setting that a load changed, before, during and after the load, as SHOW prints them."""
 
     name: str
     before: str
     during: str
     after: str
+    # Why the setting does not have its old value after the load, None if it has.
     note: str | None = None

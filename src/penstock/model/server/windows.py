@@ -31,15 +31,13 @@ _NEAR = timedelta(hours=3)
 
 @frozen
 class Window:
-    """A recurring time: each week for maintenance, each day for backups.
-
-    It begins `start_minute` minutes after Monday 00:00 UTC (maintenance) or after midnight UTC (backup). `identifier`
-    is that of the instance or cluster to which it belongs.
-    """
+    """A recurring time: each week for maintenance, each day for backups."""
 
     kind: WindowKind
     owner: WindowOwner
+    # The instance or cluster to which the window belongs.
     identifier: str
+    # Minutes after Monday 00:00 UTC (maintenance) or after midnight UTC (backup).
     start_minute: int
     length_minutes: int
 

@@ -22,9 +22,10 @@ _LIST_ITEM = re.compile(r'\s*(?:"((?:[^"]|"")*)"|([^",\s]+))\s*(?:,(?=.)|$)', re
 
 @frozen
 class Scope:
-    """The scope for which temp_tablespaces is set: the whole server (`name` is None), a database or a role."""
+    """The scope for which temp_tablespaces is set: the whole server, a database or a role."""
 
     kind: ScopeKind
+    # None for the whole server.
     name: str | None = None
 
     def __str__(self) -> str:
@@ -33,20 +34,18 @@ class Scope:
 
 @frozen
 class Placement:
-    """The record of a temp place, which is written before anything is created.
-
-    `prior` are the tablespaces that temp_tablespaces named before, None if the scope had no value of its own. `granted`
-    are the roles that may use the tablespace, empty if every role may. `shares_disk` is true if, when the place was
-    created, its directory was on the disk of the data directory. `is_placed` is true if the place was completed and is
-    not being removed. Otherwise penstock repair undoes it.
-    """
+    """The record of a temp place, which is written before anything is created."""
 
     location: str
     scope: Scope
+    # The roles that may use the tablespace, empty if every role may.
     granted: tuple[str, ...]
+    # The tablespaces that temp_tablespaces named before, None if the scope had no value of its own.
     prior: tuple[str, ...] | None
     owner: str = ""
+    # Whether the place was completed and is not being removed. If false, penstock repair removes it.
     is_placed: bool = False
+    # Whether the directory was on the disk of the data directory when the place was created.
     shares_disk: bool = False
 
     def is_same_as(self, other: Placement) -> bool:
@@ -56,9 +55,10 @@ class Placement:
 
 @frozen
 class Occupant:
-    """An object in a tablespace; `move` is the statement that moves it elsewhere, None for a temporary object."""
+    """An object in a tablespace."""
 
     what: str
+    # The statement that moves the object elsewhere, None for a temporary object.
     move: str | None = None
 
 
@@ -72,20 +72,23 @@ class Problem:
 
 @frozen
 class PlaceReport:
-    """A temp place with the statements that were or would be run for it; `left` is what was not undone, and why."""
+    """A temp place with the statements that were or would be run for it."""
 
     placement: Placement
     statements: tuple[str, ...]
+    # What was not undone, and why.
     left: tuple[str, ...] = ()
 
 
 @frozen
 class CheckReport:
-    """A temp place with its problems, and what was corrected; `free_bytes` is None if it cannot be known."""
+    """A temp place with its problems."""
 
     placement: Placement
     problems: tuple[Problem, ...]
+    # What was corrected.
     mended: tuple[str, ...]
+    # None if it is not known.
     free_bytes: int | None
 
 

@@ -16,15 +16,14 @@ VerdictKind = Literal["does not spill", "faster", "slower", "no difference", "wa
 
 @frozen
 class Spill:
-    """A node of a plan that used temporary files. `how` is the server's term, such as external merge, or None.
-
-    `needed_bytes` is an estimate of the memory with which the node would not have spilled.
-    """
+    """A node of a plan that used temporary files."""
 
     node: str
+    # The server's term, such as external merge, or None.
     how: str | None
     written_bytes: int
     read_bytes: int
+    # An estimate of the memory with which the node would not have spilled.
     needed_bytes: int
 
 
@@ -32,26 +31,28 @@ class Spill:
 class Run:
     """One statement run by all sessions at once, from the start of the first session to the end of the last.
 
-    Bytes and workers are summed over all sessions. `local_bytes` are the bytes of temporary tables. `spills` are those
-    of one session. `device` has the rates of the tablespace's device during the run, None if they are not visible. If
-    `is_elsewhere` is true, the tablespace was full, and PostgreSQL used the other one.
+    Bytes and workers are summed over all sessions.
     """
 
     elapsed_s: float
     session_s: tuple[float, ...]
     written_bytes: int
     read_bytes: int
+    # The bytes of temporary tables.
     local_bytes: int
     workers_planned: int
     workers_launched: int
+    # Those of one session.
     spills: tuple[Spill, ...] = ()
+    # The rates of the tablespace's device during the run, None if they are not visible.
     device: DeviceRates | None = None
+    # Whether the tablespace was full, so that PostgreSQL used the other one.
     is_elsewhere: bool = False
 
 
 @frozen
 class Trial:
-    """One run of the cheapest remedy in the first tablespace: with so much work_mem that less or nothing spills."""
+    """One run in the first tablespace with the cheapest remedy: enough work_mem that less or nothing spills."""
 
     work_mem_bytes: int
     elapsed_s: float
@@ -60,16 +61,14 @@ class Trial:
 
 @frozen
 class Comparison:
-    """A statement with one number of sessions: its runs in both tablespaces in their order, and the verdict.
-
-    `began_with` has, for each round, the tablespace (1 or 2) in which the round began.
-    """
+    """A statement with one number of sessions: its runs in both tablespaces in their order, and the verdict."""
 
     number: int
     statement: str
     sessions: int
     first: tuple[Run, ...]
     second: tuple[Run, ...]
+    # The tablespace (1 or 2) in which each round began.
     began_with: tuple[int, ...] = ()
     trial: Trial | None = None
     failure: str | None = None
@@ -104,7 +103,8 @@ class Comparison:
     def verdict(self) -> VerdictKind:
         """Return the verdict: "no difference" if the ranges of both tablespaces' times overlap.
 
-        "was full" if the second tablespace was full in any round, because the statement then used another tablespace.
+        It is "was full" if the second tablespace was full in any round, because the statement then used another
+        tablespace.
         """
         if self.failure is not None or not self.first or not self.second:
             return "failed"
@@ -144,18 +144,17 @@ class StatementTotals:
 
 @frozen
 class ReplayResult:
-    """All comparisons of a replay; places are tablespaces.
-
-    `totals` compares two servers, the longest time first. `seed` draws the order of the places in each round.
-    `shared_device` is the device of both places; None if they are on two devices, or if the devices are not visible.
-    """
+    """All comparisons of a replay. Its places are tablespaces."""
 
     first_place: str
     second_place: str
     rounds: int
+    # The order of the places in each round is drawn with this seed.
     seed: int
     comparisons: tuple[Comparison, ...]
     skipped: tuple[Skipped, ...] = ()
+    # The comparison of two servers, the longest time first.
     totals: tuple[StatementTotals, ...] = ()
+    # The device of both places; None if they are on two devices, or if the devices are not visible.
     shared_device: str | None = None
     is_interrupted: bool = False

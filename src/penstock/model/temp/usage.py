@@ -17,67 +17,65 @@ LogFormat = Literal["jsonlog", "csvlog", "stderr"]
 
 @frozen
 class UseCase:
-    """What a statement uses temporary files for, according to its plan; `remedy` is the cheapest remedy."""
+    """What a statement uses temporary files for, according to its plan."""
 
     names: tuple[str, ...]
+    # The cheapest remedy.
     remedy: str
 
 
 @frozen
 class SettingRow:
-    """The row of temp_settings.sql; `denied` are the tablespaces on which the role lacks CREATE."""
+    """The row of temp_settings.sql."""
 
     database: str | None
     role: str | None
     value: str
+    # The tablespaces on which the role lacks CREATE.
     denied: list[str]
 
 
 @frozen
 class Route:
-    """The tablespaces of one scope's temporary work; `ignored` are names that PostgreSQL skips silently, and why."""
+    """The tablespaces of one scope's temporary work."""
 
+    # The scope, for users.
     whose: str
     tablespaces: tuple[str, ...]
+    # The names that PostgreSQL skips silently, and why.
     ignored: tuple[str, ...]
 
 
 @frozen
 class DeviceNow:
-    """The device of a tablespace now.
-
-    `kind` is the kind of device, or says that the device also holds the data. `counters` are the device's totals.
-    """
+    """The device of a tablespace now."""
 
     tablespace: str
     device: str
+    # The kind of device, or that the device also holds the data.
     kind: str
+    # The device's totals, None if it has no counters.
     counters: DeviceCounters | None
     free_bytes: int | None
 
 
 @frozen
 class DeviceUse:
-    """The device of a tablespace between two readings; `rates` is None if the device has no counters.
-
-    `temporary_iops` estimates how many of the device's I/Os per second are temporary work, and would move with it.
-    """
+    """The device of a tablespace between two readings."""
 
     tablespace: str
     device: str
     kind: str
     free_bytes: int | None
+    # None if the device has no counters.
     rates: DeviceRates | None
+    # An estimate of the device's I/Os per second that are temporary work and would move with it.
     temporary_iops: float | None
 
 
 @frozen
 class StatementUse:
-    """A statement of pg_stat_statements. Fields `temp_` count spills, `local_` temporary tables, both in bytes.
-
-    Times are in milliseconds, None if the extension's version does not count them. `is_top` is true if no other
-    statement calls the statement; None before version 1.9 of the extension. `unplanned` is why `use_case` is missing.
-    """
+    """A statement of pg_stat_statements. Times are None if the extension's version does not count them."""
 
     database: str | None
     role: str | None
@@ -86,14 +84,18 @@ class StatementUse:
     calls: int
     total_exec_time_ms: float
     rows: int
+    # Spills.
     temp_read_bytes: int
     temp_written_bytes: int
+    # Temporary tables.
     local_read_bytes: int
     local_written_bytes: int
     temp_read_time_ms: float | None
     temp_write_time_ms: float | None
+    # True if no other statement calls the statement; None before version 1.9 of the extension.
     is_top: bool | None = None
     use_case: UseCase | None = None
+    # Why there is no use case, None if there is one.
     unplanned: str | None = None
 
     @property
@@ -114,18 +116,20 @@ class DatabaseUse:
 
 @frozen
 class TablespaceUse:
-    """A tablespace now: `temp_` counts temporary files if the role may see them; `size_bytes` is its total size."""
+    """A tablespace now."""
 
     name: str
     directory: str | None
+    # The total size.
     size_bytes: int | None
+    # Both are None if the role may not see temporary files.
     temp_files: int | None
     temp_bytes: int | None
 
 
 @frozen
 class IndexBuild:
-    """The row of temp_index_builds.sql: an index build; in other databases its name and size are not known."""
+    """The row of temp_index_builds.sql: an index build. Its name and size are None if it is in another database."""
 
     pid: int
     database: str
@@ -145,8 +149,9 @@ class LogEnd:
 
 @frozen
 class LoggedFiles:
-    """Temporary files of one statement in the log, which lists a file when it is deleted; the text has no literals."""
+    """Temporary files of one statement in the log. The log lists a file when the file is deleted."""
 
+    # The text without literals.
     statement: str
     files: int
     total_bytes: int
@@ -155,7 +160,7 @@ class LoggedFiles:
 
 @frozen
 class UsageReading:
-    """What a server reports at one moment; `missing` says what it does not report, with the remedy."""
+    """What a server reports at one moment."""
 
     at_s: float
     temp_tablespaces: str
@@ -163,6 +168,7 @@ class UsageReading:
     databases: tuple[DatabaseUse, ...]
     tablespaces: tuple[TablespaceUse, ...]
     settings: tuple[SettingRow, ...]
+    # What it does not report, with the remedy.
     missing: tuple[str, ...]
     routes: tuple[Route, ...] = ()
     devices: tuple[DeviceNow, ...] = ()
@@ -181,12 +187,10 @@ class DatabaseRate:
 
 @frozen
 class UsageReport:
-    """Temporary work within `elapsed_s`; if that is None, since the statistics were reset, and without rates.
+    """Temporary work of a server."""
 
-    `logged` is from the end of the server's log, whatever time that covers; `log_path` is None if the log cannot be
-    read. `local_storage` has CloudWatch's metrics of an RDS instance.
-    """
-
+    # The time between two readings. None if there is one reading: the report then counts from the reset of the
+    # statistics and has no rates.
     elapsed_s: float | None
     temp_tablespaces: str
     statements: tuple[StatementUse, ...]
@@ -196,6 +200,9 @@ class UsageReport:
     routes: tuple[Route, ...] = ()
     devices: tuple[DeviceUse, ...] = ()
     builds: tuple[IndexBuild, ...] = ()
+    # None if the log cannot be read.
     log_path: str | None = None
+    # From the end of the server's log, whatever time that covers.
     logged: tuple[LoggedFiles, ...] = ()
+    # CloudWatch's metrics of an RDS instance.
     local_storage: LocalStorageMetrics | None = None
