@@ -1,8 +1,8 @@
 """Measures which sessions were active in a run of samples, and what they waited for.
 
-Each sample stands for the real time since the previous one. Meters read samples one by one and keep only sums, so that
-memory does not depend on the length of the recording. Functions take any run of samples, such as the last seconds of a
-recording in progress.
+Each sample stands for the real time since the previous one. Meters read samples one by one and keep only sums, so
+memory does not grow with the recording. The functions take any run of samples, such as the last seconds of a recording
+in progress.
 """
 
 from __future__ import annotations
@@ -23,31 +23,32 @@ CPU = "CPU"
 # The weight of a sample whose interval is 0.
 _NO_TIME_S = 1e-9
 
-# After this many different names, all other names are counted together as "(others)". Statements that contain literals
-# are all different and would fill the memory.
+# After this many different names, all other names are counted together as "(others)". Otherwise statements that contain
+# literals, which are all different, would fill the memory.
 _MOST_NAMES = 10_000
 _OTHERS = "(others)"
 
 
 class Moment(NamedTuple):
-    """A session in one sample: `tick` is the sample's number, `weight_s` the time that it stands for.
+    """A session in one sample."""
 
-    `wait` is the wait event in lower case, for example io:walsync, because PostgreSQL 17 spells some events
-    differently.
-    """
-
+    # The sample's number.
     tick: int
+    # The time that the sample stands for.
     weight_s: float
     session: SessionSample
+    # The wait event in lower case, for example io:walsync, because PostgreSQL 17 spells some events differently.
     wait: str
 
 
 @frozen
 class Part:
-    """A part of the activity: the average number of its active sessions, and its share of all active time, 0 to 1."""
+    """A part of the activity, such as the sessions with one wait event."""
 
     name: str
+    # The average number of its active sessions.
     sessions: float
+    # Its share of all active time, 0 to 1.
     share: float
 
 
@@ -55,11 +56,11 @@ class Part:
 class Activity:
     """The average number of active sessions, in total and by wait class, wait, application and statement.
 
-    The parts are ordered by size, largest first. `samples` is the number of moments: a session that is active in three
-    samples counts three times.
+    The parts are ordered by size, largest first.
     """
 
     elapsed_s: float
+    # The number of moments: a session that is active in three samples counts three times.
     samples: int
     sessions: float
     classes: tuple[Part, ...]
@@ -149,7 +150,7 @@ class Tally(Ticks):
 
 
 class ActivityMeter:
-    """Average active sessions and their parts by wait class, wait, application and statement."""
+    """Measures the average number of active sessions, and its parts by wait class, wait, application and statement."""
 
     def __init__(self) -> None:
         self.elapsed_s = 0.0

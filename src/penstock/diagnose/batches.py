@@ -1,16 +1,16 @@
 """Measures which applications wait for commits, and how long, and predicts how long other batches would take.
 
-A transaction of n rows takes n times the time of a row, plus the time of one commit, which flushes its WAL. The time of
-the whole transaction is known from the number of commits. The rows' part is the time that the backend does not wait for
-the commit: according to the samples, and to its processor time if the server is on this machine. With few processors
-the samples show waits too often, because the sampler gets a processor when the workload sleeps. If a probe has measured
-the time of a small commit, that time is used instead of both. The exception is a commit that takes most of the whole
-transaction: the remaining time would then be mainly the probe's error.
+A transaction of n rows takes n times the time of a row, plus the time of one commit, which flushes its WAL. The number
+of commits gives the time of a whole transaction. The rows' part of it is the time in which the backend does not wait
+for the commit. It is taken from the samples, and from the backend's processor time if the server is on this machine. On
+a machine with few processors the samples show too many waits, because the sampler gets a processor when the workload
+sleeps. So if a probe has measured the time of a small commit, that time is used instead of both. It is not used if a
+commit takes most of the whole transaction, because the remaining time would then be mainly the probe's error.
 
-The prediction has two errors. What a commit costs the backend besides its wait is counted as time of the rows: if
+The prediction has two errors. What a commit costs the backend besides its wait is counted as time of the rows. So if
 commits of one row each were measured, larger batches are in fact faster than predicted. Long transactions also wait for
-the flush of WAL before their commit, which larger batches do not avoid: if thousands of rows per commit were measured,
-smaller batches are in fact faster than predicted.
+the flush of WAL before their commit, and larger batches do not avoid that. So if thousands of rows per commit were
+measured, smaller batches are in fact faster than predicted.
 """
 
 from __future__ import annotations
@@ -31,41 +31,40 @@ if TYPE_CHECKING:
 
 RowsBy = Literal["server", "WAL", "pg_stat_statements"]
 
-# The batch sizes that are predicted, and the share of time below which waiting for commits does not matter.
+# The batch sizes for which times are predicted. Below this share of time, waiting for commits does not matter.
 BATCHES = (1, 10, 100, 1_000, 10_000)
 ENOUGH_SHARE = 0.01
 
 # Fewer samples of active sessions are not enough to conclude anything.
 LEAST_SAMPLES = 20
 
-# Use a probe's commit time only if the whole transaction takes more than this many times as long. The commit times of
-# the probe and of the workload beside it differ by about a fifth.
+# A probe's commit time is used only if the whole transaction takes more than this many times as long. The commit times
+# of the probe and of the workload beside it differ by about a fifth.
 _CLEARLY_MORE = 1.5
 
 
 @frozen
 class Committer:
-    """An application that writes. `sessions` is the average number of its sessions in transactions.
-
-    `waiting` is the share of these sessions' time in which they wait for commits; `statements` are the statements that
-    wait. `row_s` and `commit_s` are the seconds that a row and a commit take. They are None, like `rows_per_commit`, if
-    there are too few samples.
-
-    `rows_by` says how rows are counted. If no other application writes, all rows of the server are counted. Otherwise
-    the rows of the statements in which this application waits for commits are counted, if they are known. If commits
-    are not counted by statement, the server's commits are divided among the applications in proportion to the time
-    that each waits for commits. If sessions are hidden, commits are not attributed to applications.
-    """
+    """An application that writes. A field is None if there are too few samples to know it."""
 
     application: str
     samples: int
+    # The average number of its sessions in transactions.
     sessions: float
+    # The share of these sessions' time in which they wait for commits.
     waiting: float
+    # The statements that wait for commits.
     statements: tuple[Part, ...]
+    # If commits are not counted by statement, the server's commits are divided among the applications, in proportion to
+    # the time that each waits for commits. None if sessions are hidden.
     commits_per_s: float | None
     rows_per_commit: float | None
+    # How rows are counted. All rows of the server are counted if no other application writes. Otherwise the rows of the
+    # statements in which this application waits for commits are counted, if they are known.
     rows_by: RowsBy | None
+    # The time that a row takes.
     row_s: float | None
+    # The time that a commit takes.
     commit_s: float | None
 
     def predict_s(self, rows: int, rows_per_commit: int) -> float | None:
@@ -84,15 +83,14 @@ class Committer:
 
 @frozen
 class CommitReport:
-    """The commits in a run of samples; committers are ordered by the time that they wait, longest first.
-
-    `hides_sessions`: there are sessions of other roles, and this role may not see what they do.
-    """
+    """The commits in a run of samples."""
 
     elapsed_s: float
     samples: int
     rates: Rates
+    # Ordered by the time that they wait, longest first.
     committers: tuple[Committer, ...]
+    # Whether there are sessions of other roles whose activity this role may not see.
     hides_sessions: bool
 
 
@@ -133,7 +131,8 @@ class CommitMeter:
     def result(self, rates: Rates, *, probed_s: float | None = None) -> CommitReport:
         """Return which applications wait for commits; `probed_s` is the measured time of a small commit, or None."""
         waited_s = sum(spent.waiting_s for spent in self._seconds.values())
-        # The server counts all commits: those of hidden sessions would be attributed to the visible applications.
+        # The server counts all commits. If sessions are hidden, their commits would be attributed to the visible
+        # applications.
         is_known = rates.writes_per_s is not None and not self._hides_sessions
         commits = rates.writes_per_s * self._elapsed_s if is_known and rates.writes_per_s is not None else None
         committers = []
@@ -153,8 +152,8 @@ class CommitMeter:
     def _count(self, name: str, spent: _Seconds, rates: Rates, *, commits: float | None) -> _Counted:
         """Return an application's commits and rows.
 
-        If no other application writes, these are the server's. Otherwise they are those of the application's
-        statements that wait for commits.
+        They are the server's if no other application writes. Otherwise they are those of the application's statements
+        that wait for commits.
         """
         if commits is None:
             return _Counted()
@@ -198,23 +197,23 @@ class _Counted:
 
 @dataclass(slots=True)
 class _Seconds:
-    """The sampled time of an application's sessions in transactions.
-
-    `working_s` is the whole time, `waiting_s` the part that waits for commits, and `running_s` the part without a wait.
-
-    `writes`: one of its transactions had a transaction id, or waited for its commit. `on_cpu_s` is the processor time
-    of its backends during `seen_s`, the time from each backend's first sample to its last.
-    """
+    """The sampled time of an application's sessions in transactions."""
 
     samples: int = 0
+    # The whole time.
     working_s: float = 0.0
+    # The part that waits for commits.
     waiting_s: float = 0.0
+    # The part without a wait.
     running_s: float = 0.0
+    # The sum over all backends of the time from the first sample to the last.
     seen_s: float = 0.0
+    # The processor time of the backends in this time.
     on_cpu_s: float = 0.0
     last: dict[int, float] = field(default_factory=dict)
     statements: Shares = field(default_factory=Shares)
     query_ids: set[int | None] = field(default_factory=set)
+    # Whether one of the transactions had a transaction id, or waited for its commit.
     writes: bool = False
 
     def add(self, session: SessionSample, weight_s: float) -> None:

@@ -17,22 +17,24 @@ _PREPARED = 0
 
 @frozen
 class Blocked:
-    """A session in the tree: `depth` is 0 for a session that blocks others and waits for no lock itself.
+    """A session in the tree of sessions that block others or wait for a lock.
 
-    `state`, `application` and `statement` are None if the sample does not show the session, for example because it is
-    a prepared transaction, whose pid is 0. `waits_s` is how long its statement has run if it waits, otherwise None.
+    The fields that describe the session are None if the sample does not show it. A prepared transaction, for example,
+    has pid 0 and no session.
     """
 
+    # 0 for a session that blocks others and waits for no lock itself.
     depth: int
     pid: int
     state: str | None
     application: str | None
     statement: str | None
+    # How long its statement has run if it waits, otherwise None.
     waits_s: float | None
 
 
 def find_blocking(sample: Sample) -> tuple[Blocked, ...]:
-    """Return the tree of sessions that block and wait, each session below its first blocker, oldest waits first."""
+    """Return the tree of sessions that block and wait: each session below its first blocker, the oldest waits first."""
     sessions = {session.pid: session for session in sample.sessions}
     waiting: dict[int, list[SessionSample]] = {}
     for session in sorted(sample.sessions, key=lambda each: -(each.query_s or 0.0)):

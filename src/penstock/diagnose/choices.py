@@ -1,7 +1,7 @@
-"""What a user can still change about a load; a remedy names these changes alone, and no option that is in effect.
+"""The changes that a user can still make to a load. A remedy names only these, and no option that is in effect already.
 
-The text of a remedy has no option in it. It has the name of a choice in braces, and a sentence with a choice that a
-load does not have is left out.
+The text of a remedy names choices in braces, and contains no options itself. A sentence with a choice that a load does
+not have is not shown.
 """
 
 from __future__ import annotations
@@ -48,9 +48,10 @@ CHOICES: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One sentence of a remedy. `of_loads`: it is for loads by penstock only, or, if False, for all other workloads."""
+    """One sentence of a remedy."""
 
     text: str
+    # True: for loads by penstock only. False: for all other workloads only. None: for both.
     of_loads: bool | None = None
 
     @property

@@ -22,8 +22,8 @@ DATA = "pg_default"
 WAL = "pg_wal"
 
 _QUARTERS = 4
-# The free space is compared between quarters of the readings. If it falls by less than this part of the mean fall from
-# one quarter to the next, the device does not fill steadily.
+# The free space is compared between quarters of the readings. If it falls from one quarter to the next by less than
+# this part of the mean fall, the device does not fill steadily.
 _LEAST_FALL = 0.3
 
 _COUNTERS = tuple(field.name for field in fields(DeviceCounters))
@@ -32,21 +32,22 @@ _NUMBERS = (*_COUNTERS, "free_bytes", "size_bytes")
 
 @frozen
 class DeviceUse:
-    """The use of a device between the first and the last reading. `tablespaces` are the tablespaces on the device.
+    """The use of a device between the first and the last reading.
 
-    If the host was restarted in between, the readings after that count.
-    `free_bytes` and `size_bytes` are from the last reading. `least_free_bytes` is the least of all readings, because a
-    statement that fails on a full disk frees the space that it used.
-    `full_in_s` is the time until the disk is full at the measured rate, None if it does not fill.
+    If the host was restarted in between, only the readings after that count.
     """
 
     device: str
     kind: str
+    # The tablespaces on the device.
     tablespaces: tuple[str, ...]
     rates: DeviceRates
+    # The last reading, as is the size.
     free_bytes: int
     size_bytes: int
+    # The least of all readings, because a statement that fails on a full disk frees the space that it used.
     least_free_bytes: int
+    # The time until the disk is full at the measured rate, None if it does not fill.
     full_in_s: float | None = None
 
     @property
@@ -150,7 +151,7 @@ def read_device(row: CounterRow) -> DeviceCounters:
 
 
 def read_metrics(row: CounterRow) -> DeviceRates | None:
-    """Return what CloudWatch's metrics say of an RDS instance's storage in one period; None if they are incomplete.
+    """Return the rates of an RDS instance's storage in one period of CloudWatch's metrics; None if some are missing.
 
     CloudWatch has no share of busy time, so `busy` is 0.
     """
@@ -176,7 +177,7 @@ def read_metrics(row: CounterRow) -> DeviceRates | None:
 def time_until_full(at_s: Sequence[float], free: Sequence[float]) -> float | None:
     """Return in how many seconds a device will be full at the measured rate, or None if it does not fill.
 
-    Temporary files are created and removed all the time, and one that grows once is not a trend. So the device fills
+    Temporary files are created and removed all the time, and one file that grows is not a trend. So the device fills
     only if the least free space falls from each quarter of the readings to the next, by a similar amount.
     """
     if len(free) < _QUARTERS:

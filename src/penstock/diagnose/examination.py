@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from penstock.model.recording import Recording, RecordingHeader, Sample
 
 
-# Diagnoses of a volume at its limit, and what may fill a volume. A cause that explains at least half of the waits for
-# the volume comes first, because its remedy needs no other volume.
+# The diagnoses of a volume at its limit, and the diagnoses of what may fill a volume. A cause that explains at least
+# half of the waits for the volume comes first, because its remedy needs no other volume.
 _VOLUMES = frozenset({"volume-iops", "volume-throughput", "instance-limit", "volume-balance"})
 _CAUSES = frozenset({"checkpoints-forced", "index-reads", "temp-spill-on-data-volume"})
 _MOSTLY = 0.5
@@ -33,18 +33,16 @@ _MOSTLY = 0.5
 
 @frozen
 class Findings:
-    """What limits the workload, by share of time, and all waits.
-
-    `hides_sessions`: there were sessions of other roles, and this role may not see what they do.
-    """
+    """What limits the workload, by share of time, and all waits."""
 
     diagnoses: tuple[Diagnosis, ...]
     activity: Activity
+    # Whether there were sessions of other roles whose activity this role may not see.
     hides_sessions: bool
 
 
 class Examination:
-    """Applies all rules to samples one by one; keeps only sums, so memory does not grow with the recording."""
+    """Applies all rules to samples one by one. It keeps only sums, so memory does not grow with the recording."""
 
     def __init__(self, header: RecordingHeader) -> None:
         self._header = header
@@ -52,7 +50,7 @@ class Examination:
             *(StandbysBehind(header), CommitWaits(header), TemporaryWork(), ClientWaits(), Processors()),
             *(ForcedCheckpoints(), IndexReads(), DataVolume(header), WalWrites(), InternalLocks()),
         ]
-        # These rules also see the sessions of other applications, which may be in the workload's way.
+        # These rules also see the sessions of other applications, which may hinder the workload.
         self._rules_of_all: list[Rule] = [LockWaits(), Autovacuum()]
         self._activity, self._rates = ActivityMeter(), RatesMeter()
         self._tick = 0
@@ -89,9 +87,9 @@ class Examination:
 
 
 def rank(found: Sequence[Diagnosis]) -> tuple[Diagnosis, ...]:
-    """Return diagnoses in their order: the largest share first, and a cause before the volume that it fills.
+    """Return diagnoses in their order: the largest share first, but a cause before the volume that it fills.
 
-    The diagnosis that waits and processors disagree is last, because it names no limit.
+    The diagnosis that waits and processors disagree is the last, because it names no limit.
     """
     causes = [each.share for each in found if each.code in _CAUSES]
 

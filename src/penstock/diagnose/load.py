@@ -1,4 +1,4 @@
-"""Concludes what limited a load from the seconds that the loader counted, and from samples of the server if there are.
+"""Concludes what limited a load from the seconds that the loader counted and, if there are any, samples of the server.
 
 The counts say on which side a load waits: for its source, its own work, the server, or the network. Samples say what
 the server does meanwhile.
@@ -27,28 +27,28 @@ if TYPE_CHECKING:
 # A smaller share of a load's time is not worth a diagnosis.
 _LEAST_SHARE = 0.1
 
-# A limit with a smaller share of a load's time is no verdict on the load: without it the load would take two thirds of
-# its time, if nothing else limited it then.
+# A limit with a smaller share of a load's time is not reported as a verdict. Without a limit of this share, and if
+# nothing else limited it then, the load would take two thirds of its time.
 _LEAST_VERDICT_SHARE = 1 / 3
 
 # The server waits for the load if its sessions wait for their client at least this share of their active time.
 _LEAST_STARVED = 0.5
 
-# More sessions would help if the sessions compute, and leave at least this part of the processors idle.
+# More sessions would help if the sessions compute and at least this part of the processors is idle.
 _IDLE_CPUS = 0.2
 
-# Sessions compute if they are without a wait in this share of their active time. What a busy processor delays shows as
-# waits too, so it is rarely more than two thirds.
+# Sessions compute if they do not wait in this share of their active time. The share is rarely more than two thirds,
+# because delays by busy processors are sampled as waits too.
 _LEAST_COMPUTING = 0.4
 
 _NAMES_SHOWN = 3
 
 _GUESS: Confidence = "too few samples"
 
-# Diagnoses from samples that the counts explain better, because they know the client too.
+# Diagnoses from samples that the counts explain better, because the counts include the client's side.
 _EXPLAINED_BY_COUNTS = frozenset({"client-bound", "cpu-bound", "few-sessions", "waits-disagree-with-cpu"})
 
-# Diagnoses of what runs before and after the rows, by the names under which a load counts its time.
+# The diagnosis of each step before and after the rows, by the name under which a load counts the step's time.
 OF_STEPS = {"changes": "load-indexes", "upkeep": "load-upkeep", "store": "load-store", "replace": "load-replace"}
 
 # Diagnoses that say why a load waits for its server.
@@ -57,10 +57,12 @@ _SAYS_WHY = frozenset({"load-server-cpu", "load-few-sessions", "load-network", "
 
 @frozen
 class LoadCase:
-    """A load's counts, and its samples if there are enough. `cpu_count` is the server's number of CPUs, if known."""
+    """A load's counts, and its samples."""
 
     counts: LoadCounts
+    # None if there are too few samples.
     findings: Findings | None
+    # The server's number of CPUs, None if it is not known.
     cpu_count: int | None
 
     @property
@@ -104,7 +106,7 @@ class LoadCase:
     def conclude(
         self, code: str, share: float, evidence: list[Evidence], *, is_sampled: bool = False, **words: str
     ) -> Diagnosis:
-        """Return a diagnosis that rests on counts, and on samples too if `is_sampled`."""
+        """Return a diagnosis that rests on counts and, if `is_sampled`, also on samples."""
         advice = LOAD_ADVICE[code]
         return Diagnosis(
             code=code,
@@ -120,7 +122,7 @@ class LoadCase:
 
 
 def find_verdict(found: Sequence[Diagnosis], accounts: LoadAccounts, tuning: LoadTuning) -> tuple[Diagnosis, ...]:
-    """Return those of a load's diagnoses that are a verdict; none if the load was short or small."""
+    """Return the diagnoses that are a verdict on the load; none if the load was short or small."""
     size_bytes = max(accounts.bytes_read, accounts.bytes_copied)
     if accounts.elapsed_s < tuning.least_verdict_s or size_bytes < tuning.least_verdict_bytes:
         return ()
@@ -139,7 +141,10 @@ def judge_load(case: LoadCase) -> tuple[Diagnosis, ...]:
 
 
 def judge_recording(recording: Recording, found: Findings) -> Findings:
-    """Return the findings with what the loader counted, if the samples, which were read, are of a load."""
+    """Return the findings, with those from the loader's counts if the recording is of a load.
+
+    The samples of the recording must have been read already.
+    """
     if recording.load is None:
         return found
     case = LoadCase(counts=recording.load, findings=found, cpu_count=recording.header.cpu_count)
@@ -147,7 +152,7 @@ def judge_recording(recording: Recording, found: Findings) -> Findings:
 
 
 def _source(case: LoadCase) -> Iterator[Diagnosis]:
-    """Sessions wait for blocks: the source, decompression, or finding the ends of records is the limit."""
+    """If sessions wait for blocks, the source, decompression, or finding the ends of records is the limit."""
     accounts, readers = case.accounts, case.accounts.readers
     share = case.session_share(accounts.sessions.waiting_s)
     rate = number("read from the source", accounts.bytes_read / (accounts.rows_s or 1.0) / MB, "MB/s")
@@ -190,7 +195,7 @@ def _network(case: LoadCase) -> Iterator[Diagnosis]:
 
 
 def _deferred_checks(case: LoadCase) -> Iterator[Diagnosis]:
-    """Foreign keys and AFTER triggers run when COPY ends, so the wait for its end is their time."""
+    """If sessions wait for the end of COPY, foreign keys and AFTER triggers are the limit: they run at this time."""
     share = case.session_share(case.accounts.sessions.finishing_s)
     evidence = [number("waiting for the end of COPY commands", case.accounts.sessions.finishing_s, "s")]
     if case.setting.foreign_keys:
@@ -200,11 +205,11 @@ def _deferred_checks(case: LoadCase) -> Iterator[Diagnosis]:
 
 
 def _server_processors(case: LoadCase) -> Iterator[Diagnosis]:
-    """Sessions compute on the server: its processors are the limit, or the sessions are too few to use them all."""
+    """If sessions compute on the server, its processors are the limit, or the sessions are too few to use them all."""
     computing, cpus = case.wait_share(CPU.lower()), case.cpu_count
     if cpus is None or computing < _LEAST_COMPUTING:
         return
-    # The end of COPY commands is the time of foreign keys and triggers, if the load keeps any: another rule names them.
+    # If the load keeps foreign keys or triggers, the end of COPY commands is their time, which another rule names.
     is_explained = case.setting.foreign_keys or case.setting.triggers
     share = case.session_share(case.accounts.sessions.sending_s if is_explained else case.server_s) * computing
     evidence = [
@@ -231,7 +236,7 @@ def _name(names: Sequence[str]) -> str:
 
 
 def _server(case: LoadCase) -> Iterator[Diagnosis]:
-    """Sessions wait for the server; samples may say why, and replace this diagnosis."""
+    """If sessions wait for the server, the server is the limit. Samples may say why, and replace this diagnosis."""
     accounts = case.accounts
     evidence = [number("sent", accounts.bytes_copied / (accounts.rows_s or 1.0) / MB, "MB/s")]
     kept = [number("indexes kept", len(case.setting.indexes))] if case.setting.indexes else []
@@ -239,7 +244,7 @@ def _server(case: LoadCase) -> Iterator[Diagnosis]:
 
 
 def _describe_io(accounts: LoadAccounts) -> list[Evidence]:
-    """Return the I/O and the WAL that the server counted, each second of the rows."""
+    """Return the I/O and the WAL that the server counted, per second of the time in which rows were sent."""
     io, rows_s = accounts.io, accounts.rows_s or 1.0
     if io is None:
         return []
@@ -251,7 +256,7 @@ def _describe_io(accounts: LoadAccounts) -> list[Evidence]:
 
 
 def _steps(case: LoadCase) -> Iterator[Diagnosis]:
-    """A step before or after the rows takes most of the load's time."""
+    """If a step before or after the rows takes most of the load's time, the step is the limit."""
     for name, seconds in case.accounts.steps_s.items():
         if (code := OF_STEPS.get(name)) is not None:
             yield case.conclude(code, seconds / (case.accounts.elapsed_s or 1.0), [number("this step", seconds, "s")])

@@ -1,4 +1,4 @@
-"""The texts of each diagnosis that rests on a load's own counts, by code. The rule fills in the words in braces."""
+"""The texts of each diagnosis that rests on a load's own counts, by code. A rule replaces the words in braces."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MANUAL = "https://www.postgresql.org/docs/current/"
 _POPULATE = f"{_MANUAL}populate.html"
 _AGAIN = "load again: this share falls, at more rows per second"
 
-# Not more memory: a load gives each build what is fastest (changes/kinds/rebuild_plan.py).
+# More memory is no remedy: a load gives each build the amount that is fastest (changes/kinds/rebuild_plan.py).
 _MORE_FOR_BUILDS = (Way("More processors and a faster disk of the server shorten the builds."),)
 
 # docs/diagnose.md has a section for each code. Step names are those of the load's steps.

@@ -1,4 +1,4 @@
-"""How far COPY, CREATE INDEX and VACUUM have come, by the server's progress views, and how long they still take."""
+"""The progress of COPY, CREATE INDEX and VACUUM by the server's progress views, and how long they still take."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ if TYPE_CHECKING:
 
 
 class _View(NamedTuple):
-    """What a view's command is called, and the columns of what is done and to do, in the order of preference.
+    """A progress view."""
 
-    They are listed by the beginning of the phase's name: the first that fits counts, because a view keeps the numbers
-    of earlier phases.
-    """
-
+    # How messages call the view's command.
     command: str
+    # Pairs of columns (what is done, what is to do), the preferred pair first, by the beginning of a phase's name. The
+    # first name that fits counts, because a view keeps the numbers of earlier phases.
     phases: Mapping[str, tuple[tuple[str, str], ...]]
 
 
@@ -46,18 +45,17 @@ VIEWS: Mapping[str, _View] = {
 
 @frozen
 class Work:
-    """A command that reports its progress.
-
-    `fraction` is the done part of its phase, 0 to 1, None if the server does not know the whole. `left_s` is how
-    long the phase still takes at its present rate, None if that is not known. `rows` are the rows of a COPY so far.
-    """
+    """A command that reports its progress."""
 
     pid: int
     command: str
     table: str
     phase: str
+    # The part of its phase that is done, 0 to 1, None if the server does not know the whole.
     fraction: float | None
+    # How long the phase still takes at its present rate, None if that is not known.
     left_s: float | None
+    # The rows of a COPY so far.
     rows: int | None
 
 
@@ -103,7 +101,7 @@ def _fraction(view: str, row: CounterRow) -> float | None:
 
 
 def _left(view: str, row: CounterRow, fraction: float, readings: Sequence[Sample]) -> float | None:
-    """Return how long the phase still takes, by its rate since the first reading that shows it."""
+    """Return how long the phase still takes, from its rate since the first reading that shows the phase."""
     for sample in readings[:-1]:
         for other_view, other in _rows(sample):
             is_same = other_view == view and (other["pid"], other.get("phase")) == (row["pid"], row.get("phase"))

@@ -1,9 +1,10 @@
 """Computes commits, rows, rollbacks and WAL per second over a run of samples.
 
-A procedure that commits updates the statistics views only when it ends, and then with all its commits at once. The next
-transaction id and the WAL position move meanwhile. But subtransactions and rolled-back transactions also take ids, and
-commits that write nothing take none. So the counters of the views are used, but only after a procedure has updated
-them. If a procedure was running before the first sample, it counts for at most as many commits as ids were taken since.
+A procedure that commits updates the statistics views only when it ends, with all its commits at once. The next
+transaction id and the WAL position advance while it runs. But subtransactions and rolled-back transactions also take
+ids, and commits that write nothing take none. So the counters of the views are used, but only after a procedure has
+updated them. If a procedure was running before the first sample, its commits count only up to the number of ids that
+were taken since.
 """
 
 from __future__ import annotations
@@ -31,8 +32,7 @@ _WAL_BYTES_PER_COMMIT = 40
 # Sessions report their counters at most once a second, and the collector of PostgreSQL 14 lags by half a second.
 _DELAY_S = 2.0
 
-# A procedure has updated the counters if the added commits and rows are more than this part of the transaction ids that
-# were taken.
+# A procedure has updated the counters if the new commits and rows are more than this part of the new transaction ids.
 _LEAST_ARRIVED = 0.05
 
 # A statement and its transaction are the same age if their ages differ by less than this.
@@ -41,35 +41,32 @@ _SAME_TIME_S = 0.0005
 
 @frozen
 class Rates:
-    """Rates per second; None means not known.
-
-    `writes_per_s` counts only commits of transactions that wrote, because only these flush the WAL. `rows_per_commit`
-    is the average of these commits. If `is_exact`, the server counted the rows; otherwise they are estimated from the
-    WAL.
-    """
+    """Rates per second. A rate is None if it is not known."""
 
     elapsed_s: float = 0.0
     commits_per_s: float | None = None
+    # Only commits of transactions that wrote, because only these flush the WAL.
     writes_per_s: float | None = None
     rollbacks_per_s: float | None = None
     wal_bytes_per_s: float | None = None
+    # The average of these commits.
     rows_per_commit: float | None = None
+    # True if the server counted the rows, False if they are estimated from the WAL.
     is_exact: bool = False
 
 
 class _Point(NamedTuple):
-    """A reading of pg_stat_database; `commits`, `rollbacks` and `rows` count from the first reading.
-
-    `is_read`: the view had rows.
-    """
+    """A reading of pg_stat_database."""
 
     at_s: float
     xid: int | None
     wal_bytes: int | None
     own_commits: int
+    # These three count from the first reading.
     commits: int = 0
     rollbacks: int = 0
     rows: int = 0
+    # Whether the view had rows.
     is_read: bool = False
 
 
@@ -91,7 +88,7 @@ class _Added:
 
 
 class RatesMeter:
-    """Reads samples one by one; keeps a point for each reading of the counters, once a second."""
+    """Reads samples one by one. It keeps a point for each reading of the counters, once a second."""
 
     def __init__(self) -> None:
         self._points: list[_Point] = []
@@ -184,7 +181,7 @@ def _commits_inside(session: SessionSample) -> bool:
 
 
 def _has_counted(points: Sequence[_Point], seen_s: float, xids: int) -> bool:
-    """Return whether a procedure that was last seen at `seen_s` has updated the counters."""
+    """Return whether a procedure that a sample last showed at `seen_s` has updated the counters."""
     before = max((number for number, point in enumerate(points) if point.at_s < seen_s), default=len(points) - 1)
     arrived = _add(points[before], points[-1])
     is_much = (arrived.commits or 0) + arrived.rows > _LEAST_ARRIVED * xids
@@ -192,7 +189,10 @@ def _has_counted(points: Sequence[_Point], seen_s: float, xids: int) -> bool:
 
 
 def _count_read_only(points: Sequence[_Point]) -> float:
-    """Return how many commits wrote nothing, from the median rate: a procedure updates the counters in one second."""
+    """Return how many commits wrote nothing.
+
+    The number is computed from the median rate, because a procedure updates the counters within one second.
+    """
     elapsed_s = points[-1].at_s - points[0].at_s
     pieces = min(9, len(points) - 1, int(elapsed_s / _DELAY_S))
     edges = [number * (len(points) - 1) // pieces for number in range(pieces + 1)] if pieces > 1 else []

@@ -1,6 +1,6 @@
 """Counts rows and calls of the statements in which an application waits for commits, from pg_stat_statements.
 
-A statement that waits for its commit is a transaction by itself, so its calls are commits. If COMMIT or a procedure
+A statement that waits for its own commit is a whole transaction, so its calls are commits. If COMMIT or a procedure
 waits, the rows belong to other statements, and nothing is counted.
 """
 
@@ -17,12 +17,12 @@ _VIEW = "pg_stat_statements"
 # Calls and rows.
 _Counts: TypeAlias = tuple[int, int]
 
-# Stands in place of an application's name if several applications run the statement.
+# The value in place of an application's name if several applications run the statement.
 _SEVERAL = object()
 
 
 class StatementMeter:
-    """Reads samples one by one; keeps the calls and rows of each statement, and which application runs it."""
+    """Reads samples one by one. It keeps the calls and rows of each statement, and which application runs it."""
 
     def __init__(self) -> None:
         self._first: dict[tuple[object, ...], _Counts] = {}

@@ -1,9 +1,10 @@
 """Finds which waits for the flush of WAL are waits for a commit.
 
-The server also flushes the WAL at each segment's end and when its buffers are full, so a long transaction waits for
-flushes while it writes; larger batches do not avoid these. The commit is the last thing that a transaction does. So a
-wait for the local flush is not for the commit if a later sample shows the same transaction doing something else. Nor is
-it if the transaction is older than a second and did something else before: its commit is then a small part of it.
+The server also flushes the WAL at each segment's end and when its buffers are full. So a long transaction waits for
+flushes while it writes, and larger batches do not avoid these. The commit is the last thing that a transaction does. So
+a wait for the local flush is not for the commit if a later sample shows the same transaction doing something else. It
+does not count either if the transaction is older than a second and did something else before, because its commit is
+then a small part of it.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from penstock.diagnose.activity import Moment, is_active, moment_of, spell_wait,
 if TYPE_CHECKING:
     from penstock.model.recording import Sample, SessionSample
 
-# Wait events, with the codes of their diagnoses: the session's own local flush, or another session's flush that it
-# waits for; a standby; Aurora's storage.
+# Wait events, with the codes of their diagnoses. The session waits for its own local flush, or for another session's
+# flush; for a standby; or for Aurora's storage.
 LOCAL_FLUSH = "commit-local-flush"
 COMMIT_WAITS = {
     "io:walsync": LOCAL_FLUSH,
@@ -27,7 +28,7 @@ COMMIT_WAITS = {
     "io:xactsync": "commit-aurora-storage",
 }
 
-# With these values of wal_sync_method one call writes and flushes, and the server shows it as a write.
+# With these values of wal_sync_method one call writes and flushes WAL, and the server shows the call as a write.
 _FLUSH_BY_WRITE = frozenset(("open_datasync", "open_sync"))
 
 # In a longer transaction, a commit that takes a tenth of the time would take more than a tenth of a second.
@@ -41,20 +42,18 @@ def find_commit_waits(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_working(session: SessionSample) -> bool:
-    """Return whether a client's session is in a transaction; autovacuum workers do not count."""
+    """Return whether a client's session is in a transaction. Autovacuum workers do not count."""
     is_client = session.backend_type != "autovacuum worker"
     return is_client and (is_active(session) or (session.state or "").startswith("idle in transaction"))
 
 
 @dataclass(slots=True)
 class _Transaction:
-    """An open transaction.
+    """An open transaction."""
 
-    `waits` are the waits for the local flush since the last sample that shows the transaction doing something else.
-    `has_worked`: there is such a sample.
-    """
-
+    # The waits for the local flush since the last sample that shows the transaction doing something else.
     waits: list[Moment] = field(default_factory=list)
+    # Whether a sample shows the transaction doing something else.
     has_worked: bool = False
     age_s: float = 0.0
 
@@ -78,7 +77,7 @@ class CommitFinder:
         for session in filter(is_working, sample.sessions):
             code = self._codes.get(spell_wait(session)) if session.wait_event_type and is_active(session) else None
             age_s = session.transaction_s
-            # If the transaction began before the last sample, it is the one that the last sample shows.
+            # If the transaction began before the last sample, it is the transaction that the last sample shows.
             is_same = age_s is not None and age_s > since_s and session.pid in before
             now = before.pop(session.pid) if is_same else _Transaction()
             if code == LOCAL_FLUSH:

@@ -1,4 +1,4 @@
-"""What a recording's workload did on the volume of the data, as the storage room plans with it."""
+"""Measures what a recording's workload did on the volume of the data, as values from which package storage plans."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LEAST_INTERVAL_S = 0.4
 
 
 class UseReader:
-    """Reads samples one by one. `uses` is what the device of the data did, `rows` are CloudWatch's metrics."""
+    """Reads samples one by one. `uses` is what the device of the data did; `rows` are CloudWatch's metrics."""
 
     def __init__(self, header: RecordingHeader) -> None:
         self._cpu_count = header.cpu_count
@@ -52,14 +52,14 @@ class UseReader:
 
 
 def read_metrics_as_uses(rows: Iterable[CounterRow]) -> list[Use]:
-    """Return what an RDS instance did by CloudWatch's metrics, each minute once, in order; rows may be late."""
+    """Return what an RDS instance did, from CloudWatch's metrics: each minute once, in order. Rows may be late."""
     by_time = {str(row.get("measured_at")): row for row in rows}
     found = [_read_row(by_time[at]) for at in sorted(by_time)]
     return [use for use in found if use is not None]
 
 
 def read_balance(rows: Iterable[CounterRow]) -> float | None:
-    """Return the part of the burst bucket that was full at first, None if CloudWatch has not reported it."""
+    """Return which part of the burst bucket was full at first, None if CloudWatch has not reported it."""
     known = [row for row in rows if isinstance(row.get("BurstBalance"), int | float)]
     first = min(known, key=lambda row: str(row.get("measured_at")), default=None)
     value: Any = None if first is None else first["BurstBalance"]

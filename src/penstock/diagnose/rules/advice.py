@@ -1,4 +1,4 @@
-"""The texts of each diagnosis, by code. The rule fills in the words in braces, choices.py what a load can change."""
+"""The texts of each diagnosis, by code. A rule replaces the words in braces; choices.py has what a load can change."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _SYNCHRONOUS = f"{_MANUAL}warm-standby.html#SYNCHRONOUS-REPLICATION"
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """The claim (its share of time is printed before it), the remedy, the proof that it worked, and the source.
+    """The texts of one diagnosis."""
 
-    The remedy's sentences that do not fit a workload are left out (choices.py).
-    """
-
+    # It follows the diagnosis' share of time in the output.
     claim: str
+    # Sentences that do not fit a workload are not shown (choices.py).
     remedy: tuple[Way, ...]
+    # How to see that the remedy has worked.
     proof: str
     source: str
 

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from penstock.model.recording import RecordingHeader, Sample
     from penstock.model.server.counters import CounterRow
 
-# From this share of busy processors, or of client sessions that wait for I/O, on, autovacuum takes what clients need.
+# Autovacuum takes what clients need if at least this share of the processors is busy, or at least this share of the
+# clients' sessions waits for I/O.
 _BUSY = 0.8
 _LEAST_WAITING = 0.3
 
@@ -27,13 +28,13 @@ _ASLEEP = "timeout:vacuumdelay"
 # pg_stat_activity has "autovacuum: VACUUM ANALYZE public.orders (to prevent wraparound)", with names unquoted.
 _VACUUMED = re.compile(r"autovacuum: (?:VACUUM|ANALYZE|VACUUM ANALYZE) (\S+\.(\S+))")
 
-# A standby that is further behind than a segment of WAL does not keep up with what is written. One that is nearer
-# acknowledges each commit after a round trip.
+# A standby that is further behind than one segment of WAL cannot replay as fast as the primary writes. A standby that
+# is nearer acknowledges each commit after a round trip.
 _FAR_BYTES = 16 * MIB
 
 
 class Autovacuum:
-    """The rule for autovacuum at work on a table that client sessions use, while processors or I/O are short."""
+    """The rule for autovacuum at work on a table that client sessions use, if processors or I/O are short."""
 
     def __init__(self) -> None:
         self._workers: dict[str, Tally] = {}
@@ -83,7 +84,7 @@ class Autovacuum:
         for workers in self._workers.values():
             among.join(workers)
         cpus, running = case.header.cpu_count, case.sessions(self._running)
-        # What the host measures counts more than samples, which show a part of the work as waits.
+        # The host's measurement is used if there is one, because samples show a part of the work as waits.
         busy = self._busy_s / self._seen_s if self._seen_s else running
         waiting = self._waiting.seconds / self._clients.seconds
         is_short = waiting >= _LEAST_WAITING or (cpus is not None and busy >= _BUSY * cpus)
@@ -109,7 +110,7 @@ class StandbysBehind:
         self._now: float | None = None
 
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
-        """Take a sample; the distance of standbys is from the last reading of pg_stat_replication."""
+        """Take a sample. The distance of standbys is known from the last reading of pg_stat_replication."""
         rows, wal_bytes = sample.counters.get("pg_stat_replication"), sample.progress.wal_bytes
         if rows is not None and wal_bytes is not None and self._has_names:
             self._measure(rows, wal_bytes)
@@ -120,7 +121,7 @@ class StandbysBehind:
             self._behind.append(self._now)
 
     def _measure(self, rows: Sequence[CounterRow], wal_bytes: int) -> None:
-        """Keep how far the last of the standbys is behind that a commit needs; None if too few stream."""
+        """Keep how far behind the last standby is that a commit needs; None if too few standbys stream."""
         distances = sorted(
             (wal_bytes - flushed, str(row.get("application_name")))
             for row in rows

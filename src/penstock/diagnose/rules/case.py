@@ -1,4 +1,4 @@
-"""Gives all rules a recording's active sessions and rates, computes shares of time, and the confidence in a share."""
+"""Gives all rules a recording's active sessions and rates. Computes shares of time, and the confidence in a share."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ LEAST_SHARE = 0.1
 _HIGH_ERROR = 0.03
 _MEDIUM_ERROR = 0.07
 
-# If each commit has this much WAL, sessions wait until it is written, and larger batches do not shorten that. Measured
-# on 18.4, rows a second by one session: 164,000 at 0.3 MB a commit, 236,000 at 1.1 MB, 220,000 at 14 MB.
+# If each commit has this much WAL, sessions wait while the WAL is written, and larger batches do not shorten that.
+# Measured on 18.4, rows a second by one session: 164,000 at 0.3 MB a commit, 236,000 at 1.1 MB, 220,000 at 14 MB.
 BULK_BYTES = MIB
 
 # Samples that are more than this many ticks apart count as independent.
@@ -42,7 +42,7 @@ _NAME_LENGTH = 60
 
 
 class Rule(Protocol):
-    """Reads a recording sample by sample, and concludes at its end what limits the workload."""
+    """Reads a recording sample by sample. At the end it concludes what limits the workload."""
 
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
         """Add a sample, with its active sessions."""
@@ -53,17 +53,16 @@ class Rule(Protocol):
 
 @frozen
 class Case:
-    """The sums of a whole recording. `moments` counts the active sessions in all samples.
-
-    `io` is what the server counted of the workload's own sessions, if it did. `setting` is what stayed in effect during
-    the load, None if the workload is no load by penstock.
-    """
+    """The sums of a whole recording."""
 
     header: RecordingHeader
+    # Counts the active sessions in all samples.
     moments: Ticks
     elapsed_s: float
     rates: Rates
+    # What the server counted of the workload's own sessions, None if it did not.
     io: BackendIo | None = None
+    # What stayed in effect during the load, None if the workload is no load by penstock.
     setting: LoadSetting | None = None
 
     def sessions(self, moments: Ticks) -> float:
@@ -126,9 +125,9 @@ def share_of(part: Ticks, moments: Ticks) -> float:
 def _judge(part: Ticks, moments: Ticks) -> Confidence:
     """Return how certain the part's share of the time is, from the standard error of the share.
 
-    Sessions of one tick are correlated, and so are those of neighbouring ticks, so the variance is computed over ticks,
-    with their covariances (Newey and West, 1987). The standard error is never taken to be smaller than the one for
-    independent samples. For that one, the share is first moved towards one half (Agresti and Coull, 1998): otherwise
+    Sessions of one tick are correlated, and so are those of neighbouring ticks. So the variance is computed over ticks,
+    with their covariances (Newey and West, 1987). The standard error is never taken to be smaller than that of
+    independent samples. For the latter, the share is first moved towards one half (Agresti and Coull, 1998): otherwise
     ten of ten samples would give an error of zero.
     """
     count = moments.count

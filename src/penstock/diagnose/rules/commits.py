@@ -28,7 +28,7 @@ _NAME = re.compile(r'"((?:[^"]|"")*)"|([^\s,"()]+)')
 
 
 class CommitWaits:
-    """The rule for waits for commits. Waits while standbys are missing are counted apart from other waits."""
+    """The rule for waits for commits. Waits while standbys are missing are counted separately."""
 
     def __init__(self, header: RecordingHeader) -> None:
         self._header = header
@@ -39,7 +39,7 @@ class CommitWaits:
         self._lost: Missing | None = None
 
     def see(self, sample: Sample, _: Sequence[Moment]) -> None:
-        """Add a sample; which standbys are missing is known from the last reading of pg_stat_replication."""
+        """Add a sample. Which standbys are missing is known from the last reading of pg_stat_replication."""
         if (rows := sample.counters.get("pg_stat_replication")) is not None:
             self._missing = find_missing(self._header.settings.get(STANDBY_NAMES, ""), rows)
         for code, moment in self._meter.see(sample):
@@ -82,7 +82,7 @@ class CommitWaits:
             first = committers[0]
             commit_s, now, rows, by = first.commit_s, first.rows_per_commit, first.enough_rows, first.rows_by
         if rows is not None and now is not None and now >= rows:
-            # According to the application's number of commits, they take less than 1 % of the time, even if the samples
+            # The application's number of commits shows that they take less than 1 % of the time, even if the samples
             # show more.
             return []
         how = "estimated from WAL" if by == "WAL" else f"by {by}" if by == "pg_stat_statements" else "counted"

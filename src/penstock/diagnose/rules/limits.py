@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 # Readings that follow sooner belong to the same tick: a device with several tablespaces is read for each of them.
 _LEAST_INTERVAL_S = 0.4
 
-# A device whose rate is this near to a known limit is at the limit.
+# A device is at a known limit if its rate is at least this part of the limit.
 _AT_LIMIT = 0.9
 
-# Without a known limit, a device is taken to be at its limit if it is rarely idle, holds more than one request, and its
-# rate is steady: in most seconds the rate is near the median, and in few seconds above that. A queue alone proves
-# nothing: a device that serves many requests at once has one too.
+# If no limit is known, a device counts as at its limit if it is rarely idle, holds more than one request, and its rate
+# is steady: the rate is near the median in most seconds, and above that in few. A queue alone proves nothing, because a
+# device that serves many requests at once has one too.
 _BUSY = 0.8
 _LEAST_QUEUE = 1.0
 _STEADY_WITHIN = 0.2
@@ -41,11 +41,11 @@ _MOSTLY = 0.6
 _RARELY = 0.2
 _FEWEST_INTERVALS = 3
 
-# PostgreSQL's requests are 8 KiB unless the kernel joins them. From this mean size on, a volume without a known limit
-# is taken to be at its throughput.
+# PostgreSQL's requests are 8 KiB unless the kernel joins them. If their mean size is at least this, a volume without a
+# known limit counts as at its throughput.
 _LARGE_REQUEST = 64 * KIB
 
-# What is spent of a burst balance is measured over the last intervals, because the demand may have changed.
+# The spending of a burst balance is measured over the last intervals, because the demand may have changed.
 _LAST_INTERVALS = 30
 _SPENDING = 1.05
 
@@ -54,9 +54,10 @@ _MINUTE_S = 60.0
 
 
 class Interval(NamedTuple):
-    """A device's rates between two readings. `waited_s` is how long sessions waited for I/O meanwhile, in total."""
+    """A device's rates between two readings."""
 
     rates: DeviceRates
+    # How long all sessions together waited for I/O meanwhile.
     waited_s: float
 
 
@@ -70,7 +71,7 @@ class Ceiling:
 
 
 class DeviceIntervals:
-    """Reads samples one by one; keeps the rates of each device between two readings."""
+    """Reads samples one by one. It keeps the rates of each device between two readings."""
 
     def __init__(self) -> None:
         self._last: dict[str, DeviceCounters] = {}
@@ -95,9 +96,10 @@ class DeviceIntervals:
 
 
 class MetricIntervals:
-    """Reads samples one by one; keeps CloudWatch's metrics of an RDS instance, whose devices cannot be read.
+    """Reads samples one by one. It keeps CloudWatch's metrics of an RDS instance, whose devices cannot be read.
 
-    The metrics are means of a minute, and some minutes late: each belongs to the time that it was measured.
+    The metrics are means of a minute, and reach the recording some minutes later. Each is assigned to the minute for
+    which it was measured.
     """
 
     def __init__(self, started_at: str) -> None:
@@ -126,7 +128,7 @@ class MetricIntervals:
 
 
 def _read_minute(at: str) -> int | None:
-    """Return the minute of a time, counted from 1970; None if another program wrote something else."""
+    """Return the minute of a time, counted from 1970. None if another program wrote something else."""
     try:
         return int(datetime.fromisoformat(at).timestamp() // _MINUTE_S)
     except (OverflowError, ValueError):
@@ -134,7 +136,7 @@ def _read_minute(at: str) -> int | None:
 
 
 def find_ceiling(intervals: Sequence[Interval], limits: VolumeLimits | None) -> Ceiling | None:
-    """Return the limit at which a device was while sessions waited for it, or None."""
+    """Return the limit that a device had reached while sessions waited for it, or None."""
     waited = [each for each in intervals if each.waited_s > 0]
     if not waited:
         return None
@@ -161,7 +163,7 @@ def _find_known(waited: Sequence[Interval], limits: VolumeLimits) -> Ceiling | N
     for code, limit, measure, reached in known:
         if limit is None:
             continue
-        # A burst goes above the sustained rate, which then is no limit.
+        # In a burst the rate exceeds the sustained rate, which is then not the limit.
         most = limit / _AT_LIMIT if limit == limits.iops and limits.burst_iops is not None else math.inf
         there = tuple(each for each in waited if _AT_LIMIT * limit <= measure(each) <= most)
         there_s = sum(each.waited_s for each in there)
@@ -169,7 +171,7 @@ def _find_known(waited: Sequence[Interval], limits: VolumeLimits) -> Ceiling | N
             text = reached.format(limit / MB if measure is moved else limit)
             ceiling = Ceiling(code=code, reached=text, intervals=there)
             found.append((there_s, median(measure(each) for each in there) / limit, ceiling))
-    # Of two limits that are near each other, the lower one is the limit.
+    # If two limits are near each other, the lower one is the limit.
     return max(found, key=lambda each: each[:2])[2] if found else None
 
 
@@ -200,10 +202,10 @@ def is_steady(values: Sequence[float]) -> bool:
 
 
 def forecast_balance(intervals: Sequence[Interval], limits: VolumeLimits | None) -> tuple[float, str] | None:
-    """Return in how many seconds a burst balance is spent at the present rate, and when in words.
+    """Return in how many seconds a burst balance is spent at the present rate, and the same in words.
 
-    If the balance at the start is not known, it was full at most, so the time is the longest possible. None: the volume
-    has no burst balance, or does not spend it.
+    If the balance at the start is not known, it counts as full, so the time is the longest possible. Returns None if
+    the volume has no burst balance, or does not spend it.
     """
     if limits is None or limits.iops is None or not limits.burst_ios or (limits.burst_iops or 0) <= limits.iops:
         return None

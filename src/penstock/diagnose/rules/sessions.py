@@ -17,37 +17,37 @@ if TYPE_CHECKING:
 
 _CPU_WAIT = CPU.lower()
 
-# From this many sessions on, transactions that wait for their clients are not a single idle transaction.
+# If at least this many transactions wait for their clients, it is not a single idle transaction.
 _SEVERAL = 2
 
 # A smaller share of lock waits is normal.
 _LEAST_LOCKED = 0.1
 
-# If less of it is for one holder, and that one holds it briefly, no single session is the cause.
+# If less of the waiting is for one holder, and this holder keeps the lock only briefly, no single session is the cause.
 _MOST_LOCKED = 0.5
 
 # Transactions are client-bound if they wait for their clients at least this share of the time.
 _LEAST_CLIENT = 0.5
 
-# Cancelling a younger transaction is not suggested: it is over before anybody can type that, and the command would
+# Cancelling a younger transaction is not suggested. It ends before anybody can type the command, which would then
 # cancel the session's next statement.
 _LEAST_PATIENCE_S = 1.0
 
-# A statement that has run for less may have ended between the two readings of one sample.
+# A statement that has run for less time may have ended between the two readings of one sample.
 _LEAST_STATEMENT_S = 0.1
 
-# A session that is idle in a transaction for longer is not between two statements: its transaction was left open.
+# If a session is idle in a transaction for longer, it is not between two statements: its transaction was left open.
 _BETWEEN_STATEMENTS_S = 5.0
 
-# The begin of a transaction is computed from its age and this host's clock. For one transaction, the results differ by
+# The start of a transaction is computed from its age and this host's clock. The results for one transaction differ by
 # less than this.
 _SAME_BEGIN_S = 1.0
 
 # If processors are this busy, a session often waits for one.
 _BUSY = 0.8
 
-# COPY commands are too few if they compute for at least this share of their time, and leave at least this part of the
-# server's processors to others.
+# COPY commands are too few if they compute for at least this share of their time, and at least this part of the
+# server's processors is idle.
 _LEAST_COMPUTING = 0.5
 _IDLE_CPUS = 0.2
 
@@ -57,7 +57,8 @@ _LEAST_WAITING = 0.5
 _LEAST_UNEXPLAINED_CPUS = 0.5
 
 
-# COPY FROM, whose text may be cut off before FROM. COPY TO reads: to load with more sessions is no remedy for it.
+# Matches COPY FROM, even if the text is cut off before FROM. COPY TO is not matched: more sessions for the load would
+# not help it.
 _LOADS = re.compile(r"copy\s(?!\s*\(|.*\sto\s)", re.IGNORECASE | re.DOTALL)
 
 _SEND = "send more in a statement (COPY, INSERT of many rows, a pipeline)"
@@ -76,7 +77,7 @@ _RELEASE_IN_TURN = (
 
 
 class LockWaits:
-    """The rule for sessions that wait for locks, and the sessions that hold these."""
+    """The rule for sessions that wait for locks, and for the sessions that hold these locks."""
 
     def __init__(self) -> None:
         self._part = Tally()
@@ -101,7 +102,7 @@ class LockWaits:
                 self._outlasts[pid] = (age_s or 0.0) > patience_s
 
     def conclude(self, case: Case) -> list[Diagnosis]:
-        """Return a diagnosis if sessions wait for locks, with the session that holds them longest."""
+        """Return a diagnosis if sessions wait for locks. It names the session that holds them longest."""
         if case.share(self._part) < _LEAST_LOCKED:
             return []
         worst = max(self._held_s, key=lambda pid: self._held_s[pid])
@@ -123,9 +124,9 @@ class LockWaits:
 
 
 def _head_of_queue(sample: Sample, waiting: SessionSample) -> tuple[int | None, SessionSample | None]:
-    """Return the pid of the backend that blocks the whole queue of a waiting session, and its session in the sample.
+    """Return the pid of the backend that blocks the whole queue of a waiting session, and that backend's session.
 
-    The session is None if the sample does not show that backend.
+    The session is None if the sample does not show the backend.
     """
     sessions = {session.pid: session for session in sample.sessions}
     passed: list[int] = []
@@ -152,7 +153,7 @@ def _describe_holder(pid: int | None, session: SessionSample | None) -> str:
 def _release(pid: int | None, session: SessionSample | None, *, outlasts: bool) -> str:
     """Return the text that says how to end the waits.
 
-    `outlasts`: the holder's transaction is older than the waits, so it probably still runs.
+    `outlasts` is true if the holder's transaction is older than the waits, so that it probably still runs.
     """
     if pid == _PREPARED:
         return "Find it in pg_prepared_xacts, and end it with COMMIT PREPARED or ROLLBACK PREPARED."
@@ -163,7 +164,7 @@ def _release(pid: int | None, session: SessionSample | None, *, outlasts: bool) 
             "idle_in_transaction_session_timeout for its role."
         )
     if session is not None and session.state == _IDLE:
-        # Between transactions, a session has no locks but the advisory locks of the session.
+        # Between transactions, a session holds only session-level advisory locks.
         now = f" While it holds: SELECT pg_terminate_backend({pid})." if outlasts else ""
         return f"Have this application call pg_advisory_unlock as soon as it no longer needs the lock.{now}"
     text = "Keep transactions short that change what others change; set lock_timeout if an error is better."
@@ -171,7 +172,7 @@ def _release(pid: int | None, session: SessionSample | None, *, outlasts: bool) 
 
 
 class ClientWaits:
-    """The rule for open transactions that wait for their clients, in a statement or between two."""
+    """The rule for open transactions that wait for their clients, within a statement or between two statements."""
 
     def __init__(self) -> None:
         self._inside = Tally()

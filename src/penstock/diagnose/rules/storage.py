@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 _MOST_OF_THE_TIME = 0.5
 
-# From this share on, waits for I/O are reported although no limit of the volume is known to be reached.
+# If at least this share of the time is waits for I/O, they are reported even if no limit of the volume is known to be
+# reached.
 _LEAST_WITHOUT_LIMIT = 0.2
 
 _WAITS_SHOWN = 3
@@ -39,17 +40,18 @@ _SOON_S = 4 * 3600.0
 _OFTEN_S = 30.0
 _FEWEST_CHECKPOINTS = 3
 
-# Without full-page images, fewer checkpoints would not make the WAL smaller. And if much less WAL than max_wal_size
-# allows is written between two checkpoints, something else requests them.
+# If WAL has few full-page images, fewer checkpoints would not make it smaller. And if much less WAL than max_wal_size
+# allows is written between two checkpoints, something else requests the checkpoints.
 _LEAST_IMAGES = 0.2
 _LEAST_DISTANCE = 0.5
 _UNITS = {"MB": 2**20, "GB": 2**30, "TB": 2**40}
 
 # If commits have less WAL than this, their flushes take as long without full-page images. Measured on 18.4 with three
-# sessions: without forced checkpoints, commits of 350 kB were 18 % faster, those of 24 kB no faster.
+# sessions: without forced checkpoints, commits of 350 kB were 18 % faster, commits of 24 kB no faster.
 _LEAST_COMMIT_BYTES = 256 * KIB
 
-# If a device is busy for less than this part of the time that sessions wait for it, the system's cache serves them.
+# If a device is busy for less than this part of the time that sessions wait for it, the reads come from the operating
+# system's cache.
 _CACHED = 0.25
 
 _BLOCK_BYTES = 8192
@@ -57,11 +59,11 @@ _BLOCK_BYTES = 8192
 # An index costs random reads if at least this many of its blocks are read for each row.
 _LEAST_READS = 0.2
 
-# If fewer of the blocks that all databases read are of indexes, sessions wait for the reads of tables. And if an index
-# is searched more often than rows change, searches read its blocks.
+# If less than this part of the blocks that all databases read belongs to indexes, sessions wait for reads of tables.
+# And if an index is searched more often than rows change, its blocks are read for searches.
 _MOST_READS = 0.5
 
-# IPC:BufferIO is to wait for a block that another session reads.
+# In IPC:BufferIO a session waits for a block that another session reads.
 _READ = frozenset(("io:datafileread", "io:aioiocompletion", "io:datafileprefetch", "ipc:bufferio"))
 
 _Key = TypeVar("_Key")
@@ -75,8 +77,8 @@ def is_data_wait(wait: str) -> bool:
 class DataVolume:
     """The rule for sessions that wait for a volume that serves as many requests, or bytes, as it can.
 
-    Waits for WAL count if pg_wal is on the same device, or if its device is not known. On RDS, whose devices cannot be
-    read, CloudWatch's metrics are used.
+    Waits for WAL count if pg_wal is on the same device, or if its device is not known. CloudWatch's metrics are used
+    for RDS, because its devices cannot be read.
     """
 
     def __init__(self, header: RecordingHeader) -> None:
@@ -123,7 +125,7 @@ class DataVolume:
         return found or self._report_waits(case, intervals)
 
     def _report_waits(self, case: Case, intervals: Sequence[Interval]) -> list[Diagnosis]:
-        """Return a diagnosis of the waits alone: the volume cannot be seen, or is not at a limit."""
+        """Return a diagnosis of the waits alone, for a volume that cannot be seen or is not at a limit."""
         if case.share(self._data) < _LEAST_WITHOUT_LIMIT:
             return []
         why = "cannot tell if the volume is at its limit"
@@ -176,7 +178,7 @@ def _describe(intervals: Sequence[Interval]) -> list[Evidence]:
 
 
 class ForcedCheckpoints:
-    """The rule for checkpoints that begin because max_wal_size is reached, not because checkpoint_timeout is over."""
+    """The rule for checkpoints that max_wal_size forces before checkpoint_timeout has passed."""
 
     def __init__(self) -> None:
         self._data, self._wal = Tally(), WalWaits()
@@ -211,7 +213,7 @@ class ForcedCheckpoints:
             return []
         wal_bytes, images = self._wal_bytes.total, _share_of_images(self._images.total, self._wal_bytes.total)
         if case.io is not None:
-            # Images that others write say nothing about what this workload would gain.
+            # Full-page images of other sessions do not show what this workload would gain.
             images = _share_of_images(case.io.wal_images or 0, case.io.wal_bytes or 0)
         if images < _LEAST_IMAGES or wal_bytes < _LEAST_DISTANCE * count * _distance(case.header.settings):
             return []
@@ -272,7 +274,7 @@ class IndexReads:
     def _count(self, counters: dict[_Key, Increase], key: _Key, value: object) -> None:
         if key not in counters:
             counters[key] = Increase()
-            # Tables without changed rows are left out, so the counters of an index that appears later were 0.
+            # Tables without changed rows are not sampled, so the counters of an index that appears later were 0.
             if self._is_read:
                 counters[key].see(0)
         counters[key].see(value)
@@ -286,7 +288,7 @@ class IndexReads:
         of_indexes = sum(each.total for each in self._reads.values())
         all_reads: float = self._all_reads.total
         if case.io is not None and case.io.read_bytes is not None:
-            # What others read is no part of this workload.
+            # Reads by other sessions are not part of this workload.
             all_reads = max(of_indexes, case.io.read_bytes / _BLOCK_BYTES)
         is_most = of_indexes >= _MOST_READS * all_reads
         if not rows or reads.total / rows < _LEAST_READS or scans > rows or not is_most:
@@ -308,7 +310,7 @@ class Increase:
         self._before: int | None = None
 
     def see(self, value: object) -> None:
-        """Take a reading; anything but an integer is ignored."""
+        """Take a reading. Anything but an integer is ignored."""
         if isinstance(value, int):
             if self._before is not None:
                 self.total += value - self._before if value >= self._before else value

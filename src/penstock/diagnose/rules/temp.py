@@ -174,5 +174,5 @@ def _measured_at(row: CounterRow) -> datetime | None:
     try:
         return datetime.fromisoformat(str(row.get("measured_at")))
     except ValueError:
-        # A recording of another program may have anything here.
+        # A recording that another program wrote may have anything here.
         return None

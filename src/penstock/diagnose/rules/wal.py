@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from penstock.model.diagnosis import Diagnosis
     from penstock.model.recording import Sample
 
-# Waits of shorter transactions are those of their commits, which another rule looks at.
+# Waits of shorter transactions are waits for their commits, which another rule examines.
 _LEAST_TRANSACTION_S = 1.0
 
 # Waits while WAL is written, flushed or given a new segment, and for another session that does this
@@ -43,14 +43,14 @@ class WalWaits:
             (self.long if is_long else self._short).add(moment)
 
     def join_to(self, part: Tally, case: Case, *, size_bytes: int) -> None:
-        """Add the waits of long transactions to `part`; all waits, if commits have more WAL than `size_bytes`."""
+        """Add the waits of long transactions to `part`, or all waits if commits have more WAL than `size_bytes`."""
         part.join(self.long)
         if case.is_written_per_commit(size_bytes):
             part.join(self._short)
 
 
 class WalWrites:
-    """The rule for transactions that are long, or have much WAL, and wait until it is written, as bulk loads do."""
+    """The rule for transactions that are long or have much WAL, and wait while it is written, as bulk loads do."""
 
     def __init__(self) -> None:
         self._waits = WalWaits()

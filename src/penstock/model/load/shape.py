@@ -55,7 +55,7 @@ class Change:
 
     @property
     def relation(self) -> str:
-        """Return the name of the table to show: for a foreign key the referencing table, whichever is loaded."""
+        """Return the name of the table to show. For a foreign key it is always the referencing table."""
         is_elsewhere = self.relation_oid != self.target_oid
         return str(self.record.get("relation", self.target) if is_elsewhere else self.target)
 
