@@ -1,4 +1,4 @@
-"""Defines the context for making and restoring changes, the result of restoring, and the interface of a kind."""
+"""Defines what is needed to make and restore changes, the result of restoring, and the interface of a kind."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ class Report(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class Restored:
-    """What was restored, what other loads still need changed, and the errors that occurred.
-
-    `copied` has the errors for records that came with a dump of another database; tables lack nothing because of these
-    records. `settings` and `temp_place` are what was restored of the whole server.
-    """
+    """The result of restoring changes. Lists are added to while objects are restored."""
 
     rebuilt: list[Rebuilt] = field(default_factory=list)
+    # What was restored of the whole server, as is the temp place.
     settings: list[SettingResult] = field(default_factory=list)
     temp_place: PlaceReport | None = None
+    # Messages about what other loads still need changed.
     held: list[str] = field(default_factory=list)
     errors: list[PenstockError] = field(default_factory=list)
+    # The errors for records that came with a dump of another database. No table lacks anything because of these
+    # records.
     copied: list[PenstockError] = field(default_factory=list)
 
     def raise_first(self) -> None:
@@ -64,7 +64,7 @@ class Restored:
             raise first
 
     def note(self, change: Change, seconds: float, *, name: str | None = None) -> None:
-        """Add a restored object. The seconds of one object's steps, or of parts attached to `name`, are added up."""
+        """Add a restored object. If it has several steps, or parts attached to `name`, their seconds are added up."""
         found = Rebuilt(kind=change.kind, name=name or change.name, table=str(change.target), seconds=seconds)
         for number, other in enumerate(self.rebuilt):
             if replace(other, seconds=seconds) == found:
@@ -74,24 +74,26 @@ class Restored:
 
 
 def is_at_table(change: Change) -> bool:
-    """Return whether a change is at a table, not of the whole server."""
+    """Return whether a change belongs to a table, not to the whole server."""
     return change.target_oid != SERVER
 
 
 class Kind(Protocol):
-    """A kind of change: how it is restored, and how a repair describes it. Methods raise PenstockError."""
+    """A kind of change: how a change is restored, and how a repair describes it. Methods raise PenstockError."""
 
     def handles(self, change: Change) -> bool:
         """Return whether a record is of this kind."""
 
     def restore(self, context: Context, changes: Sequence[Change], done: Restored) -> Sequence[Change]:
-        """Restore changes at one table or of the server, under its lock; return those with records left to remove.
+        """Restore changes of one table or of the server, under its lock.
+
+        Return those that still have a record to remove.
 
         A kind that removes a record in the transaction that restores its change does not return that change.
         """
 
     def restore_rest(self, context: Context, oids: set[int], done: Restored) -> None:  # noqa: ARG002 (nothing waits)
-        """Restore what must wait until all tables are restored; this method takes the locks of the tables itself."""
+        """Restore what must wait until all tables are restored. This method takes the locks of the tables itself."""
         return
 
     def describe(self, context: Context, change: Change) -> tuple[RepairAction, str]:
@@ -100,26 +102,30 @@ class Kind(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class Context:
-    """The store of changes, whose session has the locks, the kinds of change in it, and what is needed to restore them.
+    """What is needed to make and restore changes."""
 
-    `notice` and `report` receive what is done. `connect` opens further sessions. `retry_for_s` is how long to try for
-    locks when restoring. `is_local` is whether the server runs on this machine. `held` are the tables that a load must
-    restore. `leaving` are the ids of holders that end now. `concerns` selects the changes of the store to restore, by
-    default those at tables. `server` is the identity of this server, if holds of another server must be left alone.
-    """
-
+    # The store of changes. Its session has the locks.
     store: Store
+    # The kinds of change in the store.
     kinds: Sequence[Kind]
+    # Receives what is done, as does `report`.
     notice: Callable[[str], None]
+    # Opens further sessions.
     connect: ConnectionFactory | None = None
+    # How long to try for locks when restoring.
     retry_for_s: float = PATIENCE_S
+    # Whether the server runs on this machine.
     is_local: bool = False
     report: Report | None = None
     clock: Callable[[], float] = time.perf_counter
     sleep: Callable[[float], None] = time.sleep
+    # The tables that a load must restore.
     held: set[int] = field(default_factory=set)
+    # The ids of holders that end now.
     leaving: Collection[str] = ()
+    # Selects the changes of the store to restore; by default those of tables.
     concerns: Callable[[Change], bool] = is_at_table
+    # The identity of this server if holds of another server must not be touched, otherwise None.
     server: ServerIdentity | None = None
 
     @property
@@ -144,7 +150,7 @@ class Context:
         )
 
     def is_over(self, hold: Hold) -> bool:
-        """Return whether a hold has ended; then its changes are restored unless another hold needs them."""
+        """Return whether a hold has ended. Its changes are then restored unless another hold needs them."""
         is_here = self.server is None or hold.is_of(self.server)
         return hold.holder_id in self.leaving or (is_here and not hold.is_alive)
 
@@ -162,7 +168,7 @@ class Context:
         deadline_s: float | None = None,
         connection: Connection | None = None,
     ) -> None:
-        """Retry `act` until it gets its locks; show once which sessions block it. Raises PenstockError."""
+        """Retry `act` until it gets its locks. Show once which sessions block it. Raises PenstockError."""
         with_lock_retries(
             self.connection if connection is None else connection,
             act,

@@ -1,7 +1,7 @@
 """Keeps the journal: commits a record of each change before it is made, and later restores it and removes the record.
 
-Every change of every kind and store goes through `record` and `restore`. A change is restored by the process that made
-it, by a later process, or by penstock repair.
+Every change of every kind and store goes through `record` and `restore`. The process that made a change restores it. If
+that process has died, a later process or penstock repair does.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 class CannotRecord(TargetError):
-    """A table is not changed, because this role may not restore changes that other roles have recorded there.
+    """A table is not changed, because other roles have recorded changes there that this role may not restore.
 
-    `why` names the reason.
+    The attribute `why` names the reason.
     """
 
     why = ""
@@ -35,17 +35,20 @@ class CannotRecord(TargetError):
 
 @frozen
 class Records:
-    """The recorded changes: `before` of one table, `ours` of that table by this load, `everything` of all tables."""
+    """The recorded changes of tables."""
 
+    # Those of one table.
     before: Sequence[Change]
+    # Those of this table by this load.
     ours: Sequence[Change]
+    # Those of all tables.
     everything: Sequence[Change]
 
 
 def open_records(context: Context, request: TableRequest) -> Records:
-    """Return the records; write a hold on the table if other loads, or an earlier run of this one, have changed it.
+    """Return the records. Write a hold on the table if other loads, or an earlier run of this one, have changed it.
 
-    The load that ends last restores all changes of the table. The caller has the table's lock. Raises CannotRecord,
+    The last load to end restores all changes of the table. The caller has the table's lock. Raises CannotRecord,
     ServerError, TargetError.
     """
     oid = request.table.oid
@@ -68,7 +71,7 @@ def change_table(
     *,
     check: Callable[[], None] = lambda: None,
 ) -> None:
-    """Record the changes that a kind finds at a table, commit, and make them; the caller has the table's lock.
+    """Record the changes that a kind finds for a table, commit, and make them. The caller has the table's lock.
 
     If the process is killed after the commit, the record remains. `check` runs when the table is locked, and may raise
     an error. Raises CannotRecord, TargetError, ServerError.
@@ -93,7 +96,7 @@ def change_table(
 
 
 def record(context: Context, hold: Hold, new: Sequence[Change] = (), stale: Sequence[Change] = ()) -> None:
-    """Commit records of changes and the hold that needs them, before the changes are made; the caller has the lock."""
+    """Commit records of changes, and the hold that needs them, before the changes are made. The caller has the lock."""
     context.store.write(hold, new, stale)
     context.held.add(hold.target_oid)
 
@@ -103,7 +106,10 @@ def _hold(request: TableRequest) -> Hold:
 
 
 def _settle(kind: TableKind, found: Sequence[Change], records: Records) -> tuple[list[Change], list[Change]]:
-    """Return the changes to make, as recorded if they have a record already, and the records to remove."""
+    """Return the changes to make, and the records to remove.
+
+    A change that is recorded already is returned as recorded.
+    """
     mine = [each for each in records.everything if kind.handles(each) and not each.is_copied]
     if kind.keeps_records:
         # If the rebuild of an object has begun, only its record has the original state.
@@ -114,7 +120,10 @@ def _settle(kind: TableKind, found: Sequence[Change], records: Records) -> tuple
 
 
 def _refuse_others(context: Context, changes: Sequence[Change], request: TableRequest) -> None:
-    """Raise CannotRecord if this role cannot restore a recorded change: the last load restores all of a table."""
+    """Raise CannotRecord if this role cannot restore a change that is recorded for the table.
+
+    The last load to end restores all changes of a table, so it must be able to.
+    """
     if other_roles := find_others(context.connection, changes):
         names = ", ".join(f'"{name}"' for name in sorted(other_roles))
         raise _cannot_record(
@@ -139,7 +148,7 @@ def _cannot_record(
 def restore(context: Context, oids: Iterable[int]) -> Restored:
     """Restore the changes of tables, or of the server, that no live hold needs.
 
-    Errors are in the result; after an error, the remaining changes of that table are not restored. Raises ServerError
+    Errors are in the result. After an error, the remaining changes of that table are not restored. Raises ServerError
     if the connection is lost.
     """
     wanted = set(oids)
@@ -176,7 +185,8 @@ def _restore_at(context: Context, oid: int, done: Restored) -> None:
             left = [change for change in free if change not in ended]
         over = [hold for hold in holds if context.is_over(hold)]
         if oid == SERVER:
-            # Keep holds on changes of other kinds. Keep a hold if its changes were not restored: it names their server.
+            # Keep holds on changes of other kinds. Keep a hold if its changes were not restored, because it names the
+            # server of the changes.
             over = [hold for hold in over if hold.holder_id in context.leaving or _wants(hold, free)]
             over = [hold for hold in over if not _wants(hold, left)]
         store.forget(oid, ended, [hold.holder_id for hold in over])

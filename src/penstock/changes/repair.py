@@ -31,7 +31,7 @@ _GIVEN_UP = "it will not be rebuilt; to create it by hand: "
 def plan_repair(contexts: Sequence[Context]) -> list[RepairStep]:
     """Return what `repair` would do, a step for each record, and change nothing. Raises PenstockError.
 
-    Records of attached indexes or keys of partitions are counted in the step of the one to which they are attached.
+    Records of indexes or keys of partitions that are attached to another one are counted in the step of that one.
     """
     steps = []
     for context in contexts:
@@ -65,7 +65,7 @@ def repair(context: Context, done: Restored) -> None:
 
 
 def forget_missing(context: Context, names: Sequence[str], *, only_planned: bool) -> list[RepairStep]:
-    """Remove the records of indexes and keys that are missing because a rebuild failed; the tables are not changed.
+    """Remove the records of indexes and keys that are missing because a rebuild failed. The tables are not changed.
 
     `names` are the names of these indexes and keys, as TABLE.NAME if two tables lack the same name. Raises TargetError
     if an index or key is not missing, if only another role may restore it, or if its table is being loaded. Raises
@@ -81,7 +81,7 @@ def forget_missing(context: Context, names: Sequence[str], *, only_planned: bool
                     f"load {holds[0].holder_id} is running (backend {holds[0].pid}), and rebuilds what is missing",
                     hint="Run it again when that load has ended.",
                 )
-        # Read again under the locks: another process may have restored something.
+        # Read the records again under the locks, because another process may have restored something.
         found = [family for missing in read_failed(connection, schema) for family in group_attached(missing)]
         families = [family for family in found if family[0] in chosen]
         steps = [_make_step(top, "forget", _GIVEN_UP + compose_rebuild(connection, top)) for top, *_ in families]

@@ -1,7 +1,7 @@
 """Changes a server's settings under a lease: a hold, and a record of each setting, committed before the first is set.
 
-The settings are restored when the lease ends, or by the next process if the lease's session is gone. A second lease
-that wants the same values shares them; one that wants other values is refused.
+The settings are restored when the lease ends. If the lease's session is gone, the next process restores them. A second
+lease shares the settings if it wants the same values, and is refused if it wants other values.
 """
 
 from __future__ import annotations
@@ -42,17 +42,16 @@ if TYPE_CHECKING:
 
 @frozen
 class LeaseRequest:
-    """A request for a lease: the client, the reason and the profile.
-
-    `lasts_s` is how long the lease lasts, None until its session ends. `lease_id` is the id of the new lease.
-    """
+    """A request for a lease: who asks for which settings, and why."""
 
     profile: Profile
     client: str
     reason: str
+    # How long the lease lasts, None until its session ends.
     lasts_s: float | None = None
     expected_wal_bytes: int | None = None
     wal_free_bytes: int | None = None
+    # The id of the new lease.
     lease_id: str = field(default_factory=lambda: str(uuid.uuid4()))
 
 
@@ -67,7 +66,10 @@ class SettingsOverview:
 
 
 class SettingsLeases:
-    """The leases in a store; an applier sets the settings. Methods raise TargetError, ServerError, AwsError."""
+    """Takes and ends the leases in a store.
+
+    An applier sets the settings. Methods raise TargetError, ServerError, AwsError.
+    """
 
     def __init__(self, store: Store, applier: Applier, *, notice: Callable[[str], None] = lambda _: None) -> None:
         self._store = store
@@ -81,7 +83,10 @@ class SettingsLeases:
         return self._context
 
     def look(self, request: LeaseRequest) -> tuple[SettingsDecision, SettingsFacts]:
-        """Return what a lease would change, and the facts, with settings as they were before the present leases."""
+        """Return what a lease would change, and the facts.
+
+        The facts have settings as they were before the present leases.
+        """
         facts = self._applier.read_facts()
         free_bytes = facts.wal_free_bytes if request.wal_free_bytes is None else request.wal_free_bytes
         facts = replace(facts, expected_wal_bytes=request.expected_wal_bytes, wal_free_bytes=free_bytes)
@@ -101,8 +106,8 @@ class SettingsLeases:
     def take(self, request: LeaseRequest) -> tuple[LeaseReport, SettingsDecision]:
         """Change settings under a new lease, which ends with the session unless the request says how long it lasts.
 
-        Settings of leases whose holder has ended are restored first. If there is nothing to change, nothing is
-        recorded. Raises TargetError, with a hint, if no lease can be taken.
+        First restore the settings of leases whose holder is gone. If there is nothing to change, nothing is recorded.
+        Raises TargetError, with a hint, if no lease can be taken.
         """
         with self._context.lock(SERVER):
             decision, _ = self.look(request)
@@ -128,7 +133,7 @@ class SettingsLeases:
         return LeaseReport(results=tuple(results), warnings=cleared.warnings, lease_ids=(hold.holder_id,)), decision
 
     def clear(self) -> LeaseReport:
-        """Restore the settings of leases whose holder or time has ended."""
+        """Restore the settings of leases that have ended, by their time or because their holder is gone."""
         if not self._store.exists():
             return LeaseReport()
         with self._context.lock(SERVER):
@@ -137,7 +142,7 @@ class SettingsLeases:
     def release(self, lease_id: str) -> LeaseReport:
         """End a lease of this process: restore the settings that no other lease wants.
 
-        If the server has failed over since the lease was taken, nothing is changed and a warning names both servers.
+        If the server has failed over since the lease was taken, nothing is changed, and a warning names both servers.
         The lease stays recorded, and is not in the report's `lease_ids`.
         """
         with self._context.lock(SERVER):
@@ -151,10 +156,10 @@ class SettingsLeases:
             return self._restore(context, mine)
 
     def restore(self, *, beginning: str | None = None, forgets: bool = False) -> LeaseReport:
-        """End leases that no session holds: those whose session has ended, and those that were taken for a period.
+        """End the leases that no session holds: those that were taken for a period, and those whose session has ended.
 
-        `beginning` is the beginning of the id of one lease, None for all. If `forgets`, leases of other servers are
-        also ended; if their settings are not set on this server, none of these settings is restored.
+        `beginning` is the beginning of the id of one lease, None for all leases. If `forgets` is true, leases of other
+        servers are ended too. If their settings are not set on this server, they are not restored.
         """
         if not self._store.exists():
             return LeaseReport()
@@ -190,7 +195,10 @@ class SettingsLeases:
         )
 
     def find_gone(self, lease_ids: Sequence[str]) -> list[str]:
-        """Return those of `lease_ids` that are not recorded in the store, and that no session is just taking."""
+        """Return the leases that are neither recorded in the store nor being taken by a session.
+
+        `lease_ids` are the candidates.
+        """
         holds = self._store.read_holds(SERVER) if self._store.exists() else []
         known = {hold.holder_id for hold in holds if hold.names}
         return [
@@ -200,7 +208,7 @@ class SettingsLeases:
         ]
 
     def describe_foreign(self, lease_ids: Sequence[str]) -> list[str]:
-        """Return a message for each of `lease_ids` that was taken on another server."""
+        """Return a message for each of these leases that was taken on another server."""
         identity = self._applier.identify()
         return [
             f"lease {hold.holder_id} ({hold.reason}) was taken on {hold.server}, and this is {identity}: "
@@ -216,7 +224,7 @@ class SettingsLeases:
         return [change for change in found if change.kind == SETTING and not change.is_copied]
 
     def _leases(self) -> list[Hold]:
-        """Return the holds on settings; a hold that is just being taken names no settings yet."""
+        """Return the holds on settings. A hold without names does not count: a session is still taking it."""
         return [hold for hold in self._store.read_holds(SERVER) if set(hold.names) & set(LEASABLE)]
 
     def _live(self, context: Context) -> list[Hold]:
@@ -300,7 +308,7 @@ def refuse_obstacle(decision: SettingsDecision) -> None:
 
 
 def _shows_lines(facts: SettingsFacts) -> bool:
-    """Return whether the role can read the texts of settings; a role that cannot has taken no lease."""
+    """Return whether the role can read the texts of settings. A role that cannot has taken no lease."""
     rights = facts.rights
     return facts.group is not None or (rights.reads_files and rights.reads_settings and not facts.is_in_recovery)
 

@@ -24,12 +24,14 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# AWS throttles an account's calls for seconds. Settings that are not restored now stay until another command is run.
+# AWS throttles an account's calls for seconds. A setting that is not restored now stays until another command is run.
 _BUSY_TIMEOUT_S = 60.0
 
 
 class SettingsBackend(ABC):
-    """Changes a server's settings; its session in SERVER_DATABASE holds the lease until the lease or the session ends.
+    """Changes a server's settings.
+
+    Its session in SERVER_DATABASE holds the lease until the lease or the session ends.
 
     Methods do and raise the same as those of SettingsLeases.
     """
@@ -40,7 +42,7 @@ class SettingsBackend(ABC):
 
     @abstractmethod
     def leases(self) -> SettingsLeases:
-        """Return the leases, for one call of a method; use the open session, or open a new one."""
+        """Return the leases, for one call of a method. Uses the open session, or opens a new one."""
 
     def take(self, request: LeaseRequest) -> tuple[LeaseReport, SettingsDecision]:
         """Change settings under a new lease."""
@@ -49,7 +51,7 @@ class SettingsBackend(ABC):
         return leases.take(request)
 
     def release(self, lease_id: str) -> LeaseReport:
-        """End a lease of this process; if the session was lost, try once more with a new session."""
+        """End a lease of this process. If the session was lost, try once more with a new session."""
         try:
             return self.leases().release(lease_id)
         except ServerError:
@@ -61,7 +63,7 @@ class SettingsBackend(ABC):
         """Raise TargetError if the server may have leases that this connection cannot see."""
 
     def close(self) -> None:
-        """Close sessions, which ends a lease that one of them holds."""
+        """Close the sessions. This ends a lease that one of them holds."""
         self._close_session()
         self._connect.close()
 
@@ -116,7 +118,7 @@ class GroupSettings(SettingsBackend):
         self._clock = clock
         self._sleep = sleep
         self._parameters: Parameters | None = None
-        # The group of the lease that is held; another group may be attached when the lease ends.
+        # The group of the present lease. When the lease ends, another group may be attached.
         self._changed: AttachedGroup | None = None
 
     def take(self, request: LeaseRequest) -> tuple[LeaseReport, SettingsDecision]:
@@ -128,7 +130,7 @@ class GroupSettings(SettingsBackend):
         return report, decision
 
     def release(self, lease_id: str) -> LeaseReport:
-        """End a lease of this process, in the group where it was taken; wait if AWS is busy."""
+        """End a lease of this process, in the group where it was taken. Wait if AWS throttles calls."""
         began_s = self._clock()
         while True:
             try:
@@ -157,7 +159,7 @@ class GroupSettings(SettingsBackend):
         self._groups.close()
 
     def leases(self) -> SettingsLeases:
-        """Return the leases in the parameter group: that of the lease held, or else the one that is attached now."""
+        """Return the leases in a parameter group: the group of the present lease, otherwise the attached group."""
         connection = self._open_session()
         self._parameters = Parameters(
             connection=connection,
@@ -172,7 +174,7 @@ class GroupSettings(SettingsBackend):
 
 @dataclass(frozen=True, slots=True)
 class _GroupTags:
-    """The tags of a parameter group; see Tags."""
+    """The tags of a parameter group, as an implementation of Tags."""
 
     parameters: Parameters
 

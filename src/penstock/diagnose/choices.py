@@ -61,7 +61,7 @@ class Way:
 
 
 def write_remedy(ways: Collection[Way], setting: LoadSetting | None, words: Mapping[str, str]) -> str:
-    """Return the sentences that fit a workload; `setting` is that of a load by penstock, None of any other workload."""
+    """Return the sentences that fit a workload. `setting` is that of a load by penstock, None for other workloads."""
     choices = CHOICES.keys() if setting is None else setting.choices
     is_load = setting is not None
     fitting = [way for way in ways if way.of_loads in (None, is_load) and way.needs.issubset(choices)]

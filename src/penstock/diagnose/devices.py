@@ -76,7 +76,7 @@ class DeviceMeter:
                 self._seen[device].add(row)
 
     def result(self) -> tuple[DeviceUse, ...]:
-        """Return the use of each device with two readings or more, the data directory's first."""
+        """Return the use of each device with two readings or more, that of the data directory's device first."""
         found = (_measure(device, seen) for device, seen in self._seen.items())
         return tuple(sorted((use for use in found if use is not None), key=lambda use: not use.has_data))
 

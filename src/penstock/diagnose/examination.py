@@ -70,7 +70,7 @@ class Examination:
             rule.see(whole, moments)
 
     def conclude(self, load: LoadCounts | None = None) -> Findings:
-        """Return the findings from all samples; `load` is what was counted of a load, None of any other workload."""
+        """Return the findings from all samples. `load` is what a load by penstock counted, None for other workloads."""
         io = None if load is None else load.accounts.io
         case = Case(
             header=self._header,
@@ -101,7 +101,7 @@ def rank(found: Sequence[Diagnosis]) -> tuple[Diagnosis, ...]:
 
 
 def keep_workload(sample: Sample, application: str | None) -> Sample:
-    """Return a sample with the sessions whose application name starts with `application` only; None: all sessions."""
+    """Return a sample with only the sessions whose application name starts with `application`. None keeps all."""
     if application is None:
         return sample
     own = (session for session in sample.sessions if (session.application or "").startswith(application))

@@ -86,7 +86,10 @@ class LoadCase:
         return self.rows_share * seconds / total_s if total_s else 0.0
 
     def reader_share(self, seconds: float) -> float:
-        """Return the share of the readers' time that they did not wait for sessions, 0 to 1."""
+        """Return a part of the readers' time as a share, 0 to 1.
+
+        Time in which they wait for sessions does not count.
+        """
         readers = self.accounts.readers
         working_s = sum(astuple(readers)) - readers.queueing_s
         return seconds / working_s if working_s else 0.0
@@ -183,7 +186,7 @@ def _committing(case: LoadCase) -> Iterator[Diagnosis]:
 
 
 def _network(case: LoadCase) -> Iterator[Diagnosis]:
-    """The client's sessions spend their time sending, yet their backends wait in Client:ClientRead."""
+    """If the client's sessions spend their time sending while their backends wait for the client, it is the network."""
     starved = case.wait_share("client:clientread")
     if starved >= _LEAST_STARVED:
         share = case.session_share(case.accounts.sessions.sending_s)

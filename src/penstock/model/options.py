@@ -57,7 +57,10 @@ class Option:
 
 
 class OptionError(UsageError):
-    """The value of an option is invalid. The error has the name of the option's field until `spelled` replaces it."""
+    """The value of an option is invalid.
+
+    The error has the name of the option's field until `spelled` replaces it.
+    """
 
     def __init__(self, name: str, value: object, expected: str) -> None:
         self.name = name

@@ -1,4 +1,4 @@
-"""Lists the kinds of change at a table in the order of restoring: indexes last, since they can take hours or fail."""
+"""Lists the kinds of change of a table in the order of restoring. Indexes are last, as they can take hours or fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builds indexes in several sessions at once; each session takes the next index from a queue."""
+"""Builds indexes in several sessions at once. Each session takes the next index from a queue."""
 
 from __future__ import annotations
 
@@ -20,16 +20,12 @@ if TYPE_CHECKING:
 
 _CANCEL_INTERVAL_S = 1.0
 
-# How often interrupts are taken, and progress is read if it is reported.
+# How often interrupts are handled, and progress is read if it is reported.
 _LOOK_INTERVAL_S = 0.5
 
 
 class Builders:
-    """Threads with one session each, which build one index after another.
-
-    The waiting thread calls `look` every 0.5 s with the number of finished indexes, and with the unfinished indexes by
-    the pid of the backend that builds each. `sizes` are the bytes of the tables by OID.
-    """
+    """Threads with one session each. Each builds one index after another."""
 
     def __init__(
         self,
@@ -37,9 +33,12 @@ class Builders:
         plan: RebuildPlan,
         changes: Sequence[Change],
         *,
+        # The bytes of the tables, by OID.
         sizes: Mapping[int, int],
         build: Callable[[Connection, Change], float],
         note: Callable[[Change, float], None],
+        # Called every 0.5 s by the waiting thread, with the number of finished indexes, and with the unfinished indexes
+        # by the pid of the backend that builds each.
         look: Callable[[int, Mapping[int, Change]], None] | None,
     ) -> None:
         self._context = context

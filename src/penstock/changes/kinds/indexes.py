@@ -1,7 +1,8 @@
-"""Drops indexes, keys and foreign keys before the rows of a load, and rebuilds them in several sessions after the rows.
+"""Drops indexes, keys and foreign keys before the rows of a load, and rebuilds them in several sessions afterwards.
 
-Indexes and keys of a table are rebuilt first, foreign keys when the keys of both their tables exist. Each step removes
-its record in the transaction that changes the catalogue, so a rebuild can be interrupted and resumed anywhere.
+Indexes and keys of a table are rebuilt first. A foreign key is rebuilt when the keys of both its tables exist. Each
+step removes its record in the transaction that changes the catalogue, so a rebuild can be interrupted and resumed
+anywhere.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ _log = logging.getLogger(__name__)
 
 
 class IndexesAndKeys:
-    """Drops the indexes and keys that a load's plan names (loading/plan/indexes), and rebuilds them; see TableKind."""
+    """Drops the indexes and keys that a load's plan names (loading/plan/indexes), and rebuilds them. A TableKind."""
 
     activity = "drop indexes"
     keeps_records = True
@@ -64,17 +65,17 @@ class IndexesAndKeys:
         return request.parts
 
     def announce(self, changes: Sequence[Change]) -> None:
-        """Return None, so that no notice is shown: the plan has named the indexes and keys already."""
+        """Return None, so that no notice is shown. The plan has named the indexes and keys already."""
 
     apply = staticmethod(drop_parts)
 
     def restore(self, context: Context, changes: Sequence[Change], done: Restored) -> Sequence[Change]:
-        """Rebuild the indexes and keys of a table and its partitions; each rebuild also removes its record."""
+        """Rebuild the indexes and keys of a table and its partitions. Each rebuild also removes its record."""
         _Rebuild(context, done).rebuild_indexes([change for change in changes if not is_foreign_key(change)])
         return ()
 
     def restore_rest(self, context: Context, oids: set[int], done: Restored) -> None:
-        """Rebuild the foreign keys of the tables, and those that refer to them, if the keys they depend on exist."""
+        """Rebuild the foreign keys of the tables, and those of other tables that refer to them, if their keys exist."""
         _Rebuild(context, done).rebuild_keys(oids)
 
     def describe(self, context: Context, change: Change) -> tuple[RepairAction, str]:
@@ -91,7 +92,10 @@ class IndexesAndKeys:
 
 
 class _Rebuild:
-    """Rebuilds the indexes of one table, whose lock the caller has, or foreign keys, whose tables it locks itself."""
+    """Rebuilds the indexes of one table, whose lock the caller has, or foreign keys.
+
+    It locks the tables of foreign keys itself.
+    """
 
     def __init__(self, context: Context, done: Restored) -> None:
         self._context = context
@@ -141,7 +145,10 @@ class _Rebuild:
         self._note(change, self._context.clock() - began_s)
 
     def _build(self, changes: Sequence[Change]) -> None:
-        """Build indexes in several sessions; after the first error no further one is begun. Raises PenstockError."""
+        """Build indexes in several sessions.
+
+        After the first error no further build is started. Raises PenstockError.
+        """
         if not changes:
             return
         sizes = measure_tables(self._connection, [change.relation_oid for change in changes])
@@ -181,11 +188,12 @@ class _Rebuild:
         changes = self._read_keys(oids)
         self._add_parents(changes)
         failed: set[PartId | None] = set()
-        # First add all keys, so that new rows are checked. Then validate the old rows, which can take hours and fail.
+        # First add all keys, so that new rows are checked. Then validate the existing rows, which can take hours and
+        # fail.
         for is_validating in (False, True):
             for found in order_by_depth(changes, self._parents):
                 if part_id_of(found) in failed:
-                    # Rows of a partition violate the key, so they also violate the parent's key.
+                    # If rows of a partition violate the key, they also violate the parent's key.
                     failed.add(parent_id_of(found))
                     continue
                 try:
@@ -197,7 +205,7 @@ class _Rebuild:
                     failed |= {part_id_of(found), parent_id_of(found)}
 
     def _read_keys(self, oids: set[int]) -> list[Change]:
-        """Return the foreign keys of the tables and those that refer to them, if the key they depend on exists."""
+        """Return the foreign keys of the tables, and those that refer to them, if the key that each needs exists."""
         written = [change for change in self._context.store.read_changes() if not change.is_copied]
         dropped = {part_id_of(each) for each in written if each.kind in PART_KINDS and not is_foreign_key(each)}
         changes = []
@@ -213,7 +221,7 @@ class _Rebuild:
         return changes
 
     def _rebuild_key(self, found: Change, *, is_validating: bool) -> None:
-        """Add a foreign key that does not exist; validate it if `is_validating`."""
+        """Add a foreign key if it does not exist. Validate it if `is_validating`."""
         context, connection, schema = self._context, self._connection, self._schema
         with context.lock(found.target_oid):
             now = context.store.read_changes(found.target_oid)
@@ -255,7 +263,7 @@ class _Rebuild:
         *,
         make: Callable[[Connection, str, Change, Sequence[Change]], None],
     ) -> None:
-        """Create the index or foreign key of a partitioned table; those of its partitions exist."""
+        """Create the index or foreign key of a partitioned table. Those of its partitions exist already."""
         began_s = self._context.clock()
         children = [each for each in changes if parent_id_of(each) == part_id_of(change)]
         what = "foreign key" if is_foreign_key(change) else "index"
@@ -272,7 +280,7 @@ class _Rebuild:
         connection: Connection | None = None,
         others: Sequence[int] = (),
     ) -> None:
-        """Run `act` once it gets its locks; if it fails, add the reason to the record. Raises PenstockError."""
+        """Run `act` once it gets its locks. If it fails, add the reason to the record. Raises PenstockError."""
         relations = {*change.relations, *others}
         what = f'rebuild "{change.name}" of "{change.target}"'
         with recording_failure(connection or self._connection, self._schema, change):

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 class TableKind(Kind, Protocol):
-    """A kind of change that a load makes at its tables. Methods raise TargetError, ServerError.
+    """A kind of change that a load makes to its tables. Methods raise TargetError, ServerError.
 
-    If a kind `keeps_records`, an earlier record of an object is used instead of a new one: once the object's rebuild
+    If `keeps_records` is true, an earlier record of an object is used instead of a new one. Once the object's rebuild
     has begun, only the earlier record has its original state.
     """
 
@@ -29,7 +29,7 @@ class TableKind(Kind, Protocol):
         """Return whether an earlier record of the same object is kept."""
 
     def find(self, connection: Connection, request: TableRequest) -> Sequence[Change]:
-        """Return the changes that a load will make at a table."""
+        """Return the changes that a load will make to a table."""
 
     def announce(self, changes: Sequence[Change]) -> str | None:
         """Return the notice to show before changes are made, None for no notice."""

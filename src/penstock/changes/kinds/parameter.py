@@ -18,22 +18,22 @@ if TYPE_CHECKING:
     from penstock.model.server.settings import AttachedGroup, SettingsFacts
     from penstock.server.connect.connection import Connection
 
-# RDS applies dynamic parameters within seconds, some minutes at worst.
+# RDS applies dynamic parameters within seconds, or within some minutes at worst.
 _APPLY_TIMEOUT_S = 300.0
 APPLY_LOOK_S = 2.0
 
 
 class ParameterGroups(Protocol):
-    """The AWS API calls on one server's parameter group; methods raise AwsError."""
+    """The AWS API calls on one server's parameter group. Methods raise AwsError."""
 
     def describe(self, *, is_brief: bool = False) -> AttachedGroup:
-        """Return the group that is attached to the server now; if `is_brief`, read only the group's state."""
+        """Return the group that is attached to the server now. If `is_brief`, read only the group's state."""
 
     def read_values(self, group: AttachedGroup) -> dict[str, str]:
         """Return the parameters that are set in the group, without those that have their defaults."""
 
     def write(self, group: AttachedGroup, values: Mapping[str, str | None]) -> None:
-        """Set dynamic parameters with immediate effect; None resets one to its default."""
+        """Set dynamic parameters with immediate effect. None resets a parameter to its default."""
 
     def read_tags(self, group: AttachedGroup) -> dict[str, str]:
         """Return the group's tags."""
@@ -50,10 +50,11 @@ class ParameterGroups(Protocol):
 
 @dataclass(kw_only=True)
 class Parameters:
-    """Sets parameters of one group; see Applier. `changed` is the group to use, None for the one that is attached."""
+    """Sets parameters of one group, as an Applier."""
 
     connection: Connection
     groups: ParameterGroups
+    # The group to use, None for the one that is attached.
     changed: AttachedGroup | None = None
     may_share_group: bool = False
     clock: Callable[[], float] = time.monotonic
@@ -102,7 +103,7 @@ class Parameters:
     def apply(self, texts: Mapping[str, str | None], values: Mapping[str, str]) -> None:
         """Set parameters in the group. If the server uses this group, wait until it shows the new values.
 
-        A parameter whose text is None is reset; it must then show the value that `values` gives for it.
+        A parameter is reset if its text is None. It must then show the value that `values` has for it.
         """
         if not texts:
             return

@@ -19,17 +19,17 @@ _WANTED_MEMORY_BYTES = GIB
 _MEMORY_SHARE = 4
 _LEAST_MEMORY_BYTES = 64 * MIB
 
-# A sort in little memory stays near the CPU's caches: in 1 GB, the five indexes of benchmarks/indexed_load.py take a
+# A sort in little memory stays in the CPU's caches. In 1 GB, the five indexes of benchmarks/indexed_load.py take a
 # fifth more CPU time than in 16 MB, and on a busy machine two thirds more.
 _LEAST_SORT_BYTES = 8 * MIB
-# PostgreSQL starts no parallel worker with less for each process (plan_create_index_workers in planner.c).
+# PostgreSQL starts a parallel worker only if each process has this much (plan_create_index_workers in planner.c).
 _LEAST_PARALLEL_SORT_BYTES = 32 * MIB
-# What a merge needs for each run that it reads, and how many runs it reads at once (tuplesort.c: MERGE_BUFFER_SIZE,
-# TAPE_BUFFER_OVERHEAD, MAXORDER).
+# The memory that a merge needs for each run that it reads, and how many runs it reads at once (tuplesort.c:
+# MERGE_BUFFER_SIZE, TAPE_BUFFER_OVERHEAD, MAXORDER).
 _RUN_BUFFER_BYTES = 33 * 8192
 _MOST_RUNS = 500
 
-# A worker is started for so much of a CPU's part; its start and the merge cost as much as less would gain.
+# A worker is started for this much of a CPU's part. For less, its start and the merge cost as much as it gains.
 _LEAST_PART_OF_A_WORKER = 0.25
 
 # The cost of a row in an index of each method, relative to btree (benchmarks/rebuild_schedules.py).
@@ -44,18 +44,21 @@ _UNKNOWN_CPUS = 2
 
 @frozen
 class RebuildPlan:
-    """The number of sessions that rebuild at once, the CPUs that they share, and the most memory of each."""
+    """How many sessions rebuild indexes at once, and with which means."""
 
     sessions: int
+    # The CPUs that the sessions share.
     cpus: int
+    # The most memory of each session.
     memory_bytes: int
 
 
 def plan_rebuild(count: int, *, cpu_count: int | None = None, memory_bytes: int | None = None) -> RebuildPlan:
     """Return how `count` indexes are rebuilt.
 
-    There is one session more than CPUs, each building one index at a time: while one waits for its WAL or for the disk,
-    the others keep all CPUs busy. `cpu_count` and `memory_bytes` are the server's, None if they are not known.
+    Each session builds one index at a time. There is one session more than CPUs: while one session waits for its WAL or
+    for the disk, the others keep all CPUs busy. `cpu_count` and `memory_bytes` are the server's, None if they are not
+    known.
     """
     cpus = cpu_count or _UNKNOWN_CPUS
     sessions = max(1, min(count, cpus + 1))
@@ -66,13 +69,9 @@ def plan_rebuild(count: int, *, cpu_count: int | None = None, memory_bytes: int 
 
 
 def choose_workers(plan: RebuildPlan, *, share: float) -> int:
-    """Return the parallel workers of an index that is this share of the cost of all.
+    """Return the number of parallel workers for an index that has this share of the cost of all indexes.
 
     An index that is more than one CPU's part of the work would still be built when all others are done.
-
-    >>> plan = RebuildPlan(sessions=3, cpus=2, memory_bytes=GIB)
-    >>> [choose_workers(plan, share=share) for share in (0.3, 0.6, 0.8, 1.0)]
-    [0, 0, 1, 1]
     """
     return max(0, math.ceil(plan.cpus * share - _LEAST_PART_OF_A_WORKER) - 1)
 
@@ -80,8 +79,9 @@ def choose_workers(plan: RebuildPlan, *, share: float) -> int:
 def choose_memory(plan: RebuildPlan, *, method: str, table_bytes: int, workers: int = 0) -> tuple[int, bool]:
     """Return the maintenance_work_mem for an index, and whether to lower a session's setting to it.
 
-    A btree is sorted: its rows in runs that fill the memory, then all runs in one merge. The least memory with which
-    one merge is enough is the fastest, because it is nearest to the CPU's caches. Other methods use all they get.
+    To build a btree, the server sorts its rows in runs that fill the memory, and merges the runs. The fastest is the
+    least memory with which one merge is enough, because it stays nearest to the CPU's caches. Other methods use all
+    memory that they get.
     """
     if method != "btree":
         return plan.memory_bytes, False
@@ -94,15 +94,14 @@ def choose_memory(plan: RebuildPlan, *, method: str, table_bytes: int, workers: 
 def order_by_cost(changes: Iterable[Change], sizes: Mapping[int, int] | None = None) -> list[Change]:
     """Return indexes in order of cost, the most expensive first.
 
-    Otherwise one session might still build an expensive index when the others have finished.
-
-    `sizes` are the bytes of their tables by OID; if it is None, all tables count as equally large.
+    Otherwise one session might still build an expensive index when the others have finished. `sizes` are the bytes of
+    their tables by OID. If it is None, all tables count as equally large.
     """
     return sorted(changes, key=lambda change: (-_cost_of_table(change, sizes), change.number))
 
 
 def find_share(change: Change, changes: Iterable[Change], sizes: Mapping[int, int]) -> float:
-    """Return an index's share of the cost of all; `sizes` as in order_by_cost."""
+    """Return an index's share of the cost of all indexes. `sizes` are the bytes of their tables by OID."""
     return _cost_of_table(change, sizes) / (sum(_cost_of_table(each, sizes) for each in changes) or 1.0)
 
 
@@ -111,7 +110,7 @@ def _cost_of_table(change: Change, sizes: Mapping[int, int] | None) -> float:
 
 
 def order_by_depth(changes: Iterable[Change], parents: Mapping[PartId, PartId | None]) -> list[Change]:
-    """Return each index after all that are attached to it; `parents` has the id of the parent of each id."""
+    """Return each index after all indexes that are attached to it. `parents` has the id of the parent of each id."""
 
     def depth(change: Change) -> int:
         part_id: PartId | None = (change.relation_oid, change.name)
@@ -131,5 +130,5 @@ def estimate_cost(change: Change) -> float:
     types = change.record.get("columns", {}).values()
     if any(type_name.startswith(_TEXT_TYPES) for type_name in types):
         cost *= _TEXT_COST
-    # A partial index has fewer rows; their number is unknown, so half of them are assumed.
+    # A partial index has fewer rows. Their number is unknown, so it counts as half.
     return cost * 0.5 if " WHERE " in str(change.record.get("index", {}).get("body", "")) else cost

@@ -1,7 +1,7 @@
 """Changes settings of the server, in postgresql.auto.conf or a parameter group, and restores their prior texts.
 
-All settings are set before one wait for the server's reload. If a text is neither the prior one nor the one that was
-set, somebody else has written it, and it stays.
+All settings are set, and then the server's reload is awaited once. If a text is neither the prior one nor the one that
+was set, somebody else has written it, and it is not changed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ SETTING = "setting"
 
 
 class Applier(Protocol):
-    """Sets settings: in postgresql.auto.conf, or in a parameter group, which servers may share (`is_shared`)."""
+    """Sets settings: in postgresql.auto.conf, or in a parameter group.
+
+    `is_shared` is true if servers may share the place.
+    """
 
     is_shared: ClassVar[bool]
 
@@ -46,7 +49,7 @@ class Applier(Protocol):
         """Return which server this is."""
 
     def read_facts(self) -> SettingsFacts:
-        """Return the facts from which settings are chosen. `expected_wal_bytes` is left out; the caller sets it."""
+        """Return the facts from which settings are chosen, without `expected_wal_bytes`, which the caller adds."""
 
     def read_lines(self) -> dict[str, str]:
         """Return the present texts of the settings in the file or the parameter group, by the name of the setting."""
@@ -58,7 +61,7 @@ class Applier(Protocol):
         """Raise TargetError for a text that could not be restored."""
 
     def apply(self, texts: Mapping[str, str | None], values: Mapping[str, str]) -> None:
-        """Set settings, and wait until the server has their values; None removes a line.
+        """Set settings, and wait until the server has their values. None removes a line.
 
         `values` are the expected values of settings without a line, in pg_settings' unit.
         """
@@ -68,7 +71,7 @@ class Applier(Protocol):
 
 
 class Settings(Kind):
-    """Settings of one server; see Kind."""
+    """The settings of one server, as a Kind of change."""
 
     def __init__(self, applier: Applier) -> None:
         self._applier = applier
@@ -105,7 +108,7 @@ class Settings(Kind):
         return self._set(context.connection, texts, changes, {name: note for name, note in notes.items() if note})
 
     def restore(self, context: Context, changes: Sequence[Change], done: Restored) -> Sequence[Change]:
-        """Set the prior texts; return the changes, whose records can be removed. Raises as `apply`."""
+        """Set the prior texts. Return the changes, because their records can be removed. Raises the same as `apply`."""
         self._refuse_rights(changes)
         lines = self._applier.read_lines()
         notes = {change.name: refuse_restore(change, lines.get(change.name)) for change in changes}
@@ -133,7 +136,8 @@ class Settings(Kind):
         before = read_settings(connection)
         for name, text in texts.items():
             _log.info("changing %s to %s", name, text or "no line")
-        # Apply even if there is no text to set: a killed process may have set one without waiting for the reload.
+        # Apply even if there is no text to set, because a killed process may have set one without waiting for the
+        # reload.
         self._applier.apply(texts, {change.name: change.record["value"] for change in changes})
         after = read_settings(connection)
         return [
@@ -175,7 +179,7 @@ def _found(line: str | None) -> str:
 
 
 class AlterSystem:
-    """Sets settings in postgresql.auto.conf; see Applier."""
+    """Sets settings in postgresql.auto.conf, as an Applier."""
 
     is_shared: ClassVar[bool] = False
 

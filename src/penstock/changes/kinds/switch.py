@@ -1,4 +1,4 @@
-"""Makes a change at a table by one ALTER TABLE and restores it by another one, each in its own transaction."""
+"""Makes a change of a table by one ALTER TABLE and restores it by another, each in its own transaction."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Switch(TableKind):
-    """The kind of change of a TableSwitch; see TableKind."""
+    """The kind of change that a TableSwitch describes."""
 
     switch: TableSwitch
     # If the object is unchanged, the load that wrote the record was killed before it made the change. Somebody may have

@@ -33,16 +33,16 @@ if TYPE_CHECKING:
 
 TEMP_PLACE = "temp place"
 
-# The most objects to list that are in a tablespace that should be dropped.
+# How many objects a message lists at most that are in a tablespace to be dropped.
 _LISTED = 10
 _WANTED = (TABLESPACE,)
 _RELOAD = "SELECT pg_catalog.pg_reload_conf()"
 
 
 class TempPlace(Kind):
-    """The temp place of a server; see Kind. Its record does not say which statements have been run.
+    """The temp place of a server, as a Kind of change. Its record does not say which statements have been run.
 
-    `plan` reads from the server whether the tablespace exists and what temp_tablespaces is set to; GRANT is always run
+    `plan` reads from the server whether the tablespace exists and what temp_tablespaces is set to. GRANT is always run
     again.
     """
 
@@ -66,7 +66,10 @@ class TempPlace(Kind):
         return [*statements, *([_RELOAD] if placement.scope.kind == "server" else [])]
 
     def apply(self, context: Context, placement: Placement) -> PlaceReport:
-        """Run the missing statements, and check that temporary work goes there. Raises TargetError, ServerError."""
+        """Run the missing statements, and check that temporary work uses the tablespace.
+
+        Raises TargetError, ServerError.
+        """
         connection = context.connection
         statements = self.plan(connection, placement)
         for statement in statements:
@@ -83,7 +86,7 @@ class TempPlace(Kind):
         return PlaceReport(placement=placement, statements=tuple(statements))
 
     def refuse_permanent(self, context: Context, change: Change) -> None:
-        """Raise TargetError if tables or indexes are in the tablespace: they must be moved before it can be dropped."""
+        """Raise TargetError if tables or indexes are in the tablespace. They must be moved before it can be dropped."""
         _refuse_permanent(_look(context, read_placement(context.connection, change)))
 
     def restore(self, context: Context, changes: Sequence[Change], done: Restored) -> Sequence[Change]:
@@ -103,7 +106,10 @@ def make_change(placement: Placement, holder_id: str) -> Change:
 
 
 def read_placement(connection: Connection, change: Change, *, is_placed: bool = False) -> Placement:
-    """Return the placement of a record. Raises TargetError if no superuser wrote it: its values go into statements."""
+    """Return the placement of a record.
+
+    Raises TargetError if no superuser wrote it, because its values go into statements.
+    """
     if not is_superuser(connection, change.owner):
         raise TargetError(
             f'the record of the place for temporary work was written by role "{change.owner}", which is no superuser',
@@ -124,13 +130,13 @@ def read_placement(connection: Connection, change: Change, *, is_placed: bool = 
 
 @frozen
 class RemovalFacts:
-    """What a removal finds; `tablespace` is None if the tablespace does not lie where it was placed.
+    """What is found when a temp place is to be removed."""
 
-    `elsewhere` is where a tablespace of that name lies instead, and `renamed` the name of one that lies there.
-    """
-
+    # None if the tablespace is not at the location where it was created.
     tablespace: TablespaceRow | None
+    # The location of a tablespace with this name at another location, None if there is none.
     elsewhere: str | None
+    # The name of a tablespace with another name at this location, None if there is none.
     renamed: str | None
     setting: tuple[str, ...] | None
     occupants: list[Occupant]
@@ -150,7 +156,7 @@ def _look(context: Context, placement: Placement) -> RemovalFacts:
 
 
 def plan_removal(placement: Placement, found: RemovalFacts) -> PlaceReport:
-    """Return the statements that remove a placement, and what somebody else has changed since, which is left."""
+    """Return the statements that remove a placement, and what is left because somebody else has changed it since."""
     statements: list[str] = []
     left: list[str] = []
     if found.elsewhere is not None:
@@ -162,8 +168,8 @@ def plan_removal(placement: Placement, found: RemovalFacts) -> PlaceReport:
     elif found.setting != placement.prior:
         left.append(f"{SETTING} of {placement.scope} is {spell_setting(found.setting)} now")
     if placement.scope.kind == "server":
-        # Reload even if nothing is set now: an earlier process may have been killed after it set the value and before
-        # it reloaded.
+        # Reload even if nothing is set now. An earlier process may have set the value and been killed before it
+        # reloaded.
         statements.append(_RELOAD)
     if found.tablespace is not None:
         statements.append(DROP)
@@ -176,10 +182,11 @@ def _undo(context: Context, placement: Placement) -> PlaceReport:
     planned = plan_removal(placement, found)
     for statement in planned.statements:
         if statement == DROP and found.tablespace is not None:
-            # Check after the setting is restored: sessions that write temporary files all the time then stop using it.
+            # Check this after the setting is restored: then sessions that keep writing temporary files no longer use
+            # the tablespace.
             _refuse_temporary(context, found.tablespace, placement)
         _run(context, statement)
-    # Another role or database may name the tablespace, for example a role that was renamed.
+    # Another role or database may name the tablespace, for example after a role was renamed.
     naming = tuple(f"{SETTING} of {whose} names it still" for whose in find_naming(context.connection, TABLESPACE))
     return replace(planned, left=planned.left + naming)
 

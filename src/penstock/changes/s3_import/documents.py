@@ -1,7 +1,7 @@
 """The names and IAM documents of an import from S3. Pure.
 
-Source: RDS User Guide, "Importing data from Amazon S3 into an RDS for PostgreSQL DB instance"; IAM User Guide,
-"IAM policy elements: Variables and tags" for what * ? $ are in a policy.
+Source: RDS User Guide, "Importing data from Amazon S3 into an RDS for PostgreSQL DB instance". IAM User Guide, "IAM
+policy elements: Variables and tags", explains * ? $ in a policy.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import Any
 
 from penstock.model.s3_import import Owner, S3Place, digest
 
-# Names of roles have at most 64 characters. The digest distinguishes servers of one identifier in two regions.
+# A role's name has at most 64 characters. The digest distinguishes servers with the same identifier in two regions.
 _LONGEST_NAME = 64
 
-# The Sid of the statement that is only there if the bucket has a KMS key.
+# The Sid of the statement that a policy has only if the bucket has a KMS key.
 _KMS = "PenstockDecrypt"
 
-# In Version 2012-10-17 of the policy language, ${*} ${?} ${$} stand for the characters themselves.
+# In Version 2012-10-17 of the policy language, ${*} ${?} ${$} mean the characters themselves.
 _SPECIAL = re.compile(r"[*?$]")
 
 
 def name_role(owner: Owner) -> str:
-    """Return the name of the role, the same for every place."""
+    """Return the name of the role. It is the same for every place."""
     return _name(owner, digest(owner.resource_id))
 
 
@@ -34,7 +34,7 @@ def name_policy(owner: Owner, place: S3Place) -> str:
 
 
 def name_holder(owner: Owner, place: S3Place) -> str:
-    """Return the id by which the journal knows that the server may import from a place."""
+    """Return the id by which the journal records that the server may import from a place."""
     return digest(owner.resource_id, place.bucket, place.prefix)
 
 
@@ -79,12 +79,12 @@ def compose_policy(owner: Owner, place: S3Place, key_arn: str | None) -> dict[st
 
 
 def without_key(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a document of `compose_policy` as it is for a bucket without a key."""
+    """Return a document of `compose_policy` as it would be if the bucket had no key."""
     return _document(*(each for each in document.get("Statement", ()) if each.get("Sid") != _KMS))
 
 
 def write_document(document: Mapping[str, Any]) -> str:
-    """Return a document as JSON in ASCII: IAM's own limit of characters is Latin-1."""
+    """Return a document as JSON in ASCII. IAM accepts only Latin-1."""
     return json.dumps(document, separators=(",", ":"))
 
 

@@ -1,7 +1,8 @@
-"""Prepares a server for importing from S3, and undoes that, through the journal in the tags of its instance or cluster.
+"""Prepares a server for importing from S3, and undoes that. The journal is in the tags of the instance or cluster.
 
-Before anything is made, its record is a tag. What was made is never recorded: AWS and the databases are looked at. Each
-place (bucket and prefix) is a hold; the role and the extension stay until the last hold that names them is undone.
+Before anything is created, its record is written as a tag. What was created is not recorded: it is looked up in AWS and
+in the databases. Each place (bucket and prefix) is a hold. The role and the extension stay until the last hold that
+names them is undone.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ _ROLE_LOOK_S = 2.0
 
 
 class Aws(Protocol):
-    """What AWS has for an import from S3; methods raise AwsError."""
+    """AWS's part of an import from S3. Methods raise AwsError."""
 
     def read_owner(self) -> Owner:
         """Return the instance or cluster that the server belongs to, as it is now."""
@@ -86,7 +87,7 @@ class Aws(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _OwnerTags:
-    """The tags of an instance or a cluster; see Tags."""
+    """The tags of an instance or a cluster, as an implementation of Tags."""
 
     aws: Aws
     owner: Owner
@@ -107,10 +108,11 @@ class _OwnerTags:
 
 @frozen
 class _Wanted:
-    """What `prepare` decides: the steps, and what the journal lacks before them."""
+    """What `prepare` has decided."""
 
     steps: list[Step]
     hold: Hold
+    # The changes that must be recorded in the journal before the steps.
     new: list[Change]
     is_recorded: bool
     notes: tuple[str, ...]
@@ -118,16 +120,19 @@ class _Wanted:
 
 @dataclass(kw_only=True)
 class S3ImportSetup:
-    """Prepares the server of `connect`. `tell` gets each step that was taken. Methods raise PenstockError.
+    """Prepares a server for importing from S3, and undoes that. Methods raise PenstockError.
 
-    `server` is the connection as for psql, and `profile` that of AWS: both are for the commands of a plan. The
-    detail of an error says what was done so far.
+    The detail of an error says what was done so far.
     """
 
+    # Connects to the server.
     connect: ConnectionFactory
     aws: Aws
+    # Receives each step that was taken.
     tell: Callable[[str], None]
+    # The connection, as for psql, in the commands of a plan.
     server: str
+    # The profile of AWS in the commands of a plan.
     profile: str | None = None
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
@@ -158,7 +163,7 @@ class S3ImportSetup:
     # ---------------------------------------------------------------- prepare
 
     def plan(self, place: S3Place) -> S3ImportReport:
-        """Return the commands that do what `prepare` would do; nothing is changed."""
+        """Return the commands that do what `prepare` would do. Nothing is changed."""
         wanted = self._decide(place)
         steps = list(wanted.steps)
         if not wanted.is_recorded:
@@ -166,7 +171,7 @@ class S3ImportSetup:
         return self._report(place, commands=self._compose(steps), notes=wanted.notes, route=self.aws.find_route())
 
     def prepare(self, place: S3Place) -> S3ImportReport:
-        """Take the steps that are missing; if none is, change nothing."""
+        """Take the steps that are missing. If no step is missing, change nothing."""
         with self._context.lock(SERVER):
             wanted = self._decide(place)
             if not wanted.is_recorded:
@@ -211,7 +216,7 @@ class S3ImportSetup:
     # ---------------------------------------------------------------- undo
 
     def plan_undo(self, place: S3Place) -> S3ImportReport:
-        """Return the commands that do what `undo` would do; nothing is changed."""
+        """Return the commands that do what `undo` would do. Nothing is changed."""
         holder_id, store = name_holder(self._owner, place), self._context.store
         others = [hold for hold in store.read_holds() if hold.holder_id != holder_id]
         changes = [each for each in self._find_undone(place) if not any(hold.wants(each) for hold in others)]
@@ -230,7 +235,7 @@ class S3ImportSetup:
             notes = find_left(self._look(changes), changes)
             written = {(each.kind, each.name) for each in self._context.store.read_changes()}
             if lost := [each for each in changes if (each.kind, each.name) not in written]:
-                # Others have removed the tags of the instance: what has tags of its own is recorded again.
+                # Somebody has removed the tags of the instance. What has tags of its own is recorded again.
                 record(self._context, self._make_hold(holder_id, tuple(each.name for each in changes)), lost)
             self._context.leaving = [holder_id]
             done = restore(self._context, [SERVER])
@@ -333,7 +338,10 @@ def _add(error: PenstockError, fact: str) -> None:
 
 
 class S3Import(Kind):
-    """See Kind. `look` returns what exists of changes, and `run` takes steps."""
+    """What an import from S3 needs in AWS and in databases, as a Kind of change.
+
+    `look` returns what exists of changes, and `run` takes steps.
+    """
 
     def __init__(self, look: Callable[[Sequence[Change]], Found], run: Callable[[Sequence[Step]], None]) -> None:
         self._look = look

@@ -1,4 +1,4 @@
-"""Decides which steps are missing for an import from S3, and which undo it, from what there is. Pure."""
+"""Decides from what exists which steps an import from S3 still needs, and which steps undo it. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from penstock.model.s3_import import (
     Wait,
 )
 
-# The kinds of change in the journal. An extension's name is the OID of its database.
+# The kinds of change in the journal. The name of an extension's change is the OID of its database.
 ROLE, POLICY, EXTENSION = "s3-role", "s3-policy", "s3-extension"
 
 _AGAIN = "Run the command with --undo, and then again."
@@ -55,7 +55,7 @@ def untag_call(owner: Owner, keys: Sequence[str]) -> Call:
 
 
 def find_changes(found: Found, place: S3Place, holder_id: str) -> list[Change]:
-    """Return what the journal must know before the steps of `plan_steps` are taken."""
+    """Return what must be recorded in the journal before the steps of `plan_steps` are taken."""
     changes = [
         server_change(POLICY, name_policy(found.owner, place), {}, holder_id),
         server_change(ROLE, name_role(found.owner), {}, holder_id),
@@ -69,7 +69,7 @@ def find_changes(found: Found, place: S3Place, holder_id: str) -> list[Change]:
 
 
 def plan_steps(found: Found, place: S3Place, key: BucketKey) -> list[Step]:
-    """Return the steps that are missing, in order. Raises AwsError, TargetError for what is in the way."""
+    """Return the steps that are missing, in order. Raises AwsError or TargetError if something prevents them."""
     owner = found.owner
     role_name, policy_name = name_role(owner), name_policy(owner, place)
     role_arn, policy_arn = owner.role_arn(role_name), owner.policy_arn(policy_name)
@@ -104,7 +104,7 @@ def plan_steps(found: Found, place: S3Place, key: BucketKey) -> list[Step]:
 
 
 def plan_undo(found: Found, changes: Sequence[Change]) -> list[Step]:
-    """Return the steps that undo changes, as far as they were made, in reverse order. Raises AwsError, TargetError."""
+    """Return the steps that undo those changes that were made, in reverse order. Raises AwsError, TargetError."""
     owner = found.owner
     names = {kind: {each.name for each in changes if each.kind == kind} for kind in (ROLE, POLICY, EXTENSION)}
     policies = [each for each in found.policies if each.name in names[POLICY] and _is_ours(owner, each.owner_tag)]
@@ -114,7 +114,7 @@ def plan_undo(found: Found, changes: Sequence[Change]) -> list[Step]:
     if role is not None and role.name in names[ROLE]:
         _refuse_attached(role, detached)
     for name in sorted(names[ROLE]):
-        # A role that somebody deleted may still be listed at its owner.
+        # A role that somebody has deleted may still be listed for the instance or cluster.
         is_ours = role is not None or found.role is None
         if is_ours and _find_status(owner, owner.role_arn(name)) is not None:
             _refuse_unavailable(owner)
@@ -128,7 +128,8 @@ def plan_undo(found: Found, changes: Sequence[Change]) -> list[Step]:
     if role is not None and role.name in names[ROLE]:
         steps.append(_iam("delete_role", f"deleted role {role.name}", {"RoleName": role.name}))
     for policy in policies:
-        # A document that somebody has changed is a new version. IAM deletes a policy only with its last version.
+        # If somebody has changed the document, it has several versions. IAM deletes a policy only with its last
+        # version.
         for version in policy.other_versions:
             done = f"deleted version {version} of policy {policy.name}"
             steps.append(_iam("delete_policy_version", done, {"PolicyArn": policy.arn, "VersionId": version}))
@@ -137,7 +138,7 @@ def plan_undo(found: Found, changes: Sequence[Change]) -> list[Step]:
 
 
 def list_made(found: Found) -> list[str]:
-    """Return what exists of penstock's own: an earlier run made it."""
+    """Return what exists because an earlier run of penstock created it."""
     owner = found.owner
     made = [f"policy {each.name}" for each in found.policies if _is_ours(owner, each.owner_tag)]
     if found.role is not None and _is_ours(owner, found.role.owner_tag):
@@ -148,7 +149,10 @@ def list_made(found: Found) -> list[str]:
 
 
 def find_left(found: Found, changes: Sequence[Change]) -> list[str]:
-    """Return what has the name of something that penstock made, and is not its own: `plan_undo` leaves it."""
+    """Return what has the name of something that penstock creates, but was created by others.
+
+    `plan_undo` does not remove it.
+    """
     names = {each.name for each in changes}
     facts = [("policy", each) for each in found.policies] + ([] if found.role is None else [("role", found.role)])
     return [
@@ -191,7 +195,7 @@ def _refuse_attached(role: RoleFacts, detached: Sequence[PolicyFacts]) -> None:
 
 
 def _refuse_foreign(found: Found, place: S3Place, key: BucketKey) -> None:
-    """Raise AwsError for what others have made in this place, or changed."""
+    """Raise AwsError if others have created what penstock would create for this place, or have changed it."""
     owner, role = found.owner, found.role
     for policy in found.policies:
         _refuse_untagged(owner, "policy", policy.name, policy.owner_tag)
@@ -245,7 +249,7 @@ def _is_ours(owner: Owner, tag: str | None) -> bool:
 
 
 def _find_status(owner: Owner, role_arn: str) -> str | None:
-    """Return the status of a role at its owner, None if the owner does not have it for this feature."""
+    """Return the status of a role of the instance or cluster, None if it does not have the role for this feature."""
     found = [each for each in owner.roles if each.arn == role_arn and each.feature == FEATURE]
     return (found[0].status or "PENDING") if found else None
 

@@ -1,4 +1,4 @@
-"""Decides from a profile and the server's facts what to change, what to skip, and why. Pure."""
+"""Decides from a profile and the server's facts which settings to change, which to skip, and why. Pure."""
 
 from __future__ import annotations
 
@@ -25,12 +25,15 @@ _FIXED_SOURCES = {
     "override": "the server computes it",
 }
 
-# A load of fewer bytes writes less WAL than the default max_wal_size leaves room for.
+# The default max_wal_size has room for the WAL of a smaller load.
 _LEAST_LOAD_BYTES = 256 * 1024 * 1024
 
 
 def is_too_small(size_bytes: int | None) -> bool:
-    """Whether a load is too small to gain from fewer checkpoints; the size is that of its stored objects, or None."""
+    """Whether a load is too small to gain from fewer checkpoints.
+
+    `size_bytes` is the size of its stored objects, or None.
+    """
     return size_bytes is not None and size_bytes < _LEAST_LOAD_BYTES
 
 
@@ -106,7 +109,7 @@ def _decide_value(value: ProfileValue, facts: SettingsFacts) -> SettingChange | 
 
 
 def _find_held(changes: Sequence[SettingChange], facts: SettingsFacts) -> str | None:
-    """Return which lease has set one of the settings to another value, or None; leases may share equal values."""
+    """Return the lease that has set one of the settings to another value, or None. Leases may share equal values."""
     for change in changes:
         value, who = facts.held.get(change.name, (change.value, ""))
         if abs(value - change.value) > 1e-9:
@@ -116,7 +119,7 @@ def _find_held(changes: Sequence[SettingChange], facts: SettingsFacts) -> str | 
 
 
 def _max_wal_size(facts: SettingsFacts) -> tuple[float, str]:
-    """Return max_wal_size in MB, and what decided it."""
+    """Return max_wal_size in MB, and what it was chosen by."""
     if facts.wal_free_bytes is None:
         # The free space is not known, so choose the smallest value that helps.
         return LEAST_WAL_MB, "4GB, as the free space on the WAL's volume is not known"
@@ -158,7 +161,7 @@ def _notes(changes: list[SettingChange], facts: SettingsFacts) -> list[str]:
 
 
 def find_obstacle(facts: SettingsFacts, names: list[str]) -> tuple[Backend, str | None, str | None]:
-    """Return how settings are changed on the server, why they cannot be changed if so, and the remedy."""
+    """Return how settings are changed on the server and, if they cannot be changed, why, and the remedy."""
     if has_parameter_group(facts):
         obstacle, remedy = _find_group_obstacle(facts)
         return "parameter-group", obstacle, remedy
@@ -205,7 +208,7 @@ def _find_group_obstacle(facts: SettingsFacts) -> tuple[str | None, str | None]:
 
 
 def _find_manager(facts: SettingsFacts) -> tuple[str, str] | None:
-    """Return what else manages the server's settings, and how to change them there."""
+    """Return which software manages the server's settings, and how to change them with it."""
     if facts.flavour.kind not in ("postgresql", "citus"):
         return f"{facts.flavour.name} does not allow ALTER SYSTEM", "Change settings with the service's own tools."
     if facts.managers:

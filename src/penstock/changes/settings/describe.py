@@ -14,7 +14,7 @@ _WIDTH = 110
 
 
 def describe_decision(decision: SettingsDecision) -> list[str]:
-    """Return lines that say what a profile would change on a server, what it would not change, and why."""
+    """Return lines that say what a profile changes on a server, what it does not change, and why."""
     told: list[str] = []
     for change in decision.changes:
         line = f"{change.name} {show(change.prior.value, change.prior.unit)} -> {show_text(change.text)}"

@@ -22,15 +22,15 @@ _ALL: frozenset[FlavourKind] = _WITH_CHECKPOINTS | {"aurora"}
 WAL_UNIT_BYTES = 1024 * 1024
 
 # WAL triggers a checkpoint after max_wal_size / (1 + checkpoint_completion_target): CalculateCheckpointSegments in
-# src/backend/access/transam/xlog.c. With a target of 0.9, a max_wal_size of this factor times the expected WAL leaves
-# room for a load without a checkpoint.
+# src/backend/access/transam/xlog.c. With a target of 0.9, a load triggers no checkpoint if max_wal_size is this factor
+# times its expected WAL.
 WAL_FACTOR = 1.9
 
 LEAST_WAL_MB = 4 * 1024
 MOST_WAL_MB = 64 * 1024
 
-# max_wal_size may be at most this share of the free space. The rest is for the tables, other loads, and WAL that slots
-# and a failing archiver keep.
+# max_wal_size may be at most this share of the free space. The rest is for the tables, for other loads, and for the WAL
+# that slots and a failing archiver keep.
 WAL_SHARE_OF_FREE = 0.25
 
 BULK_LOAD = Profile(
@@ -84,8 +84,8 @@ BULK_LOAD = Profile(
 
 PROFILES: Mapping[str, Profile] = MappingProxyType({BULK_LOAD.name: BULK_LOAD})
 
-# The settings that `penstock settings apply NAME=VALUE` takes: numbers that a reload changes. None of them is a command
-# that the server would run, so that a forged record can do no more than set these.
+# The settings that `penstock settings apply NAME=VALUE` accepts: numbers that a reload changes. None of them is a
+# command that the server would run, so a forged record can do no more than change these numbers.
 LEASABLE: Mapping[str, str] = MappingProxyType(
     {
         "max_wal_size": "MB",
@@ -97,14 +97,14 @@ LEASABLE: Mapping[str, str] = MappingProxyType(
 
 
 def find_profile(name: str) -> Profile:
-    """Return the profile of a name. Raises UsageError."""
+    """Return the profile with this name. Raises UsageError."""
     if name not in PROFILES:
         raise UsageError(f'unknown profile "{name}"', hint=f"Use {', '.join(PROFILES)}.")
     return PROFILES[name]
 
 
 def make_profile(wanted: Mapping[str, float]) -> Profile:
-    """Return a profile of the values given by name, in pg_settings' units."""
+    """Return a profile with these values, which are given by name in pg_settings' units."""
     return Profile(
         name="as requested",
         summary="settings given by name",

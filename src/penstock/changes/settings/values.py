@@ -9,8 +9,8 @@ from penstock.changes.settings.profiles import LEASABLE
 from penstock.errors import UsageError
 from penstock.model.refusals import refuse_value
 
-# The factor from each unit that a user may write to the setting's unit; PostgreSQL's (memory_unit_conversion_table and
-# time_unit_conversion_table in src/backend/utils/misc/guc.c).
+# The factors from the units that a user may write to the setting's unit, as in PostgreSQL (memory_unit_conversion_table
+# and time_unit_conversion_table in src/backend/utils/misc/guc.c).
 _FACTORS = {
     "MB": {"": 1.0, "B": 1 / 1024**2, "kB": 1 / 1024, "MB": 1.0, "GB": 1024.0, "TB": 1024.0 * 1024},
     "s": {"": 1.0, "us": 0.000001, "ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0},
@@ -31,10 +31,7 @@ _NUMBER = re.compile(r"(\d+(?:\.\d*)?|\.\d+) *([A-Za-z]*)")
 def parse_assignments(texts: Iterable[str]) -> dict[str, float]:
     """Return the settings of NAME=VALUE words as numbers in pg_settings' units.
 
-    Raises UsageError; for a setting that penstock never changes it gives the reason.
-
-    >>> parse_assignments(["max_wal_size=8GB", "checkpoint_timeout=30min"])
-    {'max_wal_size': 8192.0, 'checkpoint_timeout': 1800.0}
+    Raises UsageError. For a setting that penstock never changes, the error gives the reason.
     """
     found: dict[str, float] = {}
     for text in texts:
@@ -72,21 +69,13 @@ def parse_value(name: str, text: str) -> float:
 
 
 def to_text(name: str, value: float) -> str:
-    """Return the text for ALTER SYSTEM of a number in pg_settings' unit.
-
-    >>> to_text("max_wal_size", 8192), to_text("checkpoint_completion_target", 0.9)
-    ('8192MB', '0.9')
-    """
+    """Return a number in pg_settings' unit as the text that ALTER SYSTEM takes."""
     number = f"{value:.10g}" if name == "checkpoint_completion_target" else str(round(value))
     return f"{number}{LEASABLE[name]}"
 
 
 def write_number(_: str, value: float) -> str:
-    """Return the text for a parameter group of a number in pg_settings' unit: the number alone.
-
-    >>> write_number("checkpoint_timeout", 1800.0)
-    '1800'
-    """
+    """Return a number in pg_settings' unit as the text that a parameter group takes: the number alone."""
     return f"{value:.10g}"
 
 
@@ -117,10 +106,6 @@ _MEMORY: tuple[tuple[str, int | None], ...] = (("kB", 1024), ("MB", 1024), ("GB"
 
 
 def is_sound(name: str, text: str) -> bool:
-    """Whether a recorded text may be given to ALTER SYSTEM: only a number of a leasable setting may.
-
-    >>> is_sound("max_wal_size", "8GB"), is_sound("archive_command", "/bin/sh"), is_sound("max_wal_size", "x")
-    (True, False, False)
-    """
+    """Whether a recorded text may be given to ALTER SYSTEM. Only a number for a leasable setting may."""
     match = _NUMBER.fullmatch(text)
     return name in LEASABLE and match is not None and match[2] in _FACTORS[LEASABLE[name]]

@@ -12,7 +12,7 @@ from penstock.server.connect.connection import Connection
 class Store(Protocol):
     """Changes and holds, read and written by the session that has their locks. A write is durable when it returns.
 
-    `oid` is a table, or SERVER. Methods raise ServerError, TargetError, AwsError.
+    The argument `oid` is a table's OID, or SERVER. Methods raise ServerError, TargetError, AwsError.
     """
 
     @property
@@ -30,13 +30,13 @@ class Store(Protocol):
         """Create the store if it does not exist."""
 
     def read_changes(self, oid: int | None = None) -> list[Change]:
-        """Return the changes at a table or the server, or all."""
+        """Return the changes of a table or of the server; all changes if `oid` is None."""
 
     def read_holds(self, oid: int | None = None) -> list[Hold]:
-        """Return the holds on a table or the server, or all, the oldest first."""
+        """Return the holds on a table or the server, the oldest first; all holds if `oid` is None."""
 
     def write(self, hold: Hold, changes: Sequence[Change], stale: Sequence[Change] = ()) -> None:
-        """Write a hold and changes, and remove the `stale` changes; all or nothing."""
+        """Write a hold and changes, and remove the `stale` changes: all of this or nothing."""
 
     def forget(self, oid: int, changes: Sequence[Change], holders: Sequence[str]) -> None:
-        """Remove changes that were restored, and holds."""
+        """Remove changes that were restored, and the holds of these holders."""

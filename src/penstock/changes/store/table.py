@@ -25,7 +25,7 @@ SERVER_DATABASE = "postgres"
 
 @frozen
 class TableStore:
-    """The ledger in a schema of the session's database; see Store."""
+    """The ledger in a schema of the session's database, as a Store."""
 
     connection: Connection
     schema: str = "penstock"

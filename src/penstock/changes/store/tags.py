@@ -1,7 +1,7 @@
 """Stores changes and holds as tags of a parameter group of Amazon RDS, which several instances may share.
 
-In RDS, tags consist of letters, digits, blanks and _ . : / = + - @; a key has at most 128 characters and a value 256. A
-holder is alive while its session has an advisory lock at its instance. Instances that share a group see each other's
+Tags of RDS consist of letters, digits, blanks and _ . : / = + - @. A key has at most 128 characters, a value 256. A
+holder is alive while its session has an advisory lock on its instance. Instances that share a group see each other's
 tags, but not each other's locks.
 """
 
@@ -22,19 +22,19 @@ from penstock.server.ledger.locks import find_lock_holder
 
 _HOLD = "penstock:lease:"
 _NAMES = "penstock:names:"
-# The kind and the name of the change follow in the tag's key; the record of the change is the tag's value.
+# The tag's key continues with the kind and the name of the change. Its value is the record of the change.
 _CHANGE = "penstock:change:"
 
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 
-# The greatest length of a word, in characters, so that all words of a hold fit into the value of a tag.
+# The greatest length of a word, in characters, with which all words of a hold fit into the value of a tag.
 _WORD_LENGTH = 56
 
 _FORBIDDEN = re.compile(r"[^A-Za-z0-9_.:/@-]")
 
 
 class Tags(Protocol):
-    """The tags of one resource; methods raise AwsError."""
+    """The tags of one resource. Methods raise AwsError."""
 
     def exists(self) -> bool:
         """Return whether the resource can have tags."""
@@ -51,8 +51,9 @@ class Tags(Protocol):
 
 @frozen
 class TagStore:
-    """The tags of a resource; see Store. The holders' locks are looked up through `connection`."""
+    """The tags of a resource, as a Store."""
 
+    # The session in which the holders' locks are looked up.
     connection: Connection
     tags: Tags
     schema: ClassVar[str] = ""
@@ -102,12 +103,12 @@ def hold_tags(hold: Hold) -> dict[str, str]:
 
 
 def change_tags(changes: Sequence[Change]) -> dict[str, str]:
-    """Return changes as tags; an empty text stands for None in a record."""
+    """Return changes as tags. An empty text represents None in a record."""
     return {_change_key(change): _join({**change.record, "by": change.load_id}) for change in changes}
 
 
 def read_holds(tags: Mapping[str, str]) -> list[Hold]:
-    """Return the holds of a resource, the oldest first; other tags are left out."""
+    """Return the holds of a resource, the oldest first. Other tags are ignored."""
     holds = [
         _read_hold(key.removeprefix(_HOLD), _split(value), tags.get(key.replace(_HOLD, _NAMES, 1), "").split())
         for key, value in tags.items()
@@ -117,7 +118,7 @@ def read_holds(tags: Mapping[str, str]) -> list[Hold]:
 
 
 def read_changes(tags: Mapping[str, str]) -> list[Change]:
-    """Return the changes of a resource; other tags are left out."""
+    """Return the changes of a resource. Other tags are ignored."""
     changes: list[Change] = []
     for key, value in sorted(tags.items()):
         kind, _, name = key.removeprefix(_CHANGE).partition(":")

@@ -45,7 +45,7 @@ class Autovacuum:
         self._tick = -1
 
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
-        """Take a sample; its sessions include the workers of autovacuum, whatever the workload is."""
+        """Take a sample. It has the workers of autovacuum even if the workload is the sessions of one application."""
         self._tick += 1
         if sample.host_busy_cpus is not None:
             self._busy_s += sample.host_busy_cpus * sample.interval_s

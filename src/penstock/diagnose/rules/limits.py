@@ -80,7 +80,7 @@ class DeviceIntervals:
         self.device_of: dict[str, str] = {}
 
     def see(self, sample: Sample, waited_s: float) -> None:
-        """Add a sample; `waited_s` is how long sessions have waited for I/O since the recording's start, in total."""
+        """Add a sample. `waited_s` is the sum of the sessions' waits for I/O since the recording's start."""
         for row in sample.counters.get("host_devices", ()):
             if not are_counters(row):
                 continue
@@ -109,7 +109,7 @@ class MetricIntervals:
         self.rows: dict[str, CounterRow] = {}
 
     def see(self, sample: Sample, waited_s: float) -> None:
-        """Add a sample; `waited_s` is as for DeviceIntervals."""
+        """Add a sample. `waited_s` is the sum of the sessions' waits for I/O since the recording's start."""
         minute = int((self._started_s + sample.at_s) // _MINUTE_S)
         self._waited_s[minute] = self._waited_s.get(minute, 0.0) + waited_s - self._before_s
         self._before_s = waited_s

@@ -233,7 +233,7 @@ def _is_idle_in_transaction(session: SessionSample) -> bool:
 
 
 class Processors:
-    """The rule for processors that are all busy, that too few COPY commands use, or busier than the waits explain."""
+    """The rule for processors that are all busy, busier than the waits explain, or not used by too few COPYs."""
 
     def __init__(self) -> None:
         self._running = Tally()

@@ -98,7 +98,7 @@ class DataVolume:
         self._metrics.see(sample, waited_s)
 
     def conclude(self, case: Case) -> list[Diagnosis]:
-        """Return a diagnosis if sessions wait for a volume at its limit, and if its burst balance is being spent."""
+        """Return a diagnosis if sessions wait for a volume at its limit, and one if its burst balance runs out."""
         limits, device = case.header.volume, self._devices.device_of.get(DATA)
         intervals = self._devices.by_device.get(device or "", [])
         if device is None and (intervals := self._metrics.intervals()):
@@ -149,7 +149,7 @@ class DataVolume:
         return [case.conclude("data-io", self._data, [*waits, *seen], why=why, remedy=remedy)]
 
     def _is_cached(self, case: Case, intervals: Sequence[Interval]) -> bool:
-        """Return whether the device has too little to do to be what sessions wait for; CloudWatch cannot tell."""
+        """Return whether the device is too idle to be what sessions wait for; False if only CloudWatch measures it."""
         if self._devices.device_of.get(DATA) is None:
             return False
         return median(each.rates.busy for each in intervals) < _CACHED * min(1.0, case.sessions(self._data))

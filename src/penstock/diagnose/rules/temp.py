@@ -59,7 +59,7 @@ class TemporaryWork:
                         self._users.setdefault(name, Tally()).add(moment)
 
     def _see_files(self, sample: Sample) -> None:
-        """Record which sessions have temporary files in each tablespace, and the most bytes of these at a time."""
+        """Record which sessions have temporary files in each tablespace, and the largest size of the files so far."""
         if (files := sample.counters.get("temp_files")) is None:
             return
         now: dict[str, float] = {}

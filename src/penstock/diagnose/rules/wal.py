@@ -30,7 +30,10 @@ _EXPLAINED = frozenset(("lwlock:buffiledescriptor",))
 
 
 class WalWaits:
-    """Waits for the writing or flushing of WAL; those of short transactions apart, which may be waits for commits."""
+    """Counts waits for the writing or flushing of WAL.
+
+    Waits of short transactions are separate, because they may be waits for commits.
+    """
 
     def __init__(self) -> None:
         self.long = Tally()

@@ -219,7 +219,10 @@ class FinishedLoad:
 
 @frozen
 class LandingRecord:
-    """The ledger's record of one target: whether the load truncated it, and which table the load created for it."""
+    """The ledger's record of one target of a load.
+
+    It says whether the load truncated the target, and which table the load created for it.
+    """
 
     # The target's number in the job.
     number: int
