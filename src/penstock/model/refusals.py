@@ -119,7 +119,13 @@ _SUFFIXES = ("_off", "_disabled", "_minimal")
 
 
 def explain_refusal(name: str) -> UsageError | None:
-    """Return the error for an option or a key of a job file that asks for a refused thing, None for any other name."""
+    """Return the error for an option or a key of a job file that asks for a refused thing, None for any other name.
+
+    >>> explain_refusal("--no-fsync").message
+    'penstock does not turn fsync off'
+    >>> explain_refusal("--no-header") is None
+    True
+    """
     word = name.partition("=")[0].strip().lstrip("-").lower().replace("-", "_")
     if word == "s3":
         return UsageError(

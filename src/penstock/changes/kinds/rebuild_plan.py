@@ -72,6 +72,10 @@ def choose_workers(plan: RebuildPlan, *, share: float) -> int:
     """Return the number of parallel workers for an index that has this share of the cost of all indexes.
 
     An index that is more than one CPU's part of the work would still be built when all others are done.
+
+    >>> plan = RebuildPlan(sessions=3, cpus=2, memory_bytes=GIB)
+    >>> [choose_workers(plan, share=share) for share in (0.3, 0.6, 0.8, 1.0)]
+    [0, 0, 1, 1]
     """
     return max(0, math.ceil(plan.cpus * share - _LEAST_PART_OF_A_WORKER) - 1)
 

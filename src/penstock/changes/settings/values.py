@@ -32,6 +32,9 @@ def parse_assignments(texts: Iterable[str]) -> dict[str, float]:
     """Return the settings of NAME=VALUE words as numbers in pg_settings' units.
 
     Raises UsageError. For a setting that penstock never changes, the error gives the reason.
+
+    >>> parse_assignments(["max_wal_size=8GB", "checkpoint_timeout=30min"])
+    {'max_wal_size': 8192.0, 'checkpoint_timeout': 1800.0}
     """
     found: dict[str, float] = {}
     for text in texts:
@@ -69,13 +72,21 @@ def parse_value(name: str, text: str) -> float:
 
 
 def to_text(name: str, value: float) -> str:
-    """Return a number in pg_settings' unit as the text that ALTER SYSTEM takes."""
+    """Return a number in pg_settings' unit as the text that ALTER SYSTEM takes.
+
+    >>> to_text("max_wal_size", 8192), to_text("checkpoint_completion_target", 0.9)
+    ('8192MB', '0.9')
+    """
     number = f"{value:.10g}" if name == "checkpoint_completion_target" else str(round(value))
     return f"{number}{LEASABLE[name]}"
 
 
 def write_number(_: str, value: float) -> str:
-    """Return a number in pg_settings' unit as the text that a parameter group takes: the number alone."""
+    """Return a number in pg_settings' unit as the text that a parameter group takes: the number alone.
+
+    >>> write_number("checkpoint_timeout", 1800.0)
+    '1800'
+    """
     return f"{value:.10g}"
 
 
@@ -106,6 +117,10 @@ _MEMORY: tuple[tuple[str, int | None], ...] = (("kB", 1024), ("MB", 1024), ("GB"
 
 
 def is_sound(name: str, text: str) -> bool:
-    """Whether a recorded text may be given to ALTER SYSTEM. Only a number for a leasable setting may."""
+    """Whether a recorded text may be given to ALTER SYSTEM. Only a number for a leasable setting may.
+
+    >>> is_sound("max_wal_size", "8GB"), is_sound("archive_command", "/bin/sh"), is_sound("max_wal_size", "x")
+    (True, False, False)
+    """
     match = _NUMBER.fullmatch(text)
     return name in LEASABLE and match is not None and match[2] in _FACTORS[LEASABLE[name]]

@@ -120,6 +120,9 @@ def snake_name(name: str) -> str:
     """Return a name of a file as words in lower case, joined by underscores, so that SQL needs no quotes for it.
 
     Characters other than letters and digits separate words. A name that begins with a digit gets a _ before it.
+
+    >>> [snake_name(name) for name in ("Culmen Length (mm)", "CustomerID", "HTTPServer2", "2020 Sales", "Größe", "%")]
+    ['culmen_length_mm', 'customer_id', 'http_server2', '_2020_sales', 'größe', '']
     """
     words = _NO_WORD.sub("_", _WORD_END.sub("_", name)).strip("_").lower()
     return f"_{words}" if words[:1].isdigit() else words
