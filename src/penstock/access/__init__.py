@@ -1,1 +1,1 @@
-"""Judges whether a load would work, from descriptions of a server and of AWS. Takes values and returns findings."""
+"""Judges whether a load would work, from descriptions of a server and of AWS. It takes values and returns findings."""

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 
 def judge_disks(space: DiskSpace) -> Iterator[Finding]:
-    """Return a finding for each local disk. It is a refusal if the load would fill the disk and must not."""
+    """Yield a finding for each local disk.
+
+    It is a refusal if the load would fill the disk and the job does not allow that.
+    """
     for disk in space.disks:
         if disk.is_short and not space.is_ignored:
             yield refusal_of(describe_shortage(disk), "disks")
@@ -34,7 +37,7 @@ def _judge_room(disk: DiskForecast) -> Finding:
 
 
 def judge_volume(volume: DiskForecast, storage: Storage, found: RdsDescription) -> Iterator[Finding]:
-    """Return a finding on whether the load fits on an RDS instance's volumes, which may grow automatically."""
+    """Yield a finding on whether the load fits on an RDS instance's volumes, which may grow automatically."""
     if not volume.needs:
         text = "the disk space that the load needs is not known: a source has no known size, or no record"
         yield note("disks", text)
@@ -58,15 +61,15 @@ def judge_volume(volume: DiskForecast, storage: Storage, found: RdsDescription) 
 
 
 def judge_windows(found: RdsDescription, *, now: datetime) -> Iterator[Finding]:
-    """Return a note for each maintenance or backup window that is open now or begins within three hours."""
+    """Yield a note for each maintenance or backup window that is open now or begins within three hours."""
     for text in describe_near(found.windows, now=now):
         yield note("windows", text)
 
 
 def judge_routes(plan: LoadPlan, routes: Sequence[S3Route]) -> Iterator[Finding]:
-    """Return for each S3 bucket by which endpoint it was reached: planning has listed it and read from it.
+    """Yield for each S3 bucket by which endpoint it was reached.
 
-    Planning reads an object of each table.
+    Planning has reached the buckets: it lists them, and reads one object for each table.
     """
     for route in routes:
         inside = [

@@ -1,6 +1,6 @@
-"""Judges the facts of a server: what works, what does not, and what corrects it. Pure.
+"""Judges the facts of a server: what works, what does not, and how to correct it. Pure.
 
-A finding is a refusal only if penstock load fails for the same reason. The cli room prints the findings.
+A finding is a refusal only if penstock load fails for the same reason. Package cli prints the findings.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _VERIFY = "Add sslmode=verify-full to the connection string, with sslrootcert=FI
 def judge(found: Inspection, *, creates: bool = False, publishes: bool = False) -> tuple[Finding, ...]:
     """Return findings that say what the facts mean for a load, the most severe first.
 
-    If `creates` is true, the load creates the table if it does not exist. If `publishes` is true, the ledger's tables
-    may be published.
+    If `creates` is true, the load creates the table if it does not exist. If `publishes` is true, publications may
+    include the ledger's tables.
     """
     findings = [
         *filter(None, [check_pooler(found.pooler)]),

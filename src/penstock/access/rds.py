@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 _SUBJECT = "AWS"
 
-# Storage autoscaling grows a volume if less than this share of it is free. The same limit is used for warnings.
-# Source: RDS User Guide, "Managing capacity automatically with Amazon RDS storage autoscaling"
+# Storage autoscaling grows a volume if less than this share of it is free. Warnings have the same limit. Source: RDS
+# User Guide, "Managing capacity automatically with Amazon RDS storage autoscaling"
 _FREE_SHARE = 0.1
 
 # The share by which a remedy enlarges a volume. RDS requires at least 10 percent.
 _GROWTH_PERCENT = 20
 
-# At most this many of the other instances that use a parameter group are named.
+# Messages name at most this many of the other instances that use a parameter group.
 _SHARERS_SHOWN = 5
 
 
@@ -73,7 +73,7 @@ def compose_command(*words: str, region: str) -> str:
 
 
 def compose_growth(found: RdsDescription, size_gib: int) -> str | None:
-    """Return the command that enlarges an instance's or a cluster's storage; None if AWS described neither."""
+    """Return the command that enlarges the storage of an instance or a cluster; None if AWS described neither."""
     size = str(size_gib)
     if found.cluster is not None:
         name = found.cluster.identifier
@@ -86,7 +86,9 @@ def compose_growth(found: RdsDescription, size_gib: int) -> str | None:
 
 
 def larger_size(size_gib: int, missing_bytes: int = 0) -> int:
-    """Return the size in GiB to propose for a volume that lacks `missing_bytes`; RDS grows it by at least 10 percent.
+    """Return the size in GiB to propose for a volume that lacks `missing_bytes`.
+
+    RDS requires a growth of at least 10 %.
 
     >>> larger_size(400), larger_size(400, 100 * 2**30)
     (480, 580)

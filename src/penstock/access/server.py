@@ -104,7 +104,7 @@ def find_wal(found: Inspection) -> Iterator[Finding]:
 
 
 def find_durability(found: Inspection) -> Iterator[Finding]:
-    """Return findings about settings that let a server lose committed rows, or that harm loaded tables."""
+    """Return findings about settings with which the server can lose committed rows, or which harm loaded tables."""
     for name in ("fsync", "full_page_writes"):
         if found.value(name) == "off":
             yield warning(
@@ -124,7 +124,7 @@ def find_durability(found: Inspection) -> Iterator[Finding]:
 
 
 def find_space(found: Inspection) -> Iterator[Finding]:
-    """Return findings about nearly full disks, and about room for max_wal_size on the WAL's disk during a load."""
+    """Return findings about nearly full disks, and about the room for max_wal_size on the WAL's disk during a load."""
     if found.host is None:
         return
     largest_wal = found.value("max_wal_size")

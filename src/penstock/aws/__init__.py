@@ -1,1 +1,1 @@
-"""Amazon Web Services: the only package that imports boto3 and botocore. Each is imported when it is first needed."""
+"""Amazon Web Services. Only this package imports boto3 and botocore, and it imports each when it is first needed."""

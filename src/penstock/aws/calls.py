@@ -27,11 +27,11 @@ _NOT_FOUND = frozenset(
 # Error codes for a call that no policy allows.
 _DENIED = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"})
 
-# Error codes for a temporary state. botocore has already retried for some seconds when it returns one.
+# Error codes for a temporary state. By then botocore has retried for some seconds.
 _BUSY = frozenset({"Throttling", "ThrottlingException", "RequestLimitExceeded", "InvalidDBParameterGroupState"})
 
-# The errors that botocore raises: AWS refuses, AWS cannot be reached, or another server answers. OSError is included
-# because botocore reads the files and starts the programs of credentials only when it needs them.
+# The errors that botocore raises if AWS refuses a call, if AWS cannot be reached, or if another server answers. OSError
+# is one, because botocore reads the files and starts the programs of credentials only when it needs them.
 _FAILURES = (ClientError, BotoCoreError, ResponseParserError, OSError)
 
 # How many calls can be made at the same time.
@@ -39,7 +39,7 @@ _THREADS = 8
 
 
 class Calls:
-    """Calls AWS; threads may share it. `gaps` are the calls that gave no answer.
+    """Calls AWS. Threads may share it. The attribute `gaps` has the calls that gave no answer.
 
     `clients` returns botocore's client for the name of a service. Operations have the names of botocore's methods.
     """
@@ -107,8 +107,8 @@ def read_code(exc: Exception) -> str | None:
 def explain(exc: Exception) -> str:
     """Return the first line of an error message of AWS or botocore.
 
-    Later lines may contain a session's token, so they are cut off: AWS answers a wrong signature with all the text that
-    had to be signed.
+    Later lines may contain a session's token, so they are not shown: if a signature is wrong, AWS answers with the
+    whole text that had to be signed.
     """
     if isinstance(exc, ResponseParserError):
         return "the answer is not from AWS, or the call is not supported"
@@ -137,6 +137,6 @@ def _refusal(call: str, exc: Exception) -> AwsError:
 
 
 def _may_pass(exc: Exception) -> bool:
-    """Return whether a retry may succeed: AWS was busy or failed (status 5xx), or the connection failed."""
+    """Return whether a retry may succeed, because AWS throttled or failed (status 5xx), or the connection failed."""
     status = getattr(exc, "response", {}).get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     return isinstance(exc, HTTPClientError) or read_code(exc) in _BUSY or status >= 500

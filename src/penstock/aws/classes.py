@@ -1,6 +1,6 @@
-"""Reads an instance class's hardware from EC2's description, or the number of vCPUs from the class's name.
+"""Reads an instance class's hardware from EC2's description, or the number of vCPUs from the class's name. Pure.
 
-Pure. Also decides whether Optimized Reads apply.
+It also decides whether Optimized Reads apply.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 SERVERLESS_CLASS = "db.serverless"
 
-# Families and generations since 2014 that have all of these sizes. A test compares them with EC2's table.
+# The families and generations since 2014 that have all of these sizes. A test compares them with EC2's table.
 _CLASS = re.compile(
     r"db\.(?P<family>[a-z]+)(?P<generation>\d+)[a-z]*\.(?P<size>(?P<times>\d*)xlarge|large|medium|small|micro)"
 )
@@ -54,9 +54,10 @@ def count_vcpus(class_name: str) -> int | None:
 
 
 def name_sibling(class_name: str) -> str | None:
-    """Return the name of the same class with local storage, or None if the class has it or its family has no such kind.
+    """Return the name of the same class with local storage.
 
-    Only AWS knows whether that class exists and is offered for an engine.
+    None if the class has local storage itself, or if its family has no such classes. Only AWS knows whether the class
+    exists and is offered for an engine.
 
     >>> name_sibling("db.m5.4xlarge"), name_sibling("db.r6gd.xlarge"), name_sibling("db.t3.medium")
     ('db.m5d.4xlarge', None, None)
@@ -66,7 +67,7 @@ def name_sibling(class_name: str) -> str | None:
 
 
 def read_class(class_name: str, raw: Raw | None) -> InstanceClass:
-    """Return a class from EC2's description of its type, or from its name alone if there is none."""
+    """Return a class from EC2's description of its type, or from its name alone if there is no description."""
     if raw is None:
         return InstanceClass(
             name=class_name, vcpu_count=count_vcpus(class_name), memory_mib=None, local_storage_gb=None, ebs=None
@@ -122,9 +123,6 @@ def _read_version(text: str | None) -> tuple[int, int] | None:
 
 
 def _is_since(version: tuple[int, int], since: Mapping[int, int]) -> bool:
-    """Return whether a version has a feature that came with these minor versions.
-
-    All later major versions have the feature.
-    """
+    """Return whether a version has a feature that these minor versions introduced. All later major versions have it."""
     major, minor = version
     return major > max(since) or minor >= since.get(major, 1_000)

@@ -14,7 +14,7 @@ from penstock.errors import AwsError
 if TYPE_CHECKING:
     from botocore.session import Session
 
-# A private network without a route to a service drops packets. A short timeout distinguishes that from a slow answer.
+# A private network without a route to a service drops packets. A short timeout distinguishes this from a slow answer.
 _CONNECT_TIMEOUT_S = 3
 _READ_TIMEOUT_S = 20
 # How often a call is tried after throttling and lost connections. botocore waits longer before each attempt.
@@ -60,7 +60,7 @@ class AwsClients:
             retries={"mode": "standard", "total_max_attempts": 1 if self._timeout_s else _ATTEMPTS},
         )
         region = self.region
-        # Creating clients is not thread-safe, using them is.
+        # Threads may share a client, but only one at a time may create clients.
         with self._lock:
             if service not in self._clients:
                 session = self._credentials.open_session()

@@ -1,4 +1,4 @@
-"""S3 credentials, region and endpoint, found as the AWS command line finds them.
+"""Finds S3 credentials, region and endpoint in the same way as the AWS command line.
 
 obstore knows only environment variables and instance metadata. botocore also knows profiles, SSO, assumed roles,
 credential programs and containers, and renews credentials that expire. It is imported when S3 is first used.
@@ -21,15 +21,16 @@ if TYPE_CHECKING:
 
 _Error = TypeVar("_Error", bound=PenstockError)
 
-# Each time botocore is asked, it tries to renew credentials that expire in under 15 minutes, and must in under 10. So
-# those that it returns are valid for at least 10 minutes. obstore asks again 5 minutes before the given expiry.
+# Each time botocore is asked, it tries to renew credentials that expire in less than 15 minutes, and it must renew
+# those that expire in less than 10. So the credentials that it returns are valid for at least 10 minutes. obstore asks
+# again 5 minutes before the given expiry.
 _CREDENTIAL_LIFE = timedelta(minutes=14)
 
 
 class AwsCredentials:
-    """The machine's AWS configuration, read once; threads may share it.
+    """The machine's AWS configuration. It is read once, and threads may share it.
 
-    `profile` is the name of a configured profile. Without it, AWS_PROFILE or the default profile is used.
+    `profile` is the name of a configured profile. If it is None, AWS_PROFILE or the default profile is used.
     """
 
     def __init__(self, *, profile: str | None = None) -> None:
@@ -63,7 +64,7 @@ class AwsCredentials:
     def find_region(self) -> str | None:
         """Return the name of the configured region, such as eu-west-1. Raises botocore's BotoCoreError.
 
-        AWS_REGION comes first, as for AWS's command line and other SDKs; botocore does not read it.
+        AWS_REGION comes first, as for AWS's command line and other SDKs, although botocore does not read it.
         """
         region: str | None = self.open_session().get_config_variable("region")
         return os.environ.get("AWS_REGION") or region
@@ -115,7 +116,7 @@ def _current(credentials: Credentials) -> S3Credential:
 
 
 def unusable(exc: Exception, kind: type[_Error]) -> _Error:
-    """Return the error of a class that says why there are no credentials."""
+    """Return the error, of the class `kind`, that says why there are no credentials."""
     from penstock.aws.calls import explain  # noqa: PLC0415 (51 ms, botocore)
 
     return kind(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     Resolve = Callable[[str], Sequence[str]]
 
-# Matches resource ids. Identifiers are stored in lower case, so an identifier never matches.
+# Match resource ids. They match no identifier, because identifiers are stored in lower case.
 _INSTANCE_ID = re.compile(r"db-[A-Z0-9]{20,}")
 _CLUSTER_ID = re.compile(r"cluster-[A-Z0-9]{20,}")
 
@@ -30,11 +30,12 @@ _NOT_A_SERVER = {
 
 @frozen
 class Located:
-    """The instance, the cluster, or both, as RDS describes them. RdsDescription explains `may_reach`."""
+    """The instance, the cluster, or both, as RDS describes them."""
 
     found_by: FoundBy
     instance: Raw | None
     cluster: Raw | None
+    # All instances that the endpoint may lead to, as in RdsDescription.
     may_reach: tuple[str, ...]
 
 
@@ -54,7 +55,7 @@ def find_endpoint(host: str, *, resolve: Resolve) -> RdsEndpoint | None:
 
 
 def resolve_names(host: str) -> list[str]:
-    """Return the names that DNS gives for a host name, in the order of its CNAME records, or none if it is unknown."""
+    """Return the names that DNS gives for a host name, in the order of its CNAME records; no names if it is unknown."""
     try:
         canonical, aliases, _ = socket.gethostbyname_ex(host)
     except OSError:
@@ -78,7 +79,10 @@ def locate_endpoint(calls: Calls, endpoint: RdsEndpoint) -> Located:
 
 
 def locate_identifier(calls: Calls, identifier: str) -> Located:
-    """Return the instance, or else the cluster, with an identifier or resource id. Raises AwsError."""
+    """Return the instance with an identifier or resource id, or the cluster if there is no such instance.
+
+    Raises AwsError.
+    """
     if _INSTANCE_ID.fullmatch(identifier):
         named = [{"Name": "dbi-resource-id", "Values": [identifier]}]
         instances = calls.need("rds", "describe_db_instances", "DBInstances", Filters=named)
@@ -138,7 +142,10 @@ def _locate_member(calls: Calls, cluster: Raw, members: Sequence[str], *, found_
 
 
 def _choose_members(cluster: Raw, *, is_writer: bool) -> list[str]:
-    """Return the writer or the readers. If a cluster has no readers, RDS routes its reader endpoint to the writer."""
+    """Return the writer or the readers.
+
+    If a cluster has no readers, return the writer, as RDS does for a reader endpoint.
+    """
     members = cluster.get("DBClusterMembers", [])
     chosen = [member["DBInstanceIdentifier"] for member in members if member.get("IsClusterWriter", False) is is_writer]
     return sorted(chosen) or [member["DBInstanceIdentifier"] for member in members if member.get("IsClusterWriter")]
@@ -160,9 +167,9 @@ def _need_cluster(calls: Calls, name: str, *, endpoint: RdsEndpoint | None = Non
 
 
 def _check_host(endpoint: RdsEndpoint, actual: str | None, what: str) -> None:
-    """Raise AwsError if the found instance or cluster has another address than `host`.
+    """Raise AwsError if the address of the found instance or cluster is not the endpoint's host.
 
-    Names are unique only within an account, so another account may have one of the same name.
+    Names are unique only within an account, so another account may have an instance or cluster of the same name.
     """
     if actual is None or actual.lower() != endpoint.host:
         raise AwsError(

@@ -1,4 +1,4 @@
-"""Reads the metrics of an instance from CloudWatch and Performance Insights: one value a minute, minutes late."""
+"""Reads the metrics of an instance from CloudWatch and Performance Insights: one value a minute, some minutes late."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.model.server.rds import LocalStorageMetrics
 
 _AGE = timedelta(minutes=15)
 _PERIOD_S = 60
-# How many values CloudWatch returns at most.
+# The most values that CloudWatch returns.
 _MOST_POINTS = 1440
 # How many waits Performance Insights is asked for, the largest first.
 _MOST_WAITS = 10
@@ -26,7 +26,7 @@ _MOST_WAITS = 10
 
 @contextmanager
 def _finding_instance(host: str, make_clients: Callable[..., AwsClients]) -> Iterator[tuple[Calls, Raw] | None]:
-    """Provide the instance of an endpoint, with calls to its region; None if there is none. Raises AwsError."""
+    """Provide the instance of an endpoint, and calls to its region; None if there is no instance. Raises AwsError."""
     endpoint = find_endpoint(host, resolve=resolve_names)
     if endpoint is None:
         yield None
@@ -71,10 +71,10 @@ def read_instance_metrics(
     profile: str | None = None,
     make_clients: Callable[..., AwsClients] = AwsClients,
 ) -> list[CounterRow]:
-    """Return CloudWatch's metrics of an instance as rows of a recording, oldest first: one for each minute.
+    """Return CloudWatch's metrics of an instance as rows of a recording, oldest first: one row for each minute.
 
-    A longer time than a day has fewer rows, of more minutes. Needs cloudwatch:GetMetricStatistics. Raises AwsError if
-    no metric can be read.
+    For a period of more than a day, each row covers several minutes. Needs cloudwatch:GetMetricStatistics. Raises
+    AwsError if no metric can be read.
     """
     with closing(make_clients(region=region, profile=profile)) as clients:
         calls = Calls(clients)
@@ -87,10 +87,11 @@ def read_instance_metrics(
 def read_late_points(
     host: str, *, since: datetime, now: datetime, make_clients: Callable[..., AwsClients] = AwsClients
 ) -> dict[str, list[CounterRow]]:
-    """Return what CloudWatch and Performance Insights have of an endpoint's instance since a time, as counters.
+    """Return the values since a time that CloudWatch and Performance Insights have of an instance, as counters.
 
-    What is denied is left out. Needs rds:DescribeDBInstances, cloudwatch:GetMetricStatistics, and
-    pi:GetResourceMetrics if Performance Insights is on. Raises AwsError if the instance cannot be found.
+    `host` is the instance's endpoint. Metrics that AWS denies are missing. Needs rds:DescribeDBInstances,
+    cloudwatch:GetMetricStatistics, and pi:GetResourceMetrics if Performance Insights is on. Raises AwsError if the
+    instance cannot be found.
     """
     with _finding_instance(host, make_clients) as found:
         if found is None:
@@ -124,7 +125,7 @@ def _ask_metrics(calls: Calls, identifier: str, *, since: datetime, until: datet
 
 
 def _ask_load(calls: Calls, instance: Raw, *, since: datetime, until: datetime) -> list[CounterRow]:
-    """Return the active sessions of each minute by what they wait for; none if Performance Insights is off."""
+    """Return the active sessions of each minute by wait event; no rows if Performance Insights is off."""
     if not instance.get("PerformanceInsightsEnabled") or since >= until:
         return []
     found = calls.ask(
@@ -173,5 +174,5 @@ def ask_metric(
 
 
 def newest(points: list[Raw]) -> Raw:
-    """Return the latest of some values, of which there is at least one."""
+    """Return the latest value. `points` must not be empty."""
     return max(points, key=lambda point: point["Timestamp"])

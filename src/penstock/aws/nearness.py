@@ -41,7 +41,7 @@ def read_host_zone() -> str | None:
 
 def _request(method: str, url: str, headers: dict[str, str]) -> str:
     request = urllib.request.Request(url, method=method, headers=headers)  # noqa: S310 (AWS's variable, or http)
-    # Without the proxies of the environment, which cannot reach this host's own metadata.
+    # Do not use the proxies of the environment, because they cannot reach this host's own metadata.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with opener.open(request, timeout=_METADATA_TIMEOUT_S) as answer:
         text: str = answer.read(256).decode("ascii")
@@ -51,7 +51,7 @@ def _request(method: str, url: str, headers: dict[str, str]) -> str:
 def find_host_address(endpoint: str | None, port: int | None) -> str | None:
     """Return the address from which the host connects to the endpoint, None if it may be translated on the way.
 
-    A UDP socket that connects sends nothing.
+    A UDP socket is connected for this, which sends nothing.
     """
     if endpoint is None or port is None:
         return None
@@ -67,7 +67,7 @@ def find_host_address(endpoint: str | None, port: int | None) -> str | None:
 
 
 def judge_nearness(raw: Raw, groups: list[Raw] | None, *, host_zone: str | None, host_address: str | None) -> Nearness:
-    """Return how near this host is to an instance; `groups` are its security groups, None if AWS gave none. Pure."""
+    """Return how near this host is to an instance. `groups` are its security groups, None if AWS gave none. Pure."""
     ids = tuple(group["VpcSecurityGroupId"] for group in raw.get("VpcSecurityGroups", ()))
     is_admitted, reason = _judge_admission(groups, host_address, raw.get("Endpoint", {}).get("Port"))
     return Nearness(
@@ -94,7 +94,7 @@ def _judge_admission(groups: list[Raw] | None, address: str | None, port: int | 
 
 
 def _covers(rule: Raw, port: int) -> bool:
-    """Return whether a rule is for a TCP port; protocol -1 stands for all."""
+    """Return whether a rule is for a TCP port. Protocol -1 means all protocols."""
     protocol = rule.get("IpProtocol")
     return protocol == "-1" or (protocol == "tcp" and rule.get("FromPort", 0) <= port <= rule.get("ToPort", 65535))
 

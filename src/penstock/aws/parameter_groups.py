@@ -1,8 +1,8 @@
 """Reads and changes the parameter group of one server of Amazon RDS: its parameters and its tags.
 
-Needs the permissions of describe_instance, and rds:DescribeDBParameters, DescribeDBParameterGroups,
-ModifyDBParameterGroup, ResetDBParameterGroup, ListTagsForResource, AddTagsToResource and RemoveTagsFromResource on the
-group; for a cluster's group, the actions with DBClusterParameter in place of DBParameter.
+Needs the permissions of describe_instance, and on the group rds:DescribeDBParameters, DescribeDBParameterGroups,
+ModifyDBParameterGroup, ResetDBParameterGroup, ListTagsForResource, AddTagsToResource and RemoveTagsFromResource. For a
+cluster's group, the names of the actions have DBClusterParameter in place of DBParameter.
 """
 
 from __future__ import annotations
@@ -26,12 +26,15 @@ if TYPE_CHECKING:
 _PARAMETERS_AT_ONCE = 20
 
 
-# How the names of RDS's parameters and of botocore's methods begin, or what they contain, for groups of a kind.
+# How the names of RDS's parameters and of botocore's methods begin, or what they contain, for each kind of group.
 _NAMES = {"instance": ("DB", "db"), "cluster": ("DBCluster", "db_cluster")}
 
 
 class RdsParameterGroups:
-    """The parameter group of an endpoint's server. `host` determines the region. Methods raise AwsError."""
+    """The parameter group of an endpoint's server. Methods raise AwsError.
+
+    `host` is the endpoint, which determines the region.
+    """
 
     def __init__(self, host: str, *, make_clients: Callable[..., AwsClients] = AwsClients) -> None:
         self._host = host
@@ -47,7 +50,7 @@ class RdsParameterGroups:
     def describe(self, *, is_brief: bool = False) -> AttachedGroup:
         """Return the group that sets the server's parameters: a Multi-AZ DB cluster's own, otherwise the instance's.
 
-        With `is_brief`, the other users of the group are not asked for.
+        With `is_brief`, AWS is not asked which others use the group.
         """
         endpoint = find_endpoint(self._host, resolve=resolve_names)
         found = describe_by(self._clients, self._host, endpoint, now=datetime.now(UTC), is_brief=is_brief)
@@ -79,7 +82,7 @@ class RdsParameterGroups:
         return {one["ParameterName"]: one["ParameterValue"] for one in found if "ParameterValue" in one}
 
     def write(self, group: AttachedGroup, values: Mapping[str, str | None]) -> None:
-        """Set dynamic parameters with immediate effect; None resets a parameter to its default."""
+        """Set dynamic parameters with immediate effect. None resets a parameter to its default."""
         _, names = _NAMES[group.owner]
         changed: list[Raw] = [
             {"ParameterName": name, "ParameterValue": text, "ApplyMethod": "immediate"}
@@ -97,7 +100,10 @@ class RdsParameterGroups:
                 self._calls.act("rds", f"{verb}_{names}_parameter_group", **_named(group), Parameters=part, **more)
 
     def read_tags(self, group: AttachedGroup) -> dict[str, str]:
-        """Return the group's tags. AWS's default groups are not asked for tags, because penstock cannot tag them."""
+        """Return the group's tags.
+
+        AWS's default groups have none, because they cannot be tagged, so AWS is not asked for them.
+        """
         if group.is_default:
             return {}
         found = self._calls.need("rds", "list_tags_for_resource", "TagList", ResourceName=self._find_arn(group))
@@ -139,7 +145,7 @@ class RdsParameterGroups:
 
 
 def _named(group: AttachedGroup, name: str | None = None) -> dict[str, str]:
-    """Return the parameter that names a group, or another of its kind."""
+    """Return the parameter with which a call names a group. `name` is the name of another group of the same kind."""
     return {f"{_NAMES[group.owner][0]}ParameterGroupName": name or group.name}
 
 

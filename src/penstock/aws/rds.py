@@ -1,6 +1,6 @@
 """Describes the instance or cluster of an endpoint, from the answers of RDS, EC2 and CloudWatch.
 
-The requested server must be found and its identity must match. Every other call that is denied leaves a gap.
+The requested server must be found, and its identity must match. Every other call that is denied leaves a gap.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ def describe_instance(
     """Return AWS's description of the server of an endpoint, or of an instance or a cluster by its identifier.
 
     `wanted` is a host name (RDS's own, or one that DNS resolves to it), an identifier, or a resource id (db-ABC...).
-    RDS's host names contain the region; for other names the region is `region` or the configured one.
-    With `is_brief`, only the calls that find the server are made: its windows are known, and everything that only other
+    RDS's host names contain the region. For other names the region is `region` or the configured one.
+    With `is_brief`, only the calls that find the server are made. They return its windows; everything that only other
     calls return is None.
-    Raises AwsError if the server cannot be found or is another one. docs/rds.md lists the permissions; only those of
+    Raises AwsError if the server cannot be found or is another one. docs/rds.md lists the permissions. Only those of
     the first call, which finds the server, are required.
     """
     endpoint = find_endpoint(wanted, resolve=resolve)
@@ -59,7 +59,7 @@ def describe_instance(
 def describe_by(
     clients: AwsClients, wanted: str, endpoint: RdsEndpoint | None, *, now: datetime, is_brief: bool = False
 ) -> RdsDescription:
-    """Return what `describe_instance` does, by clients that stay open; `endpoint` is that of `wanted`, or None."""
+    """Return what `describe_instance` returns, with clients that stay open. `endpoint` is that of `wanted`, or None."""
     calls = Calls(clients)
     located = locate_identifier(calls, wanted) if endpoint is None else locate_endpoint(calls, endpoint)
     _check_engine(located, wanted)
@@ -133,7 +133,7 @@ def _ask_sibling(calls: Calls, instance: Raw | None) -> InstanceClass | None:
     )
     if not options:
         return None
-    # A filter, because asking by name for a type that EC2 does not have is an error.
+    # Use a filter, because asking by name for a type that EC2 does not have is an error.
     wanted = [{"Name": "instance-type", "Values": [ec2_type(name)]}]
     found = calls.ask("ec2", "describe_instance_types", "InstanceTypes", Filters=wanted)
     return read_class(name, found[0] if found else None)
@@ -143,7 +143,7 @@ def _ask_nearness(calls: Calls, instance: Raw | None) -> Nearness | None:
     if instance is None:
         return None
     ids = [group["VpcSecurityGroupId"] for group in instance.get("VpcSecurityGroups", ())]
-    # Without ids, EC2 lists the groups of the whole region.
+    # Without ids, EC2 would list the groups of the whole region.
     groups = calls.ask("ec2", "describe_security_groups", "SecurityGroups", GroupIds=ids) if ids else None
     endpoint = instance.get("Endpoint", {})
     return judge_nearness(
@@ -166,7 +166,7 @@ def _ask_maintenance(calls: Calls, owner: Raw | None, arn_key: str) -> list[Raw]
 
 
 def _ask_free_bytes(calls: Calls, instance: Raw | None, *, now: datetime) -> int | None:
-    """Return the free space of the volumes, or None for Aurora, whose volume belongs to no instance."""
+    """Return the free space of the volumes, or None for Aurora, because an Aurora volume belongs to no instance."""
     if instance is None or instance["Engine"].startswith("aurora"):
         return None
     points = ask_recent(calls, instance, "FreeStorageSpace", now=now)

@@ -1,7 +1,7 @@
 """Creates tokens for IAM database authentication. A token is a password that is valid for 15 minutes.
 
-A token is signed on this machine and sent only to the server. Creating a token makes no call to AWS unless the
-credentials must be obtained. A token expires with its credentials, if that is earlier.
+A token is signed on this machine and sent only to the server. AWS is called only if the credentials must be obtained. A
+token expires with its credentials if they expire earlier.
 
 Source: docs.aws.amazon.com/AmazonRDS/latest/UserGuide/UsingWithRDS.IAMDBAuth.Connecting.html
 """
@@ -20,7 +20,7 @@ from penstock.model.server.endpoints import region_of
 
 
 class RdsTokens:
-    """Creates tokens with the machine's AWS credentials; threads may share it."""
+    """Creates tokens with the machine's AWS credentials. Threads may share it."""
 
     def __init__(self) -> None:
         self._credentials = AwsCredentials()
@@ -30,7 +30,7 @@ class RdsTokens:
     def __call__(self, *, host: str, port: int, user: str) -> str:
         """Return a new token for an endpoint and a user.
 
-        Raises ServerError if there are no credentials, UsageError if the region is unknown.
+        Raises ServerError if there are no credentials, UsageError if the region is not known.
         """
         try:
             with self._lock:
@@ -51,7 +51,7 @@ class RdsTokens:
         return token
 
     def _client(self, host: str) -> Any:
-        """Return the client of the endpoint's region: the host name's, or the configured one."""
+        """Return the client of the endpoint's region, which is the host name's region or the configured one."""
         region = region_of(host) or self._credentials.find_region()
         if not region:
             raise UsageError(

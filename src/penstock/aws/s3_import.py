@@ -1,4 +1,4 @@
-"""Reads and changes what an import from S3 needs of IAM, KMS, S3 and RDS. docs/rds.md lists the permissions."""
+"""Reads and changes what an import from S3 needs in IAM, KMS, S3 and RDS. docs/rds.md lists the permissions."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ _MISSING = "NoSuchEntity"
 _DENIED: frozenset[str | None] = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"})
 _ACTION = re.compile(r"not authorized to perform: ([a-z0-9-]+:\w+)")
 
-# IAM's changes reach RDS within seconds. Until then RDS calls the ARN of a new role invalid, by this code.
+# IAM's changes reach RDS within seconds. Until then RDS rejects the ARN of a new role as invalid, with this code.
 # Source: github.com/hashicorp/terraform-provider-aws issue 24963
 _NOT_YET = "InvalidParameterValue"
 _SPREAD_S = 60.0
 _SPREAD_LOOK_S = 3.0
 
-# RDS may list a role for a while after it was removed. Removing it again is then an error by this code.
+# RDS may list a role for a while after it was removed. Removing it again then fails with this code.
 _GONE: frozenset[str | None] = frozenset({"DBInstanceRoleNotFound", "DBClusterRoleNotFound"})
 
-# The actions of IAM policies whose names are not those of the calls.
+# The actions of IAM policies that do not have the name of their call.
 _ACTIONS = {"s3:GetBucketEncryption": "s3:GetEncryptionConfiguration"}
 
 
 class RdsS3Import:
-    """What AWS has for an import from S3 into the server of an endpoint; methods raise AwsError.
+    """AWS's part of an import from S3 into the server of an endpoint. Methods raise AwsError.
 
     `host` is an endpoint, or a name that DNS resolves to one.
     """
@@ -58,7 +58,7 @@ class RdsS3Import:
         self._sleep = sleep
 
     def read_owner(self) -> Owner:
-        """Return the cluster of the endpoint's server, or its instance if it is in none."""
+        """Return the cluster of the endpoint's server, or its instance if the server is not in a cluster."""
         located = locate_endpoint(self._calls, self._endpoint)
         raw, instance = located.cluster, located.instance
         names = ("DBClusterIdentifier", "DBClusterArn", "DbClusterResourceId", "Status")
@@ -119,9 +119,9 @@ class RdsS3Import:
         )
 
     def find_key(self, bucket: str) -> BucketKey:
-        """Return the KMS key that objects of a bucket are encrypted with by default.
+        """Return the KMS key with which objects of a bucket are encrypted by default.
 
-        AWS's own key aws/s3 needs no permission. If the key cannot be read, the reason is returned.
+        AWS's own key aws/s3 needs no permission. If the key cannot be read, the result has the reason.
         """
         try:
             answer = self._act("s3", "get_bucket_encryption", Bucket=bucket)
@@ -145,7 +145,7 @@ class RdsS3Import:
         return find_route(self._calls, locate_endpoint(self._calls, self._endpoint).instance)
 
     def call(self, call: Call) -> None:
-        """Make a call. While IAM's changes spread, adding a role is tried again for a minute."""
+        """Make a call. Adding a role is retried for a minute, because IAM's changes take time to reach RDS."""
         began_s = self._clock()
         while True:
             try:
@@ -178,7 +178,7 @@ class RdsS3Import:
 
     @contextmanager
     def _naming_action(self, service: str, operation: str) -> Iterator[None]:
-        """Name the action that no policy allows, which may be another than the call, such as iam:PassRole."""
+        """Name the action that no policy allows, which is not always the call itself, for example iam:PassRole."""
         try:
             yield
         except AwsError as error:

@@ -34,7 +34,7 @@ def find_route(calls: Calls, instance: Raw | None) -> S3Route:
 def judge_route(
     vpc: str, subnets: Sequence[str], tables: Sequence[Raw], endpoints: Sequence[Raw], *, is_public: bool
 ) -> S3Route:
-    """Return the routes to S3 of subnets, from EC2's route tables and endpoints of their VPC.
+    """Return which of the subnets have a route to S3, from EC2's route tables and endpoints of their VPC.
 
     An internet gateway is a route only for an instance with a public address.
     """
@@ -59,7 +59,7 @@ def judge_route(
 
 
 def _find_table(subnet: str, tables: Sequence[Raw]) -> Raw | None:
-    """Return the route table of a subnet: its own, or else the VPC's main one."""
+    """Return the route table of a subnet: its own, otherwise the VPC's main one."""
     links = [(link, table) for table in tables for link in table.get("Associations", [])]
     own = [table for link, table in links if link.get("SubnetId") == subnet]
     main = [table for link, table in links if link.get("Main")]

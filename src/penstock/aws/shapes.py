@@ -32,9 +32,9 @@ _SECRETS = frozenset({"MasterUserPassword"})
 
 
 class Answers(NamedTuple):
-    """The answers to the calls that follow those that find the server.
+    """The answers to the calls that follow after the server was found.
 
-    An answer is None if AWS gave none, or if there is no such thing.
+    An answer is None if AWS gave none, or if the server has no such thing.
     """
 
     hardware: Raw | None = None
@@ -49,7 +49,7 @@ class Answers(NamedTuple):
 
 
 def read_instance(raw: Raw, answers: Answers, *, cluster: Raw | None, on_gap: OnGap) -> RdsInstance:
-    """Return an instance from an element of DescribeDBInstances. `on_gap` gets the call and why a part is not read."""
+    """Return an instance from an element of DescribeDBInstances. `on_gap` gets a call and why a part cannot be read."""
     identifier, engine = raw["DBInstanceIdentifier"], raw["Engine"]
     endpoint = raw.get("Endpoint", {})
     instance_class = read_class(raw["DBInstanceClass"], answers.hardware)
@@ -88,7 +88,7 @@ def read_instance(raw: Raw, answers: Answers, *, cluster: Raw | None, on_gap: On
 
 
 def read_cluster(raw: Raw, answers: Answers, *, on_gap: OnGap) -> RdsCluster:
-    """Return a cluster from an element of DescribeDBClusters; `on_gap` is as for `read_instance`."""
+    """Return a cluster from an element of DescribeDBClusters. `on_gap` gets a call and why a part cannot be read."""
     identifier = raw["DBClusterIdentifier"]
     capacity = raw.get("ServerlessV2ScalingConfiguration")
     return RdsCluster(
@@ -165,7 +165,10 @@ def _read_cluster_group(raw: Raw, all_clusters: list[Raw] | None) -> tuple[Param
 
 
 def _users(itself: str, others: Iterable[str]) -> tuple[str, ...]:
-    """Return the users of a group, the described server first. It is added because the list may be older than it."""
+    """Return the users of a group, the described server first.
+
+    It is added, because the list may be older than the server.
+    """
     return (itself, *sorted(set(others) - {itself}))
 
 

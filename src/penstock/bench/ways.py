@@ -1,4 +1,4 @@
-"""The ways of experiment A to load files, each as one call. `bulk_load` measures them."""
+"""The ways to load files in experiment A, each as one call. Package `bulk_load` measures them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from penstock.server.imports.call import S3Place
 
 # COPY has no option for "no quoting", so the quote is a byte that does not occur in IMDb's files. The article's own
-# FORMAT csv would load \N as text and remove quotes, so the rows could not be compared.
+# FORMAT csv would load \N as text and remove quotes, so rows could not be compared.
 _QUOTE = "\x01"
 
 # The expected WAL of text that is loaded into tables without indexes, as a multiple of the text.
@@ -45,16 +45,14 @@ _WAL_OF_TEXT = 2
 
 @frozen
 class LoadSetting:
-    """What every way loads: these files, into empty tables that exist.
-
-    `objects` are where S3 has files, by the name of their table, for the server to import; none without S3.
-    """
+    """What every way loads: these files, into existing empty tables."""
 
     files: tuple[DataFile, ...]
     schema: str
     psql: Psql
     connect: ConnectionFactory
     open_settings: Callable[[], SettingsBackend]
+    # Where S3 has files that the server can import, by the name of their table; empty without S3.
     objects: Mapping[str, S3Place] = field(default_factory=dict)
 
 
@@ -71,13 +69,16 @@ def import_on_server(setting: LoadSetting) -> None:
 
 
 def import_with_settings(setting: LoadSetting) -> None:
-    """Have the server import from S3 while its settings are those of profile bulk-load: the article's last step."""
+    """Have the server import from S3 while its settings are those of profile bulk-load.
+
+    This is the article's last step.
+    """
     with bulk_load_settings(setting):
         import_on_server(setting)
 
 
 def load_in_turn(setting: LoadSetting) -> None:
-    """Load one file after another, each with its own psql."""
+    """Load one file after the other, each with its own psql."""
     for file in setting.files:
         setting.psql.copy(file.path, _copy_statement(setting.schema, file))
 

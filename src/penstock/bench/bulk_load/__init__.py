@@ -1,5 +1,5 @@
-"""Experiment A: IMDb's files loaded by psql and by penstock, on volumes like the article's, and a recovery.
+"""Experiment A: psql and penstock load IMDb's files, on volumes like the article's. Then a server recovers.
 
-plan* scales the article's machine and judges runs, published* holds its measurements, run brings servers up, measure
-runs the steps. SQL is in server, output in cli.
+plan scales the article's machine and judges runs. published has the article's measurements. run starts the servers, and
+measure runs the steps. The SQL is in package server, the output in package cli.
 """

@@ -1,4 +1,7 @@
-"""Runs one load into new tables, samples the server meanwhile, and diagnoses it by the rules for any recording."""
+"""Runs one load into new tables.
+
+Samples the server meanwhile, and diagnoses the load by the rules for all recordings.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +59,7 @@ def choose_files(files: Sequence[DataFile], *, is_one: bool) -> tuple[DataFile, 
 
 
 def make_tables(setting: LoadSetting) -> None:
-    """Create empty tables in place of those of the last run, and write what that left. Raises TargetError."""
+    """Create empty tables in place of those of the last run. Flush what that run left unwritten. Raises TargetError."""
     with setting.connect.connect(label="bench") as connection:
         make_staging(connection, setting.schema, staging_tables(setting.files))
         checkpoint(connection)
@@ -70,7 +73,7 @@ def measure(
     limited: AbstractContextManager[None],
     after: Callable[[], None],
 ) -> Run:
-    """Create the tables, load within `limited` and call `after` there, then count the rows.
+    """Create the tables, load them within `limited` and call `after` there, then count the rows.
 
     The seconds are those of the load alone. Raises PenstockError, and LabError if rows are missing.
     """
@@ -104,7 +107,7 @@ def count_loaded(setting: LoadSetting, what: str) -> int:
 def summarize(
     header: RecordingHeader, samples: Sequence[Sample], counts: LoadCounts | None, *, seconds: float, rows: int
 ) -> Run:
-    """Return what a recording of a load shows. `counts` is what the loader itself counted, None for psql."""
+    """Return what a recording shows about a load. `counts` is what the loader itself counted, None for psql."""
     findings = examine(Recording(header=header, samples=samples, load=counts))
     diagnoses: tuple[Diagnosis, ...] = findings.diagnoses
     if counts is not None:
@@ -126,7 +129,7 @@ def summarize(
 
 
 def _measure_device(samples: Sequence[Sample]) -> dict[str, float]:
-    """Return the rates of the device with the data. The peak of the queue is the mean of its worst second."""
+    """Return the rates of the device with the data. The peak of the queue is the mean queue of the worst second."""
     meter = DeviceIntervals()
     for sample in samples:
         meter.see(sample, 0.0)

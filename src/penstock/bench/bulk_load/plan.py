@@ -1,8 +1,8 @@
-"""How the article's machine is scaled to this one, what a run is held against, and medians. Pure.
+"""Scales the article's machine to this one, and judges runs by what they used up. Pure.
 
-There are two factors, both fixed before anything runs. Rates (IOPS, bytes a second) are scaled by the cores here over
-the vCPUs there. Data and memory, max_wal_size with them, are scaled by the size of title.principals here over the
-article's, which changes only the duration.
+There are two factors, both fixed before anything runs. The factor for rates (IOPS, bytes a second) is the number of
+cores here over the vCPUs there. The factor for data and memory, and so for max_wal_size, is the size of
+title.principals here over the article's. It changes only the duration.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ PRINCIPALS = "title.principals"
 
 @frozen
 class Experiment:
-    """How much data (1 is IMDb's 186 million rows), and how many rounds."""
+    """The size of the experiment."""
 
+    # The part of IMDb's data; 1 is its 186 million rows.
     imdb_scale: float
     rounds: int
 
@@ -50,7 +51,7 @@ QUICK = Experiment(imdb_scale=0.055, rounds=1)
 
 _FIRST_OF_PSQL = next(step for step in STEPS if step.load == "one psql")
 
-# PostgreSQL needs two segments of 16 MiB, and one with four can still have two checkpoints' distances.
+# PostgreSQL needs two segments of 16 MiB. With four segments there can still be two checkpoints' distances.
 _LEAST_WAL_BYTES = 64 * MIB
 
 # The servers' processes need this much, however small the data are.
@@ -60,12 +61,13 @@ _LEAST_MEMORY_BYTES = 512 * MIB
 _SPACE_FACTOR = 6
 _LEAST_SPACE_BYTES = 12 * GIB
 
-# A resource that a step used this much of is its bottleneck. A little is lost when a load begins and ends. A volume is
-# a bottleneck only if requests wait for it, too.
+# A resource is the bottleneck of a step that used at least this share of it: a little is lost when a load begins and
+# ends. A volume is a bottleneck only if requests also wait for it.
 _USED = 0.8
 _LEAST_QUEUE = 1.0
 
-# A single session is the bottleneck if it spends this share of its time on what is its own, whatever the volume does.
+# A single session is the bottleneck if it spends this share of its time computing or waiting for its client, however
+# busy the volume is.
 _OWN = ("CPU", "Client:")
 _LEAST_OWN = 2 / 3
 _ONE_SESSION = 1.5
@@ -73,9 +75,11 @@ _ONE_SESSION = 1.5
 
 @frozen
 class Scaled:
-    """The article's machine at this size. `rate_scale` and `data_scale` are the two factors."""
+    """The article's machine at this size."""
 
+    # The factor for rates.
     rate_scale: float
+    # The factor for data and memory.
     data_scale: float
     memory_bytes: int
     max_wal_bytes: int
@@ -83,7 +87,7 @@ class Scaled:
 
     @property
     def unlimited(self) -> str:
-        """Return a volume of this size that has room for everything, for what is not measured."""
+        """Return a volume of this size without limits, for what is not measured."""
         return f"gp3:{self.disk_gib}GiB:1000000:100000"
 
     @property
@@ -129,7 +133,7 @@ def scale(files: Sequence[DataFile], *, cpu_count: int, machine_bytes: int) -> S
 
 
 def choose_steps(volumes: Sequence[str] | None) -> tuple[Step, ...]:
-    """Return the article's steps, or one file on each of the given volumes and the seven files on the last of them."""
+    """Return the article's steps; with `volumes`, one file on each of them and the seven files on the last one."""
     if volumes is None:
         return STEPS
     for volume in volumes:
@@ -140,7 +144,7 @@ def choose_steps(volumes: Sequence[str] | None) -> tuple[Step, ...]:
 
 
 def steps_without_volumes() -> tuple[Step, ...]:
-    """Return the steps on a server whose storage is what it is."""
+    """Return the steps for a server whose volumes cannot be changed."""
     one = replace(
         _FIRST_OF_PSQL, name="one file", volume="", published_s=None, published_queue=None, differs="your storage"
     )
@@ -150,47 +154,49 @@ def steps_without_volumes() -> tuple[Step, ...]:
 
 @frozen
 class Run:
-    """One run of a step. Rates are means over its time, None if the server's device or processors are not visible.
-
-    `cpu` is the share of this machine's processors that were busy, 0 to 1. `ios_per_s` counts a request of more than
-    256 KiB as several, as a volume does. `waits` are the active sessions' largest waits with their shares of time.
-    `code` and `claim` are those of the first diagnosis, None without one.
-    """
+    """One run of a step. Rates are means over the run, None if the server's device or processors are not visible."""
 
     seconds: float
     rows: int
     samples: int
     sessions: float
+    # The active sessions' largest waits with their shares of time.
     waits: tuple[tuple[str, float], ...]
+    # The first diagnosis' code, None if there is no diagnosis.
     code: str | None
+    # The first diagnosis' claim, None if there is no diagnosis.
     claim: str | None
     peak_queue: float | None = None
     mean_queue: float | None = None
+    # A request of more than 256 KiB counts as several I/Os, as for a volume.
     ios_per_s: float | None = None
     bytes_per_s: float | None = None
+    # The share of this machine's processors that were busy, 0 to 1.
     cpu: float | None = None
 
 
 @frozen
 class Recovery:
-    """A recovery after the server was killed at the end of a load. `wal_bytes` is the WAL since the last checkpoint."""
+    """A recovery after the server was killed at the end of a load."""
 
+    # The WAL since the last checkpoint.
     wal_bytes: int
     seconds: float
 
 
 @frozen
 class StepRuns:
-    """The runs of one step, and its recoveries. `limits` are those of its volume, None if they are not known."""
+    """The runs of one step, and its recoveries."""
 
     step: Step
+    # The limits of its volume, None if they are not known.
     limits: VolumeLimits | None
     runs: tuple[Run, ...]
     recoveries: tuple[Recovery, ...] = ()
 
     @property
     def median(self) -> Run:
-        """Return the run of the median time (of two, the slower)."""
+        """Return the run with the median time; of two runs, the slower one."""
         return sorted(self.runs, key=lambda run: run.seconds)[len(self.runs) // 2]
 
     @property
@@ -199,7 +205,7 @@ class StepRuns:
         return statistics.median(run.seconds for run in self.runs)
 
 
-# What a bottleneck is called, and the diagnoses that name it. Forced checkpoints come before the volume that they fill.
+# The diagnoses that name each bottleneck. Forced checkpoints come before the volume that they fill.
 NAMED_BY = {
     "IOPS": ("volume-iops", "checkpoints-forced"),
     "throughput": ("volume-throughput", "instance-limit", "checkpoints-forced"),
@@ -211,7 +217,7 @@ NAMED_BY = {
 def find_bottlenecks(run: Run, limits: VolumeLimits | None) -> tuple[str, ...]:
     """Return which resources a run used up, by the device's and the processors' counters, the most used first.
 
-    A session by itself is one if it computes, or waits for its client, for most of its time.
+    A single session is a bottleneck if it computes, or waits for its client, for most of its time.
 
     >>> find_bottlenecks(Run(seconds=1, rows=1, samples=1, sessions=1, waits=(), code=None, claim=None, cpu=0.97), None)
     ('CPU',)
@@ -228,7 +234,7 @@ def find_bottlenecks(run: Run, limits: VolumeLimits | None) -> tuple[str, ...]:
 
 
 def judge(run: Run, limits: VolumeLimits | None) -> bool | None:
-    """Return whether the diagnosis names what the counters show; None if the counters show nothing at its limit."""
+    """Return whether the diagnosis names what the counters show. None if the counters show no resource at its limit."""
     found = find_bottlenecks(run, limits)
     return any(run.code in NAMED_BY[name] for name in found) if found else None
 

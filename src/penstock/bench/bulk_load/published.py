@@ -1,4 +1,7 @@
-"""The article's machine and measurements, as data. They are never ours, and are shown with their source. Pure."""
+"""The article's machine and measurements, as data.
+
+They were not measured here, and are shown with their source. Pure.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,10 @@ SHORT_SOURCE = "RDS for PostgreSQL 14, db.r6g.2xlarge"
 VCPUS = 8
 MEMORY_BYTES = 64 * GIB
 
-# The gzip file of title.principals: the scale of data and memory is the size of ours over this.
+# The gzip file of title.principals. The scale of data and memory is the size of the file here over this size.
 PRINCIPALS_BYTES = 361 * MB
 
-# What the instance class reaches at most, between the instance and its volumes.
+# The most that the instance class transfers between the instance and its volumes.
 INSTANCE_BYTES_PER_S = 593_750_000
 
 # RDS's default of max_wal_size, which holds data.
@@ -39,20 +42,21 @@ Load = Literal[
 
 @frozen
 class Step:
-    """One load of the article's order: the files, how they are loaded, and the volume as `lab up --volume` names it.
-
-    `published_s` and `published_queue` (the largest queue of the volume) are the article's, None if it has none, and
-    `published` what else it says. `differs` is what is different here, besides that the article imports inside the
-    server in every step.
-    """
+    """One load of the article, in its order."""
 
     name: str
     load: Load
+    # The volume as `lab up --volume` names it.
     volume: str
+    # The article's time, None if it has none.
     published_s: float | None = None
+    # The article's largest queue of the volume, None if it has none.
     published_queue: int | None = None
+    # What else the article says about this load.
     published: str = ""
+    # What is different here, besides that the article imports inside the server in every step.
     differs: str = ""
+    # Whether the server is killed at the end of the load, to measure a recovery.
     crashes: bool = False
 
     @property

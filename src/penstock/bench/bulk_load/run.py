@@ -1,7 +1,7 @@
 """Runs experiment A on topologies of the lab, and on servers of the user: every step in each round, then recoveries.
 
 Steps are interleaved, so that a change of the machine's speed affects all of them. Volumes change their limits while
-the server runs, as an EBS volume is modified; what is not measured runs without limits.
+the server runs, as an EBS volume is modified. What is not measured runs without limits.
 """
 
 from __future__ import annotations
@@ -58,10 +58,11 @@ class TargetResult:
 
 @frozen
 class BulkLoadResult:
-    """All measurements, the machine, and the scaled machine of the article; `scaled` is None without a lab."""
+    """All measurements, and the machine."""
 
     rounds: int
     machine: Machine
+    # The article's machine as scaled for the lab, None without a lab.
     scaled: Scaled | None
     rows: int
     plain_bytes: int
@@ -72,11 +73,12 @@ class BulkLoadResult:
 
 @frozen
 class Target:
-    """A server to measure. `scaled` and `lab` are None if its volumes cannot be changed."""
+    """A server to measure."""
 
     name: str
     setting: LoadSetting
     steps: tuple[Step, ...]
+    # The article's machine at this size, None if the server's volumes cannot be changed, as is the lab.
     scaled: Scaled | None = None
     lab: Lab | None = None
 
@@ -92,8 +94,8 @@ def measure_bulk_load(
 ) -> BulkLoadResult:
     """Run the steps on topologies, which are created and removed here, and on the target that `open_target` opens.
 
-    `files_from` is a directory with IMDb's own files; without it, files in their shape are written. Raises LabError,
-    TargetError, SourceError, ServerError.
+    `files_from` is a directory with IMDb's own files. If it is None, files with the same shape are written. Raises
+    LabError, TargetError, SourceError, ServerError.
     """
     machine = read_machine()
     with ExitStack() as stack:
@@ -123,9 +125,9 @@ def measure_bulk_load(
 
 @contextmanager
 def embedded_target(server: EmbeddedServer, files: tuple[DataFile, ...]) -> Iterator[Target]:
-    """Provide the embedded server for the steps with seven files and its own settings, in a new database that stays.
+    """Provide the embedded server for the steps with seven files, with its own settings and a new database that stays.
 
-    A database of its own has no tables of the user and no ledger of another version. Raises TargetError, ServerError.
+    The new database has no tables of the user and no ledger of another version. Raises TargetError, ServerError.
     """
     conninfo = over_own_socket(server.ensure_running())
     with new_database(ConnectionFactory(conninfo), DEMO_DATABASE):
@@ -140,13 +142,13 @@ def embedded_target(server: EmbeddedServer, files: tuple[DataFile, ...]) -> Iter
 def users_target(
     connect: ConnectionFactory, to: str, files: tuple[DataFile, ...], *, open_settings: Callable[[], SettingsBackend]
 ) -> Iterator[Target]:
-    """Provide the server that a connection string names, whose storage is what it is; drop the schema at the end.
+    """Provide the server that a connection string names, with the storage that it has. Drop the schema at the end.
 
     Raises UsageError, TargetError, ServerError.
     """
     given = parse_conninfo(to)
     password = given.pop("password", None)
-    # A distribution's psql has TLS, which the wheel's lacks.
+    # A distribution's psql supports TLS; the wheel's does not.
     program = shutil.which("psql") or default_installation().program("psql")
     psql = Psql(program=program, conninfo=format_conninfo(**given), password=password, is_users=True)
     setting = LoadSetting(files=files, schema=SCHEMA, psql=psql, connect=connect, open_settings=open_settings)
@@ -200,7 +202,7 @@ def _topology(
 
 
 def _offer(lab: Lab, connect: ConnectionFactory, files: Sequence[DataFile]) -> dict[str, S3Place]:
-    """Upload files to a lab's S3, create the functions that import them, and return where they are, by table."""
+    """Upload files to a lab's S3, create the functions that import them, and return each file's place by its table."""
     access = lab.s3_access()
     folder = S3Folder(f"s3://{access.bucket}", access)
     for file in files:
@@ -212,7 +214,7 @@ def _offer(lab: Lab, connect: ConnectionFactory, files: Sequence[DataFile]) -> d
 
 def _measure(target: Target, experiment: Experiment, say: Callable[[str], None]) -> TargetResult:
     say(f"{target.name}: warming up")
-    # The first load pays for new WAL files and cold caches.
+    # The first load would be slower, because WAL files are new and caches are cold.
     make_tables(target.setting)
     load_in_parallel(target.setting)
     runs: Mapping[str, list[Run]] = {step.name: [] for step in target.steps}
@@ -241,7 +243,7 @@ def _measure(target: Target, experiment: Experiment, say: Callable[[str], None])
 
 
 def _run_step(target: Target, step: Step, recoveries: list[Recovery]) -> Run:
-    """Run a step; if it crashes, add its recovery. The rows are counted after it."""
+    """Run a step. If the step crashes the server, add the recovery. The rows are counted afterwards."""
     setting = replace(target.setting, files=choose_files(target.setting.files, is_one=step.is_one_file))
     limits = None if target.scaled is None else target.scaled.limits(step.volume)
 
@@ -254,7 +256,7 @@ def _run_step(target: Target, step: Step, recoveries: list[Recovery]) -> Run:
 
 @contextmanager
 def _limited(target: Target, volume: str) -> Iterator[None]:
-    """Give a lab's volumes the limits of one of the article's while the block runs."""
+    """Give a lab's volumes the limits of one of the article's volumes while the block runs."""
     if target.lab is None or target.scaled is None:
         yield
         return

@@ -1,6 +1,6 @@
-"""How a result is shown: as tables beside the article's figures, as a plot, and as an object for JSON. Pure.
+"""Shows a result: as tables beside the article's figures, as a plot, and as an object for JSON. Pure.
 
-benchmarks/recorded.py reads the object back; report draws the plot.
+benchmarks/recorded.py reads the object back. Package report draws the plot.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _published_multiple(each: StepRuns, first: StepRuns) -> str:
 
 
 def load_rows(target: TargetResult) -> list[tuple[str, ...]]:
-    """Return the rows below LOAD_HEADING, each of the run of the median time."""
+    """Return the rows below LOAD_HEADING. Each row is of the run with the median time."""
     return [_load_row(each) for each in target.steps]
 
 
@@ -118,7 +118,7 @@ def recovery_rows(target: TargetResult) -> list[tuple[str, ...]]:
 
 
 def caveats(result: BulkLoadResult) -> Iterator[str]:
-    """Yield a sentence for each thing in which a result differs from the article, and for what it does not show."""
+    """Yield a sentence for each difference between a result and the article, and for what the result does not show."""
     yield (
         "The article imports inside the server, from S3, in every step; here those are the steps by aws_s3"
         " on a lab, and psql or penstock sends the files in the others"

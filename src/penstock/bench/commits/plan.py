@@ -10,28 +10,31 @@ from penstock.diagnose.activity import CPU
 from penstock.diagnose.transactions import COMMIT_WAITS
 from penstock.frozen import frozen
 
-# Advise the smallest batch that takes at most this many times the best: the article's 10,000 rows cost 6.3 % more.
+# The advice is the smallest batch that takes at most this many times the best time. The article's batches of 10,000
+# rows take 6.3 % more.
 ADVISED_OVER_BEST = 1.07
 
 
 @frozen
 class Sweep:
-    """The experiment: `rows` in total, with each of `rows_per_commit`; no run takes much longer than `limit_s`.
+    """The size of the experiment."""
 
-    There are `rounds` rounds with a sampler and one without it. The article's own check comes first: it inserts
-    `check_rows` with a commit after every 1,000. No round begins later than `begin_within_s` after the first.
-    """
-
+    # How many rows each run inserts; fewer if the run would take longer than the limit.
     rows: int
+    # The batch sizes.
     rows_per_commit: tuple[int, ...]
+    # The rounds with a sampler. One more round has none.
     rounds: int
+    # No run takes much longer.
     limit_s: float
+    # The article's own check comes first: it inserts this many rows with a commit after every 1,000.
     check_rows: int
     watch_s: float
+    # No round begins later than this after the first one.
     begin_within_s: float
 
 
-# The article finds that smaller batches cost time, so times are also shown as multiples of this batch's.
+# The article finds that smaller batches take longer, so times are also shown as multiples of the time of this batch.
 BASE = 10_000
 
 # About an hour with three topologies on two cores.
@@ -45,8 +48,8 @@ FULL = Sweep(
     begin_within_s=24 * 3600.0,
 )
 
-# Less than two minutes with three topologies on two cores, even if other processes slow commits tenfold. With a limit
-# of 1 s for a run, the sweep took 122 s in that case.
+# This takes less than two minutes with three topologies on two cores, even if other processes slow commits tenfold.
+# With a limit of 1 s for a run, the sweep took 122 s in that case.
 QUICK = Sweep(
     rows=100_000,
     rows_per_commit=(100_000, 10_000, 1_000, 100, 10, 1),
@@ -60,10 +63,12 @@ QUICK = Sweep(
 
 @frozen
 class Size:
-    """One batch size. A run inserts `rows`, and its seconds are scaled to `total_rows`."""
+    """One batch size."""
 
     rows_per_commit: int
+    # How many rows a run inserts.
     rows: int
+    # How many rows the shown seconds are for. The seconds of a run are scaled up to this number.
     total_rows: int
 
     @property
@@ -73,7 +78,7 @@ class Size:
 
     @property
     def commits(self) -> int:
-        """Return how many commits that contain rows a run makes."""
+        """Return how many of a run's commits contain rows."""
         return -(-self.rows // self.rows_per_commit)
 
     def to_total(self, seconds: float) -> float:
@@ -83,22 +88,25 @@ class Size:
 
 @frozen
 class SizeResult:
-    """The runs of one batch size in order, in unscaled seconds, with a sampler; `bare_s` is the run without it.
+    """The runs of one batch size in order.
 
-    Median and spread include all runs, with and without the sampler, because the sampler costs less than the runs
-    differ. `waits` counts the samples of all runs by wait event. `busy_cpus` is how many processors were busy, on
-    average, in the runs with the sampler; None if the server is not on this machine.
+    Median and spread include all runs, with and without the sampler, because the runs differ by more than the sampler
+    costs.
     """
 
     size: Size
+    # The unscaled seconds of the runs with a sampler.
     runs_s: tuple[float, ...]
+    # The unscaled seconds of the run without a sampler.
     bare_s: float | None = None
+    # The samples of all runs, counted by wait event.
     waits: tuple[tuple[str, int], ...] = ()
+    # How many processors were busy on average in the runs with the sampler. None if the server is not on this machine.
     busy_cpus: float | None = None
 
     @property
     def totals_s(self) -> tuple[float, ...]:
-        """Return the seconds of each run, scaled to all rows; the run without a sampler is last."""
+        """Return the seconds of each run, scaled to all rows. The run without a sampler is the last."""
         bare_s = () if self.bare_s is None else (self.bare_s,)
         return tuple(map(self.size.to_total, (*self.runs_s, *bare_s)))
 
@@ -119,7 +127,9 @@ class SizeResult:
 
 
 def plan_sizes(sweep: Sweep, *, row_s: float, commit_s: float) -> tuple[Size, ...]:
-    """Return the sizes to run, with fewer rows if a run would exceed the limit at these costs of a row and a commit.
+    """Return the sizes to run.
+
+    Rows are fewer if a run would exceed the limit with these costs of a row and of a commit.
 
     >>> plan_sizes(QUICK, row_s=1e-5, commit_s=1e-3)[-1]
     Size(rows_per_commit=1, rows=297, total_rows=100000)
@@ -143,7 +153,9 @@ def multiples(results: Sequence[SizeResult], *, base: int | None = None) -> list
 
 
 def published_multiple(rows_per_commit: int, *, base: int | None = None) -> float | None:
-    """Return the article's time as a multiple of its time at `base` (None: its largest batch), or None if not measured.
+    """Return the article's time as a multiple of its time at `base`, or of its largest batch's if `base` is None.
+
+    Returns None if the article did not measure it.
 
     >>> published_multiple(100), published_multiple(100, base=10_000)
     (2.748..., 2.633...)

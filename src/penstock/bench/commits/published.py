@@ -1,4 +1,4 @@
-"""The article's measurements, as data. They are never ours, and are shown with their source. Pure."""
+"""The article's measurements, as data. They were not measured here, and are shown with their source. Pure."""
 
 from __future__ import annotations
 

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 _CHECK_ROWS_PER_COMMIT = 1_000
 _PROBE_ROWS = 20_000
 _PROBE_COMMITS = 200
-# The median of several probes is used: a single probe took up to thirty times as long as later commits, because another
-# topology was writing.
+# The median of several probes is used. While another topology was writing, a single probe took up to thirty times as
+# long as later commits.
 _PROBES = 3
 # As in the article.
 _SAMPLE_INTERVAL_S = 0.1
@@ -43,22 +43,25 @@ _SAMPLE_INTERVAL_S = 0.1
 
 @frozen
 class Check:
-    """The article's check: what pg_stat_database counted for `rows`, and how many commits others make per second."""
+    """The article's check: what pg_stat_database counted, compared with what was done."""
 
+    # The rows that were inserted.
     rows: int
     commits: int
     counted_rows: int
     counted_commits: int
+    # The commits of other sessions.
     background_commits_per_s: float
 
 
 @frozen
 class TargetResult:
-    """One topology or endpoint: its check and its batch sizes, largest first."""
+    """One topology or endpoint."""
 
     name: str
     postgresql: str
     check: Check
+    # The batch sizes, largest first.
     sizes: tuple[SizeResult, ...]
 
 
@@ -78,14 +81,15 @@ class CommitsResult:
 
 @dataclass(slots=True)
 class _Seen:
-    """The runs of one batch size so far: seconds with a sampler, seconds without it, and samples by wait event.
+    """The runs of one batch size so far."""
 
-    `busy` has the seconds of busy processors and of time in each sample.
-    """
-
+    # Seconds with a sampler.
     runs_s: list[float] = field(default_factory=list)
+    # Seconds without it.
     bare_s: float | None = None
+    # Samples by wait event.
     waits: Counter[str] = field(default_factory=Counter)
+    # For each sample, the seconds of busy processors and the seconds that the sample covers.
     busy: list[tuple[float, float]] = field(default_factory=list)
 
 
@@ -106,7 +110,10 @@ class _Target:
         return result
 
     def call_sampled(self, *, rows: int, rows_per_commit: int, runs: _Seen) -> None:
-        """Time one call with the sampler; add it, its samples by wait event, and the busy processors to the runs."""
+        """Time one call with the sampler.
+
+        Add the call, its samples by wait event, and the busy processors to the runs.
+        """
         with sampling_beside(self.sampler, interval_s=_SAMPLE_INTERVAL_S) as samples:
             result = self.call(rows=rows, rows_per_commit=rows_per_commit)
         runs.runs_s.append(result.elapsed_s)
@@ -127,8 +134,8 @@ def measure_commits(
 ) -> CommitsResult:
     """Run the sweep on topologies, which are created and removed here, and on `to`.
 
-    If `volume` is given, the servers of each topology but quorum have their data on such a volume: Aurora has no EBS.
-    Raises LabError, TargetError, and ServerError, also if a run's number of rows or commits is wrong.
+    If `volume` is given, the servers of each topology but quorum have their data on such a volume, because Aurora has
+    no EBS. Raises LabError, TargetError, and ServerError, also if a run's number of rows or commits is wrong.
     """
     with ExitStack() as stack:
         targets = [stack.enter_context(_topology(shape, volume, say)) for shape in shapes]
@@ -150,7 +157,7 @@ def measure_commits(
 
 
 def check_sums(result: CallResult, *, rows: int, commits: int) -> None:
-    """Raise ServerError if a run's rows or commits are not those asked for.
+    """Raise ServerError if a run did not make the expected number of rows or commits.
 
     The counts from the table are exact. pg_stat_database includes other sessions, so its counts may only be higher.
     """
@@ -204,7 +211,7 @@ def _check(target: _Target, sweep: Sweep, say: Callable[[str], None]) -> Check:
 
 
 def _choose_sizes(target: _Target, sweep: Sweep, say: Callable[[str], None]) -> tuple[Size, ...]:
-    """Choose the sizes to run from the measured costs of a row and of a commit."""
+    """Choose the sizes to run, from the measured costs of a row and of a commit."""
     row_s = target.call(rows=_PROBE_ROWS, rows_per_commit=_PROBE_ROWS).elapsed_s / _PROBE_ROWS
     probes = [target.call(rows=_PROBE_COMMITS, rows_per_commit=1).elapsed_s for _ in range(_PROBES)]
     commit_s = statistics.median(probes) / _PROBE_COMMITS

@@ -1,6 +1,6 @@
-"""How a result is shown: as tables, as a plot beside the article's measurements, and as an object for JSON. Pure.
+"""Shows a result: as tables, as a plot beside the article's measurements, and as an object for JSON. Pure.
 
-Extrapolated figures are marked. benchmarks/recorded.py reads the object back; report draws the plot.
+Extrapolated figures are marked. benchmarks/recorded.py reads the object back. Package report draws the plot.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ def rows(target: TargetResult) -> list[tuple[str, ...]]:
 
 
 def overview(result: CommitsResult, *, base: int | None = None) -> list[tuple[str, ...]]:
-    """Return the multiples of all targets next to the published ones, each median with its lowest and highest.
+    """Return the multiples of all targets beside the published ones, each median with its lowest and highest.
 
     They are multiples of the time of each target's largest batch, or of `base` rows per commit. With `base`, larger
-    batches are left out.
+    batches are not shown.
     """
     names = [target.name for target in result.targets]
     table = [("rows per commit", *names, "Aurora, published")]

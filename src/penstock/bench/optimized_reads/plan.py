@@ -1,13 +1,13 @@
-"""How the article's machine is scaled to this one, and how the times are evaluated. Pure.
+"""Scales the article's machine to this one, and evaluates the times. Pure.
 
-There are two factors, both fixed before anything runs. Rates (IOPS, bytes a second) are scaled by the cores here over
-the vCPUs there, so what a core can read and write stays the same. Rows and memory are scaled by a second factor, which
-changes only the duration: the ratio of table size to memory stays the same. A single factor would change the balance
-of processor and disk.
+There are two factors, both fixed before anything runs. The factor for rates (IOPS, bytes a second) is the number of
+cores here over the vCPUs there, so what a core can read and write stays the same. Rows and memory have a second factor,
+so the ratio of table size to memory stays the same, and only the duration changes. A single factor for all would change
+the balance of processor and disk.
 
 Three things do not scale. Sessions are whole: four of them leave most of 16 vCPUs idle, but overload two cores. Client
-and server share the cores here. And work_mem stays at the article's 4 MB, because with less PostgreSQL's merges read
-single pages; so there are fewer runs to merge than with tables of 100 M rows.
+and server share the cores here. And work_mem stays at the article's 4 MB, because with less memory PostgreSQL's merges
+read single pages. So there are fewer runs to merge than with tables of 100 M rows.
 """
 
 from __future__ import annotations
@@ -35,15 +35,21 @@ Side = Literal["volume", "local"]
 
 @frozen
 class Experiment:
-    """The experiment: rows of each table, numbers of concurrent sessions, and number of rounds, which is even."""
+    """The size of the experiment."""
 
+    # The rows of each table.
     rows: int
+    # The numbers of concurrent sessions.
     sessions: tuple[int, ...]
+    # An even number.
     rounds: int
 
     @property
     def first_sides(self) -> tuple[Side, ...]:
-        """Return the side that each round begins with, in turn: the writes that one side leaves slow the other."""
+        """Return the side with which each round begins.
+
+        The sides alternate, because the writes that one side leaves slow the other.
+        """
         return tuple("local" if number % 2 else "volume" for number in range(self.rounds))
 
 
@@ -54,8 +60,8 @@ FULL = Experiment(rows=1_000_000, sessions=(1, 2, 4, 8), rounds=4)
 # Less than four minutes on two cores. Fewer rows would leave less memory than the processes of the largest step need.
 QUICK = Experiment(rows=400_000, sessions=(1, 2, 4), rounds=2)
 
-# First, the space of one sysbench row with its part of two indexes, measured on PostgreSQL 18. Then the factor and the
-# minimum that leave room for WAL and for what sixteen sorts spill at once.
+# The space of one sysbench row with its part of two indexes, measured on PostgreSQL 18. The factor and the minimum
+# leave room for WAL and for what sixteen sorts spill at once.
 _ROW_BYTES = 280
 _SPACE_FACTOR = 6
 _LEAST_SPACE_BYTES = 6 * GIB
@@ -78,10 +84,11 @@ class Scaled:
 
 @frozen
 class Query:
-    """One of the three queries. The LIMIT in `sql` is in proportion to the rows."""
+    """One of the three queries."""
 
     name: str
     table: str
+    # Its LIMIT is in proportion to the rows.
     sql: str
 
 
@@ -110,31 +117,33 @@ def queries(experiment: Experiment, *, schema: str) -> tuple[Query, ...]:
 
 @frozen
 class DeviceUse:
-    """What a device did during a query, as the mean of its rounds. `busy` is the share of time with I/O, 0 to 1."""
+    """What a device did during a query, as the mean of its rounds."""
 
     read_bytes: float
     write_bytes: float
+    # The share of time with I/O, 0 to 1.
     busy: float
     queue: float
 
 
 @frozen
 class QueryRuns:
-    """One query at a number of sessions: the seconds of each round on the volume and on the local disk.
-
-    `temp_bytes` is what one round wrote to temporary files. `volume` and `local` are the uses of the two devices while
-    they had the temporary files. `below` is the use of the disk below the local device in the time of `local`, by the
-    whole machine. Each is None if the server's device is not visible.
-    """
+    """One query at a number of sessions. The use of a device is None if the server's device is not visible."""
 
     query: str
+    # The seconds of each round with temporary files on the volume.
     volume_s: tuple[float, ...]
+    # The seconds of each round with temporary files on the local disk.
     local_s: tuple[float, ...]
+    # What one round wrote to temporary files.
     temp_bytes: int
     workers_planned: int
     workers_launched: int
+    # The use of the volume while it had the temporary files.
     volume: DeviceUse | None = None
+    # The use of the local disk while it had the temporary files.
     local: DeviceUse | None = None
+    # The whole machine's use of the disk below the local device at the same time.
     below: DeviceUse | None = None
 
 
@@ -147,22 +156,22 @@ class Step:
 
     @property
     def spilling(self) -> tuple[QueryRuns, ...]:
-        """Return the queries that write temporary files; the place of these files cannot matter to the others."""
+        """Return the queries that write temporary files. For the others, the place of these files cannot matter."""
         return tuple(run for run in self.runs if run.temp_bytes)
 
     @property
     def volume_s(self) -> tuple[float, ...]:
-        """Return the seconds of each round, all queries that spill summed, with temporary files on the volume."""
+        """Return the seconds of each round, summed over all queries that spill, with temporary files on the volume."""
         return tuple(map(sum, zip(*(run.volume_s for run in self.spilling), strict=True)))
 
     @property
     def local_s(self) -> tuple[float, ...]:
-        """Return the seconds of each round, all queries that spill summed, with temporary files on the local disk."""
+        """Return the seconds of each round, summed over all queries that spill, with temporary files on local disk."""
         return tuple(map(sum, zip(*(run.local_s for run in self.spilling), strict=True)))
 
     @property
     def speed_up(self) -> float | None:
-        """Return how many times as fast as the volume the local disk is, or None if no query spills."""
+        """Return how many times as fast as on the volume the queries are on local disk, or None if no query spills."""
         return speed_up(self.volume_s, self.local_s) if self.spilling else None
 
     @property
@@ -171,7 +180,9 @@ class Step:
         return sum(run.temp_bytes for run in self.runs)
 
     def use(self, device: Literal["volume", "local", "below"]) -> DeviceUse | None:
-        """Return a device's use in one round: bytes summed, the rest averaged over queries; None if it is not visible.
+        """Return a device's use in one round, or None if it is not visible.
+
+        Bytes are summed, the rest is averaged over queries.
 
         >>> Step(sessions=1, runs=()).use("volume") is None
         True
@@ -190,7 +201,7 @@ class Step:
 def typical_s(seconds: Sequence[float]) -> float:
     """Return the mean of two medians: of the rounds that began with one side, and of those that began with the other.
 
-    The side that is first in a round is slower, so rounds of either order count equally, however many there are.
+    The first side of a round is slower. So rounds of both orders count equally, even if there are more of one order.
 
     >>> typical_s([9.0, 1.0, 7.0, 3.0])
     5.0
@@ -201,12 +212,12 @@ def typical_s(seconds: Sequence[float]) -> float:
 
 
 def speed_up(volume_s: Sequence[float], local_s: Sequence[float]) -> float:
-    """Return how many times as fast as the volume the local disk is, by the typical seconds of both."""
+    """Return how many times as fast as on the volume the queries are on the local disk, by the typical seconds."""
     return typical_s(volume_s) / typical_s(local_s)
 
 
 def is_difference(volume_s: Sequence[float], local_s: Sequence[float]) -> bool:
-    """Whether the two sides differ: their spreads, from the lowest to the highest round, do not overlap.
+    """Whether the two sides differ: their ranges, from the lowest to the highest round, do not overlap.
 
     >>> is_difference([2.0, 3.0], [1.0, 1.5]), is_difference([2.0, 3.0], [1.0, 2.5])
     (True, False)

@@ -48,24 +48,22 @@ _LOCAL = "local_storage"
 
 @frozen
 class TargetResult:
-    """One topology or a pair of endpoints: its steps by sessions.
-
-    `local_devices` are the local disk's device and, for a loop device, the devices below it. It is empty if they are
-    not visible.
-    """
+    """One topology or a pair of endpoints."""
 
     name: str
     postgresql: str
     steps: tuple[Step, ...]
+    # The local disk's device and, if that is a loop device, the devices below it. Empty if they are not visible.
     local_devices: tuple[Device, ...] = ()
 
 
 @frozen
 class ReadsResult:
-    """All measurements, the machine, and the scaled machine of the article; `scaled` is None without a lab."""
+    """All measurements, and the machine."""
 
     experiment: Experiment
     machine: Machine
+    # The article's machine as scaled for the lab, None without a lab.
     scaled: Scaled | None
     targets: tuple[TargetResult, ...]
 
@@ -99,8 +97,8 @@ def measure_reads(
 ) -> ReadsResult:
     """Run the experiment on topologies, which are created and removed here, or on servers of the user.
 
-    With `against`, that server has the local disk and `to` has none. With `to` alone, its tablespace pg_default is
-    compared with the role's temp_tablespaces. Raises LabError, TargetError, ServerError.
+    If `against` is given, that server has the local disk, and `to` has none. If only `to` is given, its tablespace
+    pg_default is compared with the role's temp_tablespaces. Raises LabError, TargetError, ServerError.
     """
     machine = read_machine()
     scaled = scale(experiment, cpu_count=machine.cpu_count) if shapes else None
@@ -121,7 +119,7 @@ def measure_reads(
 
 @contextmanager
 def _topology(shape: Shape, scaled: Scaled, files: Sequence[DataFile], say: Callable[[str], None]) -> Iterator[_Target]:
-    """Create a lab for this process, with the tables loaded and a tablespace on local disk; remove it at the end."""
+    """Create a lab for this process, with the tables loaded and a tablespace on local disk. Remove it at the end."""
     lab = Lab.named(f"bench-{shape}-{os.getpid()}")
     say(f"bringing up {shape}")
     try:
@@ -166,7 +164,7 @@ def _endpoints(
 def _loaded(
     factory: ConnectionFactory, files: Sequence[DataFile], say: Callable[[str], None]
 ) -> Iterator[SpillExperiment]:
-    """Create the tables, load them with penstock, count rows and build indexes; drop the tables at the end."""
+    """Create the tables, load them with penstock, count rows and build indexes. Drop the tables at the end."""
     setup = "; ".join(CREATE.format(table=table) for table in TABLES)
     with spill_experiment(factory, setup=setup) as made:
         say("loading the tables")
@@ -180,7 +178,7 @@ def _loaded(
 
 def _measure(target: _Target, experiment: Experiment, say: Callable[[str], None]) -> TargetResult:
     chosen = queries(experiment, schema=SCHEMA)
-    # Do not measure cold caches, or the writes that the load left.
+    # Without this, the first runs would measure cold caches and the writes that the load left.
     say(f"{target.name}: warming up")
     for query in chosen:
         _Seen().add(target, query, experiment.sessions[0], first="volume")

@@ -1,6 +1,6 @@
-"""How a result is shown: as tables, as a plot beside the article's speed-ups, and as an object for JSON. Pure.
+"""Shows a result: as tables, as a plot beside the article's speed-ups, and as an object for JSON. Pure.
 
-benchmarks/recorded.py reads the object back; report draws the plot.
+benchmarks/recorded.py reads the object back. Package report draws the plot.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from penstock.model.server.device import Device
 
 ALL = "all that spill"
-# In place of a speed-up.
+# Shown in place of a speed-up.
 NO_DIFFERENCE = "no difference"
 SPILLS_NOTHING = "spills nothing"
 
@@ -142,7 +142,7 @@ def caveats(result: ReadsResult) -> Iterator[str]:
 
 
 def _describe_reads(target: TargetResult) -> str | None:
-    """Return how much of the local disk's reads came from memory, at the most sessions; None if unknown."""
+    """Return how much of the local disk's reads came from memory, for the most sessions; None if that is not known."""
     step = max(target.steps, key=lambda step: step.sessions)
     local, below = step.use("local"), step.use("below")
     if local is None or below is None:
@@ -155,7 +155,7 @@ def _describe_reads(target: TargetResult) -> str | None:
 
 
 def _multi_az_unshown(result: ReadsResult) -> str | None:
-    """Return why a result does not show that multi-az gains more than single, or None if it shows that."""
+    """Return why a result does not show that multi-az gains more than single; None if the result shows it."""
     steps = {target.name: {step.sessions: step for step in target.steps} for target in result.targets}
     if not {"single", "multi-az"} <= set(steps):
         return f"only {' and '.join(steps)} was measured"
