@@ -1,7 +1,7 @@
 """penstock loads files into PostgreSQL, reports what its sessions wait for, and puts temporary work on local disk.
 
-The library's public names are listed below (docs/python.md). Each is imported when it is first used, so that
-`import penstock` alone takes no time.
+The library's public names are listed below (docs/python.md). Each is imported when it is first used, so `import
+penstock` alone takes no time.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ def __getattr__(name: str) -> object:
     """Import and return the object that has this public name."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # Every package of penstock imports this module. With import statements here, each would depend on api, and
+    # Every package of penstock imports this module. If it had import statements, each package would depend on api, and
     # import-linter would report that. So import by name.
     found: object = getattr(import_module(_MODULES[name]), _RENAMED.get(name, name))
     return found
 
 
 def __dir__() -> list[str]:
-    """Return the module's names, with the public names that are not imported yet."""
+    """Return the module's names, including the public names that are not imported yet."""
     return sorted({*globals(), *__all__})

@@ -1,6 +1,6 @@
 """Every error that a user can get: one class for each exit code, with messages in PostgreSQL's style.
 
-The message is one line in lower case without a full stop; the detail gives facts; the hint says what to do. Modules
+The message is one line in lower case without a full stop. The detail gives facts. The hint says what to do. Modules
 that use a library or a service turn its errors into these classes. Only the command line prints them.
 """
 
@@ -14,14 +14,15 @@ from penstock.frozen import frozen
 
 @frozen
 class FileLocation:
-    """Where in a source an error is. `file` is a path or URL, `line` counts from 1, `column` is the table's column.
+    """The place of an error in a source."""
 
-    If `part` names a row group or record batch of a columnar file, `line` is the number of a row of the file.
-    """
-
+    # A path or URL.
     file: str
+    # Counted from 1. If `part` is given, the number of a row of the file.
     line: int | None = None
+    # The table's column.
     column: str | None = None
+    # A row group or record batch of a columnar file.
     part: str | None = None
 
     def __str__(self) -> str:
@@ -31,13 +32,9 @@ class FileLocation:
 
 
 class PenstockError(Exception):
-    """An error that the user can act on; `exit_code` is the exit status of the process.
+    """An error that the user can act on."""
 
-    `sqlstate` is the server's five-character code, None if the error did not come from the server. `is_transient` is
-    true if the same operation may succeed when it is retried. `location` is the file, line and column of the error, as
-    far as they are known. `load_id` is the load that has committed rows, None if no load has.
-    """
-
+    # The exit status of the process.
     exit_code = 1
 
     def __init__(
@@ -46,8 +43,11 @@ class PenstockError(Exception):
         *,
         detail: str | None = None,
         hint: str | None = None,
+        # The server's five-character code, None if the error did not come from the server.
         sqlstate: str | None = None,
+        # Whether the same operation may succeed when it is retried.
         is_transient: bool = False,
+        # The file, line and column of the error, as far as they are known.
         location: FileLocation | None = None,
     ) -> None:
         super().__init__(message)
@@ -57,6 +57,7 @@ class PenstockError(Exception):
         self.sqlstate = sqlstate
         self.is_transient = is_transient
         self.location = location
+        # The load that has committed rows, None if no load has.
         self.load_id: str | None = None
 
     def __str__(self) -> str:
@@ -81,7 +82,7 @@ class SourceError(PenstockError):
 
 
 class LeftOutError(SourceError):
-    """A load by several hosts is complete without some objects that this host lists: it had begun without them."""
+    """A load by several hosts is complete without some objects that this host lists, because it began without them."""
 
 
 class DataError(PenstockError):
@@ -97,15 +98,15 @@ class TargetError(PenstockError):
 
 
 class OtherTableError(TargetError):
-    """The target's name now belongs to another table than when the load began; a retry does not help."""
+    """The target's name now belongs to another table than when the load began. A retry does not help."""
 
 
 class TableExistsError(TargetError):
-    """The table to create exists: another session created it after the load had checked that it did not exist."""
+    """The table to create exists, because another session created it after the load's check."""
 
 
 class TakenOverError(TargetError):
-    """Another process has taken the load over, or has ended this member of it, or the load was removed."""
+    """Another process has taken over the load, or has ended this member of it, or the load was removed."""
 
 
 class ServerError(PenstockError):

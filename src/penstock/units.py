@@ -26,7 +26,7 @@ def format_count(count: int) -> str:
 
 
 def count_nouns(count: int, one: str, many: str | None = None) -> str:
-    """Return a count with its noun; `many` is the plural if it is not formed with s.
+    """Return a count with its noun. `many` is the plural if it is not formed with s.
 
     >>> count_nouns(1, "row"), count_nouns(2_000, "row"), count_nouns(2, "process", "processes")
     ('1 row', '2,000 rows', '2 processes')

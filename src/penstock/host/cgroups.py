@@ -18,7 +18,7 @@ _UNLIMITED_V1 = 1 << 62
 
 @frozen
 class Limits:
-    """What the control groups of a process allow; None means no limit."""
+    """The limits that control groups set for a process. None means no limit."""
 
     memory_bytes: int | None = None
     cpus: float | None = None
@@ -71,7 +71,7 @@ def find_folders(groups: str, mounts: str, controller: str) -> list[tuple[Path, 
 
 
 def parse_quota(text: str) -> float | None:
-    """Return the CPUs that version 2's cpu.max allows ("200000 100000" → 2.0), or None if it sets no limit."""
+    """Return the CPUs that version 2's cpu.max allows, such as 2.0 for "200000 100000", or None if it sets no limit."""
     quota, period = text.split()
     return None if quota == "max" else int(quota) / int(period)
 

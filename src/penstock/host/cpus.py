@@ -21,7 +21,7 @@ def cpu_count() -> int:
 
 
 def busy_cpu_s() -> float:
-    """Return the seconds that all processors of this machine together have been busy since it started.
+    """Return for how many seconds all processors of this machine together have been busy since it started.
 
     Source: man proc_stat: user, nice, system, idle, iowait, irq, softirq, steal, in ticks.
     """
@@ -31,7 +31,7 @@ def busy_cpu_s() -> float:
     import psutil  # noqa: PLC0415 (46 ms, for systems without /proc)
 
     times = psutil.cpu_times()._asdict()
-    # user and nice already include guests. While a processor waits for a disk it is idle.
+    # user and nice already include guests. A processor that waits for a disk is idle.
     return float(sum(times.get(kind, 0.0) for kind in ("user", "nice", "system", "irq", "softirq", "steal")))
 
 

@@ -20,7 +20,7 @@ _SECTOR_BYTES = 512
 # An octal escape, such as \040 for a space in a mount point.
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 
-# Model names of cloud and hypervisor disks. _LOCAL and _NETWORK say where the disk is, _VIRTUAL does not.
+# Model names of cloud and hypervisor disks. _LOCAL and _NETWORK show where the disk is, _VIRTUAL does not.
 # Source: docs.aws.amazon.com/ebs/latest/userguide/nvme-ebs-volumes.html; cloud.google.com/compute/docs/disks ("Local
 # SSD"); learn.microsoft.com/azure/virtual-machines ("NVMe overview").
 _LOCAL_MODELS = ("amazon ec2 nvme instance storage", "nvme_card", "microsoft nvme direct disk")
@@ -33,7 +33,7 @@ _MEMORY_FILE_SYSTEMS = frozenset(("tmpfs", "ramfs"))
 
 
 def find_device(path: Path) -> Device | None:
-    """Return the device that a path is on, following symbolic links, or None if the path cannot be reached."""
+    """Return the device that a path is on, or None if the path cannot be reached. Symbolic links are followed."""
     try:
         resolved = path.resolve(strict=True)
         number = resolved.stat().st_dev
@@ -43,7 +43,7 @@ def find_device(path: Path) -> Device | None:
     source, file_system = find_mount(mounts, str(resolved))
     numbers: str | None = f"{os.major(number)}:{os.minor(number)}"
     if not (_DEVICES / f"{numbers}").exists():
-        # btrfs, overlayfs and similar file systems have device numbers of their own.
+        # btrfs, overlayfs and similar file systems have their own device numbers.
         numbers = _number_of(source)
     disks = () if numbers is None else tuple(sorted(_disks_below((_DEVICES / numbers).resolve())))
     return Device(
@@ -170,16 +170,18 @@ def _read_model(disk: Path) -> str:
 
 @frozen
 class Disk:
-    """A file system. `device` is the mounted device; `free_bytes` is the space that an unprivileged process may use."""
+    """A file system."""
 
     path: str
+    # The mounted device.
     device: str
     size_bytes: int
+    # The space that an unprivileged process may use.
     free_bytes: int
 
 
 def measure_disk(path: Path) -> Disk | None:
-    """Return the file system that a path is on, following symbolic links, or None if the path cannot be reached."""
+    """Return the file system that a path is on, or None if the path cannot be reached. Symbolic links are followed."""
     try:
         resolved = path.resolve(strict=True)
         counts = os.statvfs(resolved)

@@ -1,4 +1,4 @@
-"""Reads the facts of this machine that recorded results must state."""
+"""Reads the facts of this machine that must be stated with recorded results."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ _CPUINFO = Path("/proc/cpuinfo")
 
 @frozen
 class Machine:
-    """A machine: the processors that this process may use, its memory, its kernel."""
+    """A machine."""
 
     cpu_model: str
+    # The processors that this process may use.
     cpu_count: int
     memory_bytes: int
     kernel: str

@@ -1,7 +1,6 @@
-"""Runs PostgreSQL servers on this machine: the embedded server, and labs of several servers; makes up data sets.
+"""Runs PostgreSQL servers on this machine, the embedded server and labs of several servers, and writes data sets.
 
-All subprocesses of penstock are started in this room. The room loads no data. The only SQL that it runs asks whether
-servers replicate.
+Only this package starts subprocesses of penstock. It loads no data. Its only SQL asks whether servers replicate.
 """
 
 from __future__ import annotations

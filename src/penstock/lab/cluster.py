@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 _INITDB_TIMEOUT_S = 300
 
-# The log grows as long as the server exists. A longer log is renamed at the next start; one old log is kept.
+# The log is appended to as long as the server exists. A log longer than this is renamed at the next start. One old log
+# is kept.
 _LOG_LENGTH_BYTES = 16 * 1024 * 1024
 
 
@@ -54,7 +55,7 @@ def make_private_dirs(files: ClusterFiles, *, user: ServerUser | None) -> None:
 def create_data_dir(
     files: ClusterFiles, installation: Installation, *, user: ServerUser | None, is_synced: bool
 ) -> None:
-    """Run initdb. The data directory appears complete or not at all."""
+    """Run initdb. The data directory appears either complete or not at all."""
     unfinished = Path(tempfile.mkdtemp(prefix="data.new-", dir=files.home))
     password = unfinished.with_name(f"{unfinished.name}.password")
     try:
@@ -77,7 +78,7 @@ def create_data_dir(
 
 
 def remove_unfinished(files: ClusterFiles) -> None:
-    """Remove the files of an initdb that was interrupted because its starter was killed."""
+    """Remove the files of an initdb that was interrupted when the process that ran it was killed."""
     for leftover in files.home.glob("data.new-*"):
         if leftover.is_dir() and not leftover.is_symlink():
             shutil.rmtree(leftover, ignore_errors=True)
@@ -88,8 +89,8 @@ def remove_unfinished(files: ClusterFiles) -> None:
 def initdb_argv(installation: Installation, data_dir: Path, *, password: Path, is_synced: bool) -> list[str]:
     """Return the initdb command: UTF8, byte order as collation, data checksums as on RDS.
 
-    Authentication over the socket is trust, because only the server's account and root can enter the socket's
-    directory, and both could read and replace the data files anyway. Over TCP a password is required.
+    Connections over the socket need no password (trust). Only the server's account and root can enter the socket's
+    directory, and both could read and replace the data files anyway. Connections over TCP need a password.
     """
     argv = [
         installation.program("initdb"),
@@ -103,7 +104,7 @@ def initdb_argv(installation: Installation, data_dir: Path, *, password: Path, i
         "--data-checksums",
     ]
     if installation.major >= 17:
-        # The builtin provider knows the letters of all scripts, independent of the machine's locales.
+        # The builtin provider knows the letters of all scripts, whichever locales the machine has.
         argv += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
     return argv if is_synced else [*argv, "--no-sync"]
 
@@ -134,7 +135,8 @@ def _quote(value: str) -> str:
 
 
 def _include_settings(configuration: Path, settings: Path) -> None:
-    # O_NOFOLLOW: the server's account owns this folder and could place a symbolic link, and this process may be root.
+    # O_NOFOLLOW is needed because this process may be root, and the server's account owns this folder and could create
+    # a symbolic link in it.
     descriptor = os.open(configuration, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(f"\ninclude '../{settings.name}'\n")
@@ -150,7 +152,10 @@ def write_private(path: Path, text: str, *, owner: ServerUser | None) -> None:
 
 
 def _make_dirs(folder: Path, *, mode: int) -> None:
-    """Create a folder and its missing parents with `mode`, independent of the umask: the account must pass through."""
+    """Create a folder and its missing parents with `mode`.
+
+    The umask is ignored, because the account must pass through.
+    """
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     for path in reversed(missing):
         path.mkdir(exist_ok=True)

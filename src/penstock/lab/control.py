@@ -27,15 +27,16 @@ if TYPE_CHECKING:
 
 StopMode = Literal["smart", "fast", "immediate"]
 
-# Each socket is in a directory of its own, so every server can use the default port.
+# Each socket is in its own directory, so every server can use the default port.
 _SOCKET_PORT = 5432
 
-# Time limits. Crash recovery replays at most max_wal_size, and a shutdown writes at most shared_buffers.
+# The time limit for starting and stopping. Crash recovery replays at most max_wal_size, and a shutdown writes at most
+# shared_buffers.
 _PG_CTL_TIMEOUT_S = 120
 
 
 def start_server(spec: ServerSpec) -> Postmaster:
-    """Start a server and return it; create it first if it does not exist.
+    """Start a server and return it. Create it first if it does not exist.
 
     If another process has started it in the meantime, that server is returned. Raises LabError.
     """
@@ -65,8 +66,8 @@ def stop_server(spec: ServerSpec, mode: StopMode) -> bool:
         if find_running(spec.files.data) is None and not server_pids(spec.files.data):
             return False
         user = choose_server_user(spec.files.data)
-        # Not os.kill: the server's account writes postmaster.pid, so the signal must be sent with that account's
-        # rights.
+        # os.kill would be wrong here: the server's account writes postmaster.pid, so the signal must be sent with that
+        # account's rights.
         _pg_ctl(spec, reachable(spec, user), user, "stop", f"--mode={mode}")
         return True
 
@@ -110,7 +111,7 @@ def _pg_ctl(
         argv if group is None else entering(group, user, argv),
         purpose=f"{action} the embedded server",
         user=user if group is None else None,
-        # pg_ctl has its own time limit; this one is for a pg_ctl that hangs.
+        # pg_ctl has its own time limit. This one is for the case that pg_ctl itself hangs.
         timeout_s=_PG_CTL_TIMEOUT_S + 30,
         cwd=data_dir,
         log=spec.files.log,

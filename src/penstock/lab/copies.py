@@ -22,9 +22,9 @@ _COPIED_FOLDERS = ("bin", "lib", "share")
 def make_reachable(installation: Installation, user: ServerUser, copies: Path) -> Installation:
     """Return an installation that `user` can run: the given one, or a copy of it below `copies`.
 
-    The wheel's installation is always copied: its files may be in a virtual environment below /root, and a server that
-    outlives the virtual environment must not lose its libraries. Raises LabError if `user` cannot run the installation
-    and it cannot be copied.
+    The wheel's installation is always copied. Its files may be in a virtual environment below /root, and a server that
+    outlives the virtual environment must keep its libraries. Raises LabError if `user` cannot run the installation and
+    it cannot be copied.
     """
     if installation.origin != "wheel" and _can_run(installation, user):
         return installation
@@ -38,9 +38,9 @@ def make_reachable(installation: Installation, user: ServerUser, copies: Path) -
 
 
 def copy_privately(installation: Installation, target: Path) -> Installation:
-    """Copy an installation to `target`, which does not exist yet, and return the copy.
+    """Copy an installation to `target`, which must not exist yet, and return the copy.
 
-    Files can be added to the copy, such as extensions. Raises LabError if the installation cannot be copied.
+    Files, such as extensions, can be added to the copy. Raises LabError if the installation cannot be copied.
     """
     if read_share_major(installation.bin_dir) is None and _debian_share(installation) is None:
         raise LabError(
@@ -67,7 +67,7 @@ def _can_run(installation: Installation, user: ServerUser) -> bool:
 
 
 def _copy(installation: Installation, copies: Path) -> Installation:
-    """Copy what a server needs to `copies`, once for each build, completely or not at all."""
+    """Copy what a server needs to `copies`, once for each build. The copy appears complete or not at all."""
     with (installation.bin_dir / "postgres").open("rb") as program:
         build = hashlib.file_digest(program, "sha256").hexdigest()[:12]
     target = copies / f"{installation.major}-{build}"
@@ -97,7 +97,10 @@ def _base(installation: Installation) -> Path:
 
 
 def _debian_share(installation: Installation) -> Path | None:
-    """Return the folder of shared files in Debian's layout, where it is not next to that of the programs, or None."""
+    """Return the folder of shared files in Debian's layout, or None if the installation has another layout.
+
+    In Debian's layout, this folder is not next to the folder of the programs.
+    """
     prefix = installation.bin_dir.parent
     if prefix.parent.name != "postgresql" or prefix.parent.parent.name != "lib":
         return None
@@ -119,7 +122,7 @@ def _parts_to_copy(installation: Installation) -> list[tuple[Path, Path]]:
 
 
 def let_everybody_read(folder: Path) -> None:
-    """Make the files of a copy readable by all accounts, as those that were installed with a umask of 077 are not."""
+    """Make the files of a copy readable by all accounts. Files that were installed with a umask of 077 are not."""
     folder.chmod(0o755)
     for path in folder.rglob("*"):
         if not path.is_symlink():

@@ -1,6 +1,6 @@
 """A PostgreSQL server that penstock creates, starts on demand, and leaves running.
 
-`installations` finds the programs, `postmaster` checks whether the server answers. `control` starts and stops it, and
+`installations` finds the programs. `postmaster` checks whether the server answers. `control` starts and stops it, and
 is imported only for that. No SQL is run here.
 """
 
@@ -30,8 +30,8 @@ from penstock.lab.users import is_root
 if TYPE_CHECKING:
     from penstock.lab.control import StopMode
 
-# These would make psql connect to another server, or require TLS or authentication that a socket, or the wheel's psql
-# (which has no TLS), cannot provide.
+# With these variables, psql would connect to another server, or would require TLS or an authentication that is not
+# available: a socket has none, and the wheel's psql has no TLS.
 _LIBPQ_TARGET_VARIABLES = (
     "PGHOST",
     "PGHOSTADDR",
@@ -55,25 +55,25 @@ _LIBPQ_TARGET_VARIABLES = (
 
 @frozen
 class ServerStatus:
-    """What is known about an embedded server.
-
-    `pid`, `started_at` (Unix time) and `conninfo` are None if the server is down.
-    """
+    """The state of an embedded server."""
 
     is_running: bool
     major: int
     data_dir: Path
     log: Path
+    # None if the server is down.
     pid: int | None
+    # Unix time, None if the server is down.
     started_at: int | None
+    # None if the server is down.
     conninfo: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedServer:
-    """One embedded server, running or not; use `create` to construct it.
+    """One embedded server, running or not. `create` constructs it.
 
-    All methods are safe to call at any time, also from several processes at once.
+    All methods may be called at any time, also from several processes at once.
     """
 
     spec: ServerSpec
@@ -93,8 +93,8 @@ class EmbeddedServer:
         """Return the server whose files are in `home`, which need not exist yet. Nothing is created.
 
         `settings` are added to `base` at the next start. With `listens_on_tcp`, the server also listens on 127.0.0.1 at
-        a free port, besides the Unix socket. `copies` is where root copies programs for the unprivileged account, by
-        default next to `home`. `cgroup` is a control group for the server.
+        a free port, besides the Unix socket. `copies` is the folder to which root copies programs for the unprivileged
+        account; by default it is next to `home`. `cgroup` is a control group for the server.
         """
         home = home.absolute()
         return cls(
@@ -114,7 +114,7 @@ class EmbeddedServer:
         return self.spec.files.data
 
     def ensure_running(self) -> str:
-        """Start the server unless it runs, create it first if it does not exist, and return its conninfo.
+        """Start the server if it is down, after creating it if it does not exist, and return its conninfo.
 
         If the server runs, this reads two small files and opens a socket. Raises LabError if the server cannot be
         started (with the end of its log), or if its data directory has another major version.
@@ -153,11 +153,11 @@ class EmbeddedServer:
         )
 
     def conninfo(self) -> str:
-        """Return the conninfo for the Unix socket. Raises LabError unless the server runs."""
+        """Return the conninfo for the Unix socket. Raises LabError if the server is down."""
         return _socket_conninfo(self._running())
 
     def tcp_conninfo(self) -> str:
-        """Return the conninfo for TCP, with a password file. Raises LabError unless the server runs."""
+        """Return the conninfo for TCP, with a password file. Raises LabError if the server is down."""
         return format_conninfo(
             host="127.0.0.1",
             port=str(self._running().port),
@@ -178,7 +178,10 @@ class EmbeddedServer:
         ]
 
     def exec_psql(self, args: Sequence[str] = ()) -> NoReturn:
-        """Replace this process by a psql on the running server. psql runs as the caller and can read their files."""
+        """Replace this process by a psql on the running server.
+
+        psql runs as the caller, so it can read the caller's files.
+        """
         argv = self.psql_argv(args)
         environment = {name: value for name, value in os.environ.items() if name not in _LIBPQ_TARGET_VARIABLES}
         try:
@@ -198,7 +201,7 @@ class EmbeddedServer:
 
 
 def default_server(bin_dir: Path | None = None) -> EmbeddedServer:
-    """Return this user's own server, which is kept between runs; there is one for each major version.
+    """Return this user's own server, which is kept between runs. There is one for each major version.
 
     Its programs are those in `bin_dir` (--pg-bin), by default the wheel's newest.
     """
@@ -211,9 +214,9 @@ def default_home(environment: Mapping[str, str], *, is_root: bool) -> Path:
     """Return the directory that holds the embedded servers.
 
     The environment variable PENSTOCK_HOME names it, if set. Otherwise, for root it is in /var/lib, because the servers'
-    account cannot enter /root; each HOME has a folder of its own there, because several people may use sudo -E. For
-    other users it is in the user's data directory. A relative path in XDG_DATA_HOME is ignored, as the XDG
-    specification says.
+    account cannot enter /root. Each HOME has its own folder there, because several people may use sudo -E. For other
+    users it is in the user's data directory. A relative path in XDG_DATA_HOME is ignored, as the XDG specification
+    requires.
     """
     if chosen := environment.get("PENSTOCK_HOME"):
         return Path(chosen).expanduser()

@@ -54,9 +54,9 @@ class Installation:
 
 
 def default_installation(*, patterns: Sequence[str] = SYSTEM_PATTERNS) -> Installation:
-    """Return the newest PostgreSQL of the Python wheel, or else the newest of the system.
+    """Return the newest PostgreSQL of the Python wheel, or the newest of the system if the wheel is not installed.
 
-    Raises LabError if there is neither.
+    Raises LabError if neither is installed.
     """
     for installation in find_installations(patterns=patterns):
         return installation
@@ -68,7 +68,7 @@ def default_installation(*, patterns: Sequence[str] = SYSTEM_PATTERNS) -> Instal
 
 
 def find_installations(*, patterns: Sequence[str] = SYSTEM_PATTERNS) -> Iterator[Installation]:
-    """Yield the installations of this machine: the wheel's first, then the system's, each newest first."""
+    """Yield the installations of this machine: the wheel's first, then the system's, each with the newest first."""
     yield from _newest_first(_wheel_bin_dirs(), "wheel")
     yield from _newest_first([folder for pattern in patterns for folder in Path("/").glob(pattern)], "system")
 
@@ -81,7 +81,7 @@ def installation_at(folder: Path) -> Installation:
     folder = folder.expanduser().absolute()
     for bin_dir in (folder, folder / "bin"):
         if (bin_dir / "postgres").is_file() and (bin_dir / "initdb").is_file():
-            # The wheel keeps its libraries elsewhere, also if the user names its folder.
+            # The wheel's libraries are in another place, even if the user names the wheel's folder.
             origin: Origin = "wheel" if bin_dir in _wheel_bin_dirs() else "directory"
             installation = _read_installation(bin_dir, origin)
             break
@@ -104,8 +104,8 @@ def read_version(installation: Installation) -> str:
 def read_share_major(bin_dir: Path) -> int | None:
     """Return the major version from postgres.bki, whose first line is "# PostgreSQL 18".
 
-    Reading the file takes less time than starting a process. initdb reads the same line. Returns None if the shared
-    files are not next to the programs. That is so in Debian's packages, which cannot be copied to another folder.
+    Reading the file is faster than starting a process, and initdb reads the same line. Returns None if the shared files
+    are not next to the programs, as in Debian's packages, which cannot be copied to another folder.
     """
     for share in ("share/postgresql", "share"):
         try:
@@ -118,7 +118,7 @@ def read_share_major(bin_dir: Path) -> int | None:
 
 def ask_version(bin_dir: Path, user: ServerUser | None = None) -> str:
     """Return what `postgres --version` prints when `user` runs it, such as postgres (PostgreSQL) 18.4."""
-    # Imported here because the wheel's version is known without a process, so most loads do not need the import.
+    # Imported here, because most loads do not need it: the wheel's version is known without a process.
     from penstock.lab.programs import run_program  # noqa: PLC0415 (7 ms, subprocess)
 
     return run_program(
@@ -136,7 +136,7 @@ def _newest_first(folders: list[Path], origin: Origin) -> Iterator[Installation]
 
 
 def _wheel_bin_dirs() -> list[Path]:
-    # find_spec locates the package without importing it: the import is slow and prints warnings about the environment.
+    # find_spec finds the package without importing it. The import is slow and prints warnings about the environment.
     spec = find_spec(WHEEL_PACKAGE)
     packages = [] if spec is None else spec.submodule_search_locations or []
     return [Path(package) / folder / "bin" for package in packages for folder in _WHEEL_FOLDERS]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 SUPERUSER = "postgres"
 
-# The path of a socket may have 107 bytes on Linux and 103 on macOS. Its file name takes up to 16 of them.
+# The path of a socket may have 107 bytes on Linux and 103 on macOS. The file name takes up to 16 of them.
 _SOCKET_DIR_LENGTH_BYTES = 80
 
 # Settings for loads on a laptop: enough memory for the pages in use, and few checkpoints during a load. No setting
@@ -88,18 +88,17 @@ class ClusterFiles:
 
 @frozen
 class ServerSpec:
-    """What an embedded server is created and started with.
-
-    `copies` is the folder for copies of programs that the server's account cannot reach. `cgroup` is the control group
-    that the server runs in (None: the caller's). `environment` is added to the few variables that the server inherits.
-    """
+    """What an embedded server is created and started with."""
 
     files: ClusterFiles
     installation: Installation
     settings: Mapping[str, str]
     listens_on_tcp: bool
+    # The folder for copies of programs that the server's account cannot reach.
     copies: Path
+    # The control group that the server runs in, None for the caller's.
     cgroup: Path | None = None
+    # Variables that are added to the few that the server inherits.
     environment: Mapping[str, str] | None = None
 
 

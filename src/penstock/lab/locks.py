@@ -11,9 +11,9 @@ from pathlib import Path
 
 @contextmanager
 def exclusive_lock(path: Path) -> Iterator[None]:
-    """Hold the lock file `path` while the block runs. Wait as long as another process holds it.
+    """Hold the lock file `path` while the block runs. Wait while another process holds it.
 
-    The kernel releases the lock when the process that holds it ends, for whatever reason. The file is not removed.
+    The kernel releases the lock when its holder ends, for whatever reason. The file is not removed.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:

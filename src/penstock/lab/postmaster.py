@@ -1,6 +1,6 @@
-"""Reads postmaster.pid and checks whether that server accepts connections: files and one socket, no subprocess.
+"""Reads postmaster.pid and checks whether that server accepts connections, with files and one socket, no subprocess.
 
-A load that finds its embedded server running imports only this module, so keep it light.
+A load imports only this module if its embedded server is running, so keep the module light.
 """
 
 from __future__ import annotations
@@ -17,22 +17,21 @@ _POLL_S = 0.05
 
 _ANSWER_TIMEOUT_S = 5
 
-# An SSLRequest is the shortest message that a server answers, and it logs nothing when no more follows
+# An SSLRequest is the shortest message that a server answers. The server logs nothing if nothing follows it
 # (postgresql.org/docs/current/protocol-message-formats.html).
 _SSL_REQUEST = struct.pack("!ii", 8, 80877103)
 
 
 @frozen
 class Postmaster:
-    """The lines of postmaster.pid (see PostgreSQL's src/include/utils/pidfile.h).
-
-    `state` is starting, stopping, ready or standby. `socket_dir` is None in the first moments of a start.
-    """
+    """The lines of postmaster.pid (see PostgreSQL's src/include/utils/pidfile.h)."""
 
     pid: int
     started_at: int
     port: int
+    # None in the first moments of a start.
     socket_dir: Path | None
+    # starting, stopping, ready or standby.
     state: str
 
     @property
@@ -58,7 +57,9 @@ def parse_postmaster_pid(text: str) -> Postmaster | None:
 
 
 def read_postmaster(data_dir: Path) -> Postmaster | None:
-    """Return the content of postmaster.pid, or None if there is none. The server may be dead in both cases.
+    """Return the content of postmaster.pid, or None if the file does not exist.
+
+    The server may be dead in both cases.
 
     Raises LabError if the file belongs to another user.
     """
@@ -80,12 +81,14 @@ def find_running(data_dir: Path) -> Postmaster | None:
 
 
 def await_settled(data_dir: Path, socket_dir: Path, *, timeout_s: float) -> Postmaster | None:
-    """Wait until the data directory's server accepts connections or is gone; return it or None.
+    """Wait until the data directory's server accepts connections or has ended.
+
+    Return the server, or None if it has ended.
 
     A killed server leaves its postmaster.pid, its socket's lock file and, for a moment, its backends. PostgreSQL
-    refuses to start if any process has the pid in those files. That may be a new process with the same pid (likely
-    after a reboot), or the ended server, if its parent has not reaped it. The files are therefore removed here if no
-    server process uses the directory. Raises LabError after `timeout_s`.
+    refuses to start if any process has the pid in those files. That process may be a new one with the same pid (likely
+    after a reboot), or the ended server itself, if its parent has not reaped it. Therefore the files are removed here
+    if no server process uses the directory. Raises LabError after `timeout_s`.
     """
     deadline_s = time.monotonic() + timeout_s
     while True:
@@ -120,7 +123,7 @@ def server_pids(data_dir: Path) -> list[int]:
             if process.name() == "postgres" and process.cwd() == directory:
                 pids.append(process.pid)
         except psutil.Error:
-            # The process has ended, or belongs to another account, which could not have entered the directory.
+            # The process has ended, or it belongs to another account, which could not have entered the directory.
             continue
     return pids
 
@@ -133,11 +136,11 @@ def _is_accepting(postmaster: Postmaster) -> bool:
         client.settimeout(_ANSWER_TIMEOUT_S)
         try:
             client.connect(str(path))
-            # Connecting is not enough: a postmaster that is being killed still accepts connections.
+            # Connecting is not enough, because a postmaster that is being killed still accepts connections.
             client.sendall(_SSL_REQUEST)
             return client.recv(1) != b""
         except (BlockingIOError, TimeoutError):
-            # The queue of connections is full or the machine is slow: the server exists and is busy.
+            # The queue of connections is full or the machine is slow. In both cases the server exists and is busy.
             return True
         except (FileNotFoundError, ConnectionError):
             return False

@@ -1,4 +1,4 @@
-"""Runs external programs without a shell, as an account, with a time limit; a failure raises LabError."""
+"""Runs external programs without a shell, as an account, with a time limit. A failure raises LabError."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from penstock.errors import LabError
 if TYPE_CHECKING:
     from penstock.lab.users import ServerUser
 
-# The only variables that a server inherits. A server runs for days, and its account can read its environment: it must
-# not hold the caller's secrets (AWS_SECRET_ACCESS_KEY, PGPASSWORD), and PGDATA or PGPORT would misdirect it.
+# The only variables that a server inherits. A server runs for days, and its account can read its environment. So the
+# environment must not have the caller's secrets (AWS_SECRET_ACCESS_KEY, PGPASSWORD). PGDATA or PGPORT would misdirect
+# the server.
 _INHERITED_VARIABLES = ("PATH", "TZ", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 
 
@@ -32,8 +33,8 @@ def run_program(
     """Run a program to its end as `user` (None: the caller's account) and return its standard output.
 
     The program gets its own session, so processes that it leaves running survive Ctrl-C and the end of this process.
-    `environment` is added to the few variables that it inherits. `purpose` completes "could not ...". The error's
-    detail includes the end of `log`, if given. Raises LabError.
+    `environment` is added to the few variables that it inherits. `purpose` completes "could not ...". If `log` is
+    given, the error's detail includes its end. Raises LabError.
     """
     try:
         finished = subprocess.run(

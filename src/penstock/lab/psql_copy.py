@@ -1,6 +1,8 @@
-"""Loads a file with `gzip -dc FILE | psql -c "COPY ... FROM STDIN"`, as users do by hand: the baseline of comparisons.
+"""Loads a file with `gzip -dc FILE | psql -c "COPY ...
 
-The caller passes the COPY command; no SQL is composed here.
+FROM STDIN"`, as users do by hand. Comparisons start from this.
+
+The caller passes the COPY command. No SQL is composed here.
 """
 
 from __future__ import annotations
@@ -15,21 +17,21 @@ from pathlib import Path
 from penstock.errors import LabError
 from penstock.frozen import frozen
 
-# Not the PG* variables: they would make psql connect to another server, unless the user named the server.
+# The PG* variables are not inherited: they would make psql connect to another server, unless the user named the server.
 _INHERITED_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 _TAG = re.compile(r"^COPY (\d+)$", re.MULTILINE)
 
 
 @frozen
 class Psql:
-    """A psql and its server. `conninfo` has no password, because other users see it: PGPASSWORD passes `password`.
-
-    If `is_users`, the server is the user's, and all of the user's PG* variables hold.
-    """
+    """A psql and its server."""
 
     program: str
+    # Without a password, because other users of the machine can see it.
     conninfo: str
+    # Passed in PGPASSWORD.
     password: str | None = field(default=None, repr=False)
+    # Whether the server is the user's, so that all of the user's PG* variables apply.
     is_users: bool = False
 
     def copy(self, path: Path, statement: str) -> int:

@@ -1,8 +1,8 @@
-"""Forwards connections from one socket to another; can delay, slow down, stall or reset them.
+"""Forwards connections from one socket to another. It can delay, slow down, stall or reset them.
 
-A lab runs it by its path as the relay of a zone: `relay.py LISTEN TARGET DELAY_S`. LISTEN and TARGET are
-each the path of a Unix socket or a TCP port of 127.0.0.1. It uses threads and imports nothing of penstock, so any
-interpreter runs it.
+A lab runs it by its path as the relay of a zone: `relay.py LISTEN TARGET DELAY_S`. LISTEN and TARGET are each the path
+of a Unix socket or a TCP port of 127.0.0.1. It uses threads and imports nothing of penstock, so any interpreter can run
+it.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _Pair = tuple[socket.socket, socket.socket]
 class Relay:
     """Listens on `listen` and forwards every connection to `target`.
 
-    `listen` is a TCP port (0: a free one) or the path of a Unix socket. Each piece of data is delayed by `delay_s`, in
-    both directions, which does not limit bandwidth. `bytes_per_s` limits what all connections together carry in both
-    directions, as a host's network does; it may be changed.
+    `listen` is the path of a Unix socket or a TCP port; 0 chooses a free port. Each piece of data is delayed by
+    `delay_s`, in both directions, without limiting bandwidth. `bytes_per_s` limits what all connections together carry
+    in both directions, as a host's network does. It may be changed while the relay runs.
     """
 
     def __init__(self, target: End, *, listen: End = 0, delay_s: float = 0.0, bytes_per_s: float | None = None) -> None:
@@ -68,10 +68,12 @@ class Relay:
         return self._reset(pairs)
 
     def cut_at(self, packet: int | None) -> int:
-        """Restart the count of packets at 0. Return how many packets were counted since the last call.
+        """Reset the connection of a packet instead of forwarding it.
 
-        The relay does not forward the packet with the number `packet`, but resets its connection. If `packet` is None,
-        packets are only counted. The count includes both directions of all connections.
+        Return how many packets were counted since the last call.
+
+        The count of packets restarts at 0 and includes both directions of all connections. The packet is the one with
+        the number `packet`. If `packet` is None, packets are only counted.
         """
         with self._lock:
             carried, self._carried, self._cut_at = self._carried, 0, packet
@@ -100,14 +102,14 @@ class Relay:
         self._threads[0].join()
 
     def _await_turn(self, length_bytes: int) -> None:
-        """Wait until the relay may carry so many bytes more."""
+        """Wait until the relay may carry this many bytes more."""
         if (bytes_per_s := self.bytes_per_s) is None:
             return
         with self._lock:
             now_s = time.monotonic()
             self._free_s = max(self._free_s, now_s) + length_bytes / bytes_per_s
             wait_s = self._free_s - now_s
-        # Shorter waits take longer than asked for; the next pieces make up for them.
+        # A shorter wait would take longer than requested. The wait for the next pieces makes up for it.
         if wait_s > _LEAST_WAIT_S:
             time.sleep(wait_s)
 
@@ -122,7 +124,7 @@ class Relay:
         for client, server in pairs:
             with contextlib.suppress(OSError):
                 client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-                # This wakes the thread that reads, and sends nothing. RST is sent when both directions have closed the
+                # This wakes the thread that reads, but sends nothing. RST is sent when both directions have closed the
                 # socket.
                 client.shutdown(socket.SHUT_RD)
             _end(server)
@@ -157,7 +159,7 @@ class Relay:
         server.close()
 
     def _carry(self, source: socket.socket, sink: socket.socket, pair: _Pair) -> None:
-        """Forward one direction. With a delay, this thread reads data, and another one sends it when it is due."""
+        """Forward one direction. With a delay, this thread reads data, and another thread sends it when it is due."""
         waiting: queue.Queue[tuple[float, bytes]] = queue.Queue(maxsize=_PIECES_IN_FLIGHT)
         sender = threading.Thread(target=_send_due, args=(waiting, sink), daemon=True)
         if self._delay_s:
@@ -192,7 +194,7 @@ def _send_due(waiting: queue.Queue[tuple[float, bytes]], sink: socket.socket) ->
             try:
                 sink.sendall(piece)
             except OSError:
-                # The receiver has closed. Later data is dropped, so that the sender is not blocked.
+                # The receiver has closed. Later data is dropped, so the sender is not blocked.
                 is_open = False
 
 

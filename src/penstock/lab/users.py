@@ -1,7 +1,7 @@
 """Chooses the account that an embedded server runs as, and finds directories that this account cannot reach.
 
-PostgreSQL refuses to run as root, so a server started by root runs as an unprivileged account. A server started by an
-ordinary user runs as that user. Nothing is assumed about what the account may read: see `first_unreachable`.
+PostgreSQL refuses to run as root. So a server that root starts runs as an unprivileged account, and a server that an
+ordinary user starts runs as that user. Nothing is assumed about what the account may read: see `first_unreachable`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from penstock.errors import LabError
 from penstock.frozen import frozen
 
-# Packages create `postgres` for this purpose; `nobody` exists on every machine.
+# Packages create `postgres` for this purpose. `nobody` exists on every machine.
 _ACCOUNTS = ("postgres", "nobody")
 
 
@@ -35,8 +35,8 @@ def is_root() -> bool:
 def choose_server_user(data_dir: Path) -> ServerUser | None:
     """Return the account that runs the server of `data_dir`, or None to keep the caller's account.
 
-    An existing data directory keeps its owner: the account `postgres` may have been created after the directory.
-    Raises LabError if root finds no unprivileged account.
+    An existing data directory keeps its owner, because the account `postgres` may have been created after the
+    directory. Raises LabError if root finds no unprivileged account.
     """
     if not is_root():
         return None

@@ -1,4 +1,4 @@
-"""gp2's burst bucket: I/Os saved while a volume does less than its baseline, and spent above it. Pure."""
+"""gp2's burst bucket. I/Os are saved while a volume does less than its baseline, and spent above it. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.frozen import frozen
 
 @frozen
 class Bucket:
-    """A bucket that fills at `baseline_iops`, holds `capacity_ios`, and allows up to `burst_iops`.
+    """A burst bucket. It fills at the baseline rate.
 
     >>> Bucket(capacity_ios=5_400_000, baseline_iops=750, burst_iops=3000).burst_s(5_400_000)
     2400.0
@@ -17,6 +17,7 @@ class Bucket:
 
     capacity_ios: int
     baseline_iops: int
+    # The largest rate while the bucket is not empty.
     burst_iops: int
 
     def burst_s(self, balance_ios: float) -> float:
@@ -25,7 +26,7 @@ class Bucket:
         return balance_ios / spent_per_s if spent_per_s > 0 else math.inf
 
     def run(self, *, balance_ios: float, demand_iops: float, elapsed_s: float) -> tuple[float, float]:
-        """Return how many I/Os a volume does in `elapsed_s` at a demand of `demand_iops`, and the final balance."""
+        """Return how many I/Os a volume does in `elapsed_s` if `demand_iops` are wanted, and the final balance."""
         reached_iops = min(demand_iops, max(self.burst_iops, self.baseline_iops))
         spent_per_s = reached_iops - self.baseline_iops
         if spent_per_s <= 0:
@@ -35,7 +36,7 @@ class Bucket:
         return done_ios, balance_ios - spent_per_s * burst_s
 
     def take(self, *, balance_ios: float, ios: float, least_s: float) -> tuple[float, float]:
-        """Return how long a volume takes for `ios`, at least `least_s`, and the final balance.
+        """Return how long a volume takes for `ios`, but at least `least_s`, and the final balance.
 
         >>> Bucket(capacity_ios=5_400_000, baseline_iops=750, burst_iops=3000).take(
         ...     balance_ios=0, ios=4500, least_s=1

@@ -1,4 +1,4 @@
-"""Which other RDS storage carries a workload, and how an instance is changed to it. Pure."""
+"""Finds which other RDS storage carries a workload, and how to change an instance to it. Pure."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ from penstock.units import MIB
 if TYPE_CHECKING:
     from penstock.model.server.device import VolumeLimits
 
-# Storage carries a workload if it takes at most this much longer than without a limit of the volume.
+# Storage carries a workload if the workload takes at most this much longer than without a limit of the volume.
 _CARRIES = 1.05
 
 # The kinds of storage to choose from. Magnetic storage is withdrawn.
 _KINDS: tuple[VolumeKind, ...] = ("gp2", "gp3", "io1", "io2")
 
-# IOPS are proposed in multiples of this. RDS allows an increase of IOPS, and of the size, by at least a tenth.
+# Proposed IOPS are multiples of this. RDS allows an increase of the IOPS, or of the size, only by at least a tenth.
 _IOPS_STEP = 1000
 
 
 @frozen
 class Candidate:
-    """Storage on which the workload takes `elapsed_s`, if only its processors and the instance limit it otherwise.
-
-    `price` is in multiples of the present storage's, None if that is not known. `copies` is whether RDS copies all data
-    to other volumes, which takes hours.
-    """
+    """Storage to which an instance can be changed."""
 
     storage: Storage
     limits: VolumeLimits
+    # How long the workload takes on it, if otherwise only processors and the instance limit the workload.
     elapsed_s: float
+    # A multiple of the price of the present storage, None if that is not known.
     price: float | None
+    # Whether RDS copies all data to other volumes, which takes hours.
     copies: bool
 
 
 def propose(present: Storage, demand: Demand, ebs: EbsLimits | None) -> list[Candidate]:
-    """Return for each kind of storage the smallest that carries the workload, the smallest change first.
+    """Return for each kind the smallest storage that carries the workload, the smallest change first.
 
-    There is none if the volume does not limit the workload. Storage is not made smaller, because RDS cannot do that.
+    Nothing is proposed if the volume does not limit the workload. Storage is not made smaller, because RDS cannot do
+    that.
     """
     if demand.limit in (None, "instance-limit") or present.size_gib is None:
         return []
@@ -64,7 +64,7 @@ def propose(present: Storage, demand: Demand, ebs: EbsLimits | None) -> list[Can
 
 
 def price_of(storage: Storage) -> float | None:
-    """Return the price of storage in a unit that only its ratios give a meaning; None if it is not known."""
+    """Return the price of storage in an arbitrary unit, for comparisons only; None if it is not known."""
     kind = next((kind for kind in VOLUME_KINDS if kind == storage.type), None)
     if kind is None or storage.size_gib is None:
         return None
@@ -85,7 +85,7 @@ def modify_command(identifier: str, region: str, present: Storage, storage: Stor
 
 
 def stop_growth_command(identifier: str, region: str, storage: Storage) -> str:
-    """Return the command that turns off storage autoscaling: a limit of the allocated size."""
+    """Return the command that turns off storage autoscaling, by a limit equal to the allocated size."""
     instance = f"aws rds modify-db-instance --region {region} --db-instance-identifier {identifier}"
     return f"{instance} --max-allocated-storage {storage.size_gib} --apply-immediately"
 
@@ -104,7 +104,7 @@ def _describe(present: Storage, storage: Storage, limits: VolumeLimits, elapsed_
 
 
 def _ways(present: Storage, demand: Demand) -> Iterator[tuple[VolumeKind, Storage]]:
-    """Yield storage that may carry a workload, of each kind the smaller first."""
+    """Yield storage that may carry a workload. The sizes of each kind increase."""
     for kind in _KINDS:
         for size_gib in _sizes(kind, present, demand):
             if kind == "gp2":
@@ -114,7 +114,7 @@ def _ways(present: Storage, demand: Demand) -> Iterator[tuple[VolumeKind, Storag
 
 
 def _provision(kind: VolumeKind, size_gib: int, present: Storage, demand: Demand) -> Storage:
-    """Return storage with as many of the IOPS, and of the throughput, of a demand as RDS allows for its size."""
+    """Return storage with the IOPS and the throughput of a demand, as far as RDS allows them for the size."""
     limits = find_envelope(kind, size_gib)
     if limits.least_iops == limits.most_iops:
         return _storage(kind, size_gib)
@@ -132,7 +132,7 @@ def _provision(kind: VolumeKind, size_gib: int, present: Storage, demand: Demand
 
 
 def _sizes(kind: VolumeKind, present: Storage, demand: Demand) -> list[int]:
-    """Return the sizes to try of a kind of storage, the smaller first: the present one, and where limits change."""
+    """Return the sizes of a kind of storage to try, smallest first: the present one, and sizes with other limits."""
     now = present.size_gib or 1
     least, striped, most = find_sizes(kind)
     wanted = [max(now, least), math.ceil(now * 11 / 10), striped]

@@ -16,33 +16,33 @@ if TYPE_CHECKING:
 
 Limit = Literal["volume-iops", "volume-throughput", "instance-limit"]
 
-# Storage whose limit allows what was done in this share of the time, or less, was not at the limit. One request that is
-# always in flight waits for its latency, and not for a limit.
+# Storage was not at a limit that allows the same work in less than this share of the time. A single request in flight
+# waits for its latency, not for a limit.
 _AT_LIMIT = 0.9
 _LEAST_QUEUE = 1.0
 
-# If storage was at its limit for less of the time, faster storage gains little.
+# If storage was at its limit for less than this share of the time, faster storage gains little.
 _WORTH = 0.1
 
-# An I/O takes at least this long, so a queue limits the rate on any storage; and no storage is taken to make a workload
-# more than twenty times as fast.
+# An I/O takes at least this long, so a queue limits the rate on any storage. And no storage is expected to make a
+# workload more than twenty times as fast.
 _LEAST_LATENCY_S = 0.001
 _MOST_GAIN = 20
 
 
 @frozen
 class Use:
-    """What a workload did in `elapsed_s`: `ios` of at most 256 KiB, and bytes.
-
-    `queue` is the mean number of requests in flight, `cpu_share` the busy share of all processors; None: not known.
-    `least_s` is how long the same takes if storage does not limit it.
-    """
+    """What a workload did in a period."""
 
     elapsed_s: float
+    # I/Os of at most 256 KiB.
     ios: float
     moved_bytes: float
+    # The mean number of requests in flight, None if it is not known.
     queue: float | None = None
+    # The busy share of all processors, None if it is not known.
     cpu_share: float | None = None
+    # How long the same work takes if storage does not limit it.
     least_s: float = 0.0
 
     def __post_init__(self) -> None:
@@ -52,22 +52,23 @@ class Use:
 
 @frozen
 class Demand:
-    """A workload's use of its storage. `limit` is the limit that it reached for `limited_s`, None if it reached none.
+    """A workload's use of its storage."""
 
-    `uses` have in `least_s` how long each part takes if storage does not limit it. `balance_share` is the part of the
-    burst bucket that was full at the start. `here_s` is how long the storage takes for it: longer than it took if it
-    was recorded on faster storage.
-    """
-
+    # The parts of the workload. Their `least_s` is how long each takes if storage does not limit it.
     uses: tuple[Use, ...]
+    # The limit that the workload reached, None if it reached none.
     limit: Limit | None
+    # How long it was at this limit.
     limited_s: float
+    # The part of the burst bucket that was full at the start.
     balance_share: float
+    # How long the storage takes for the workload. This is longer than the workload took if it was recorded on faster
+    # storage.
     here_s: float
 
     @property
     def is_faster(self) -> bool:
-        """Return whether the workload was recorded on faster storage than that to which it is compared."""
+        """Return whether the workload was recorded on faster storage than the storage to which it is compared."""
         return self.here_s > self.elapsed_s / _AT_LIMIT
 
     @property
@@ -90,15 +91,15 @@ class Demand:
         limited = [(amount, least_s) for amount, least_s, elapsed_s in amounts if least_s < elapsed_s]
         free = [amount / elapsed_s for amount, least_s, elapsed_s in amounts if least_s >= elapsed_s]
         mean = sum(amount for amount, _ in limited) / sum(least_s for _, least_s in limited) if limited else 0.0
-        # Rounded, so that a rate such as 4,500 does not become 4,501 when it is rounded up.
+        # The rate is rounded here, so that 4,500 does not become 4,501 when it is rounded up.
         return round(max(mean, *free, 0.0), 3)
 
 
 def measure_demand(uses: Sequence[Use], limits: VolumeLimits, balance_share: float | None) -> Demand:
-    """Return what a workload asked of storage with these limits, of which at least the IOPS are known.
+    """Return what a workload asked of storage with these limits. At least the IOPS of the limits must be known.
 
-    If `balance_share` is None, the burst bucket was full, unless the volume did no more than its baseline although
-    requests waited.
+    If `balance_share` is None, the burst bucket counts as full at the start. It counts as empty if requests waited
+    although the volume did no more than its baseline.
     """
     if balance_share is not None or limits.burst_ios is None:
         return _measure(uses, limits, 1.0 if balance_share is None else balance_share)
@@ -109,7 +110,7 @@ def measure_demand(uses: Sequence[Use], limits: VolumeLimits, balance_share: flo
 
 
 def simulate(uses: Iterable[Use], limits: VolumeLimits, balance_share: float) -> float:
-    """Return how many seconds the same work takes on storage with these limits, whose burst bucket is simulated."""
+    """Return how many seconds the same work takes on storage with these limits. The burst bucket is simulated."""
     bucket = bucket_of(limits)
     balance_ios, total_s = balance_share * bucket.capacity_ios, 0.0
     for use in uses:
@@ -158,8 +159,8 @@ def _measure(uses: Sequence[Use], limits: VolumeLimits, balance_share: float) ->
 def _free(uses: Sequence[Use], were_limited: Sequence[bool], limits: VolumeLimits) -> tuple[Use, ...]:
     """Return the uses with the time that each takes if the volume does not limit it.
 
-    A part that was limited is then limited by the processors, which it kept busy for a share of the time, or by the
-    instance.
+    A part that the volume limited is then limited by the instance, or by the processors, which it kept busy for a share
+    of the time.
     """
     shares = [use.cpu_share for use, was in zip(uses, were_limited, strict=True) if was and use.cpu_share is not None]
     cpu_share = min(1.0, fmean(shares)) if shares else 0.0
@@ -176,7 +177,7 @@ def _free_s(use: Use, limits: VolumeLimits, cpu_share: float) -> float:
 
 
 def _least_times(use: Use, limits: VolumeLimits) -> dict[Limit, float]:
-    """Return how long each limit apart from the volume's IOPS makes it take."""
+    """Return how long the use takes by each limit, except by the volume's IOPS."""
     instance_s = use.ios / (limits.instance_iops or math.inf)
     return {
         "volume-throughput": use.moved_bytes / (limits.bytes_per_s or math.inf),
@@ -185,7 +186,7 @@ def _least_times(use: Use, limits: VolumeLimits) -> dict[Limit, float]:
 
 
 def bucket_of(limits: VolumeLimits) -> Bucket:
-    """Return the burst bucket of storage, an empty one if it has none."""
+    """Return the burst bucket of storage; an empty one if the storage has none."""
     iops = limits.iops or 1
     return Bucket(
         capacity_ios=limits.burst_ios or 0, baseline_iops=iops, burst_iops=max(iops, limits.burst_iops or iops)

@@ -1,4 +1,4 @@
-"""RDS's limits for volumes, by kind and size; envelopes.toml has the figures."""
+"""RDS's limits for volumes, by kind and size. envelopes.toml has the figures."""
 
 from __future__ import annotations
 
@@ -19,10 +19,7 @@ VOLUME_KINDS: tuple[VolumeKind, ...] = get_args(VolumeKind)
 
 @frozen
 class Envelope:
-    """The limits of RDS storage of one kind and size.
-
-    `bucket` is the burst bucket of all `volumes` together; None if this kind has no bucket.
-    """
+    """The limits of RDS storage of one kind and size."""
 
     kind: VolumeKind
     size_gib: float
@@ -30,6 +27,7 @@ class Envelope:
     least_iops: int
     most_iops: int
     most_bytes_per_s: int
+    # The burst bucket of all volumes together, None if this kind has none.
     bucket: Bucket | None = None
 
 
@@ -56,7 +54,7 @@ def find_envelope(kind: VolumeKind, size_gib: float) -> Envelope:
 
 
 def estimate_price(kind: VolumeKind, size_gib: float, *, iops: float, mib_per_s: float) -> float | None:
-    """Return the price of RDS storage in a unit that only its ratios give a meaning; None if it is not known."""
+    """Return the price of RDS storage in an arbitrary unit, for comparisons only; None if it is not known."""
     prices: dict[str, float] | None = _figures()["prices"].get(kind)
     if prices is None:
         return None
@@ -68,7 +66,7 @@ def estimate_price(kind: VolumeKind, size_gib: float, *, iops: float, mib_per_s:
 
 
 def find_sizes(kind: VolumeKind) -> tuple[int, int, int]:
-    """Return the smallest size of a kind of storage, the one from which RDS stripes it, and the largest, in GiB."""
+    """Return three sizes of a kind of storage in GiB: the smallest, the first that RDS stripes, and the largest."""
     limits = _figures()[kind]
     first, last = (limits, limits) if kind == "gp2" else (limits["sizes"][0], limits["sizes"][-1])
     return first["least_gib"], _figures()["stripes"]["from_gib"], last["most_gib"]
@@ -83,7 +81,7 @@ def find_figure(kind: VolumeKind, name: str) -> int:
 def _gp2(size_gib: float, volumes: int, limits: dict[str, Any]) -> Envelope:
     """Return the limits of gp2 storage.
 
-    RDS stripes large storage over several volumes; the limits of each volume depend on its size.
+    RDS stripes large storage over several volumes. The limits of each volume depend on its size.
     """
     each_gib = size_gib / volumes
     iops = round(min(max(limits["iops_per_gib"] * each_gib, limits["least_iops"]), limits["most_iops"]))

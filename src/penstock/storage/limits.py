@@ -1,4 +1,4 @@
-"""The limits of an RDS instance's storage, from what AWS reports of its volumes and of its class. Pure."""
+"""Finds the limits of an RDS instance's storage, from AWS's description of its volumes and of its class. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def find_volume_limits(storage: Storage, ebs: EbsLimits | None) -> VolumeLimits 
     except UsageError:
         return None
     bucket = envelope.bucket
-    # One gp3 volume has a fixed throughput; several have what was asked for.
+    # A single gp3 volume has a fixed throughput. Several volumes have the throughput that was provisioned.
     given = None if storage.throughput_mib_per_s is None else storage.throughput_mib_per_s * MIB
     is_fixed = kind != "gp3" or envelope.volumes == 1
     return VolumeLimits(

@@ -9,7 +9,7 @@ from penstock.frozen import frozen
 from penstock.storage.envelopes import VolumeKind, find_envelope
 from penstock.units import GIB, MIB
 
-# A larger I/O counts as several (EBS User Guide, I/O characteristics).
+# A larger I/O counts as several I/Os (EBS User Guide, I/O characteristics).
 IO_BYTES = 256 * 1024
 
 # The size of an unlimited volume's file. The file is sparse: it uses only the space that is written.
@@ -23,23 +23,25 @@ _FORMS = "gp2:SIZE[:spent], gp3:SIZE:IOPS:MiBps, io1:SIZE:IOPS, io2:SIZE:IOPS or
 
 @frozen
 class Throttle:
-    """The limits of a volume: `iops` sustained, and `burst_iops` while credit lasts.
+    """The limits of a volume."""
 
-    `burst_ios` is the capacity of the credit bucket. The bucket is full at first and fills at `iops`.
-    """
-
+    # The sustained rate.
     iops: int
     bytes_per_s: int
+    # The rate while the bucket has I/Os, None if the volume has no burst bucket.
     burst_iops: int | None = None
+    # The capacity of the burst bucket. The bucket is full at first and fills at the sustained rate.
     burst_ios: int = 0
 
 
 @frozen
 class Volume:
-    """A volume's kind, size and throttle. An unlimited volume has neither, and is as fast as the disk below it."""
+    """A volume's size, throttle and kind."""
 
     size_bytes: int
+    # None for an unlimited volume, which is as fast as the disk below it.
     throttle: Throttle | None
+    # None for an unlimited volume.
     kind: VolumeKind | None = None
 
 

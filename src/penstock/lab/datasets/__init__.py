@@ -1,1 +1,1 @@
-"""Made-up data sets as files, from a seed: tables shaped like IMDb's and like sysbench's."""
+"""Writes data sets as files, from a seed: tables shaped like IMDb's and like sysbench's."""

@@ -1,4 +1,4 @@
-"""Writes the lines of made-up tables to gzip files. Each file has a temporary name until it is complete."""
+"""Writes the lines of generated tables to gzip files. Each file has a temporary name until it is complete."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.frozen import frozen
 
 _log = logging.getLogger(__name__)
 
-# This level takes half the time of igzip's best level, and its files are 2 % larger.
+# This level takes half the time of igzip's best level, and files are 2 % larger.
 _COMPRESS_LEVEL = 2
 # A gzip member with a 32 KiB window. igzip writes neither a name nor a time into the header, so the same seed gives the
 # same bytes.
@@ -26,20 +26,24 @@ _READ_BYTES = 1024 * 1024
 
 @frozen
 class DataFile:
-    """One written file: its row count (without the header), and its size before and after compression."""
+    """One written file."""
 
     table: str
     path: Path
+    # Without the header.
     rows: int
+    # The size before compression.
     plain_bytes: int
+    # The size after compression.
     size_bytes: int
 
 
 @frozen
 class TableProgress:
-    """A table that is being written: the rows so far, and how many it will have."""
+    """A table that is being written."""
 
     table: str
+    # The rows so far.
     rows: int
     expected_rows: int
 

@@ -1,4 +1,4 @@
-"""Draws seeded random numbers in bulk, in tens of nanoseconds each. Pools of values draw by weight."""
+"""Draws seeded random numbers in bulk, in tens of nanoseconds each. Values are drawn by weight from pools."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ T = TypeVar("T")
 
 # The number of values of a 16-bit draw, so that a draw is the index into a pool without further arithmetic.
 POOL_SIZE: Final = 1 << 16
-# Titles in a batch: about 1 MB of principals, so that joins and writes are long and memory stays small.
+# The titles in a batch. They make about 1 MB of principals, so joins and writes are long and memory stays small.
 BATCH_TITLES: Final = 2048
 
 
 class Draws:
-    """One table's random numbers. The same `seed` and `name` give the same numbers, independent of other draws."""
+    """One table's random numbers. The same `seed` and `name` give the same numbers, whatever else is drawn."""
 
     def __init__(self, seed: int, name: str) -> None:
         self.random = random.Random(f"{seed}/{name}")
@@ -31,7 +31,7 @@ class Draws:
         return [word / 2**32 for word in self._words("I", count)]
 
     def skewed(self, count: int, limit: int) -> list[int]:
-        """Return `count` draws from 1 to `limit`; the weight of n is about n ** (-2 / 3)."""
+        """Return `count` draws from 1 to `limit`. The weight of n is about n ** (-2 / 3)."""
         return [1 + (word * word * word * limit >> 96) for word in self._words("I", count)]
 
     def pool(self, weights: Mapping[T, float]) -> list[T]:
@@ -47,9 +47,10 @@ class Draws:
 
 
 def batched_groups(sizes: Sequence[int], *, titles: int, rows: int) -> Iterator[tuple[int, list[int]]]:
-    """Yield (first title, row count of each title from there on), repeating `sizes`, until the counts sum to `rows`.
+    """Yield groups of titles, as the first title and the row count of each title, until the counts sum to `rows`.
 
-    Later titles have no rows. If the titles end first, the last title gets the remaining rows.
+    The counts repeat `sizes`. Later titles have no rows. If the titles end first, the last title gets the remaining
+    rows.
     """
     left = rows
     for first in range(0, titles, BATCH_TITLES):
@@ -63,7 +64,7 @@ def batched_groups(sizes: Sequence[int], *, titles: int, rows: int) -> Iterator[
 
 
 def _fit(sizes: list[int], total: int) -> list[int]:
-    """Return `sizes` cut off, or with the last one enlarged, so that they sum to `total`."""
+    """Return `sizes` cut off, or with a larger last one, so that they sum to `total`."""
     fitted = []
     left = total
     for size in sizes:

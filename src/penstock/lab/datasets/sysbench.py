@@ -41,7 +41,7 @@ def write_sysbench(
 ) -> tuple[DataFile, ...]:
     """Write sbtest1 to sbtest3, each with `rows`, as tab-separated gzip files with a header.
 
-    A file's bytes depend only on seed, rows and table. Raises UsageError if `rows` is not in the range of the integer
+    A file's bytes depend only on seed, rows and table. Raises UsageError if `rows` exceeds the range of the integer
     key, and LabError if a file cannot be written.
     """
     if not 0 < rows <= _MOST_ROWS:

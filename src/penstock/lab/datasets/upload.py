@@ -28,10 +28,10 @@ class S3Folder:
         url = f"{self._url}/{path.name}"
         store, key = self._stores.find(url)
         try:
-            # obstore sends large files in parts. An upload that fails leaves no object.
+            # obstore sends large files in parts. A failed upload leaves no object.
             obstore.put(store, key, path, attributes={"Content-Encoding": "gzip"})
         except (*STORE_ERRORS, ValueError) as exc:
-            # The failure is not attached: its text has the URL, which may be signed.
+            # The cause is not attached, because its text has the URL, which may be signed.
             raise LabError(
                 f'could not write "{url}"',
                 detail=describe_failure(exc).words,

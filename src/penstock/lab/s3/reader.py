@@ -14,7 +14,7 @@ from penstock.lab.s3.call import S3Call, take_call, write_answer
 
 _REGION_TIMEOUT_S = 30
 
-# Other characters of a bucket, and slashes around a key, would make the URL name something else.
+# With other characters in a bucket, or with slashes around a key, the URL would name something else.
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -63,7 +63,7 @@ def _check_region(call: S3Call) -> None:
     kind = http.client.HTTPSConnection if endpoint.scheme == "https" else http.client.HTTPConnection
     connection = kind(endpoint.netloc, timeout=_REGION_TIMEOUT_S)
     try:
-        # S3 names the region of a bucket to anybody who asks without a signature.
+        # S3 returns the region of a bucket even to requests without a signature.
         connection.request("HEAD", f"/{quote(call.bucket, safe='')}")
         actual = connection.getresponse().getheader("x-amz-bucket-region")
     except (OSError, http.client.HTTPException) as exc:

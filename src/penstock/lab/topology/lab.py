@@ -50,27 +50,22 @@ _POLL_S = 0.05
 
 @frozen
 class MemberStatus:
-    """One member of a lab.
-
-    `state` is down, running, volume lost, or the state that pg_stat_replication shows. `lag_bytes` is how much WAL the
-    member has not received.
-    """
+    """One member of a lab."""
 
     name: str
     kind: Kind
     zone: str | None
+    # down, running, volume lost, or the state that pg_stat_replication shows.
     state: str
     sync_state: str | None
+    # The WAL that the member has not received.
     lag_bytes: int | None
     conninfo: str | None
 
 
 @frozen
 class LabStatus:
-    """The status of a lab. A commit waits for `needed` members. `missing` are the members that receive no WAL now.
-
-    `s3` are the environment variables that lead to the lab's S3, None if it has none.
-    """
+    """The status of a lab."""
 
     name: str
     shape: Shape
@@ -83,9 +78,12 @@ class LabStatus:
     volume: str | None
     local_storage: Path | None
     memory_bytes: int | None
+    # The environment variables that lead to the lab's S3, None if it has none.
     s3: Mapping[str, str] | None
+    # How many members a commit waits for.
     needed: int
     members: tuple[MemberStatus, ...]
+    # The members that receive no WAL now.
     missing: tuple[str, ...]
 
     @property
@@ -96,7 +94,7 @@ class LabStatus:
 
 @dataclass(frozen=True, slots=True)
 class Lab:
-    """One lab, which may or may not exist; `home` is the folder of all embedded servers."""
+    """One lab, which may or may not exist. The folder of all embedded servers is its home."""
 
     files: LabFiles
 
@@ -120,9 +118,9 @@ class Lab:
     ) -> LabStatus:
         """Bring a lab up. If it is up with the same options, start the members that have ended.
 
-        Members that the user has stopped (`state.down`) are not started.
-        Leftovers of an interrupted command are removed first. If bringing it up fails, everything is removed. Raises
-        LabError, and UsageError for a volume that is not valid.
+        Members that the user has stopped (`state.down`) are not started. What an interrupted command has left is
+        removed first. If the lab cannot be brought up, everything is removed. Raises LabError, and UsageError for a
+        volume that is not valid.
         """
         wanted = LabState(
             name=self.files.name,
@@ -169,7 +167,7 @@ class Lab:
         return self._status(self._known())
 
     def conninfo(self) -> str:
-        """Return the conninfo of the primary. Raises LabError unless it runs."""
+        """Return the conninfo of the primary. Raises LabError if it is down."""
         state = self._known()
         return self._parts(state).server(state.primary).conninfo()
 
@@ -224,7 +222,9 @@ class Lab:
         self._parts(self._known()).trim_receivers()
 
     def change_volume(self, volume: str) -> None:
-        """Change the limits of the lab's volumes while they are in use; their size stays. Raises UsageError, LabError.
+        """Change the limits of the lab's volumes while they are in use.
+
+        Their size stays. Raises UsageError, LabError.
 
         A modification of EBS volumes does the same, but takes hours.
         """
@@ -239,7 +239,7 @@ class Lab:
         return self._parts(state).server(state.primary)
 
     def s3_access(self) -> S3Call:
-        """Return the access to the bucket of the lab's S3. Raises UsageError if the lab does not exist or has none."""
+        """Return the access to the bucket of the lab's S3. Raises UsageError if the lab does not exist or has no S3."""
         state = self._known()
         s3 = self._parts(state).s3
         if s3 is None:
@@ -259,7 +259,7 @@ class Lab:
         return self._status(state)
 
     def _start(self, state: LabState) -> None:
-        """Start the members that should run and do not, and wait until a commit succeeds."""
+        """Start the members that should run but are down, and wait until a commit succeeds."""
         parts = self._parts(state)
         members = [member for member in state.members if member.name not in state.down]
         parts.start(members)
@@ -311,7 +311,10 @@ class Lab:
             ) from error
 
     def _remove(self) -> None:
-        """End all processes and remove all files of the lab. The state file is not read: it may be incomplete."""
+        """End all processes and remove all files of the lab.
+
+        The state file is not read, because it may be incomplete.
+        """
         folder = self.files.folder
         if not folder.exists():
             return

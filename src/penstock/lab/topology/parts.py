@@ -1,6 +1,6 @@
 """Creates the parts of one lab: servers, standbys by pg_basebackup, WAL receivers, and relays for zones.
 
-lab.py decides what runs.
+lab.py decides which of them run.
 """
 
 from __future__ import annotations
@@ -71,7 +71,10 @@ class LabParts:
 
     @property
     def programs(self) -> Installation:
-        """Return the installation that the servers run: with an S3, the lab's own copy, which has the extensions."""
+        """Return the installation that the servers run.
+
+        If the lab has an S3, it is the lab's own copy with the extensions.
+        """
         return self.installation if self.s3 is None else self.s3.programs(self.installation)
 
     @property
@@ -140,7 +143,7 @@ class LabParts:
                 time.sleep(_POLL_S)
 
     def stop(self, members: Sequence[Member]) -> None:
-        """Kill members, as the loss of a zone does, and the relays of zones that have no member left."""
+        """Kill members, as the loss of a zone does, and the relays of zones without running members."""
         self.processes.end(member.name for member in members if member.kind == "receiver")
         for member in members:
             if member.kind == "standby":
@@ -149,7 +152,7 @@ class LabParts:
         self._end_relays(zone for zone in self.state.zones if zone not in left)
 
     def end_relays(self) -> None:
-        """End all relays. The next start creates relays to the primary of that time."""
+        """End all relays. The next start creates relays to the server that is the primary then."""
         self._end_relays(self.state.zones)
 
     def trim_receivers(self) -> None:
@@ -224,7 +227,7 @@ class LabParts:
             self.processes.start(launches)
 
     def _check_space(self, launches: Sequence[Launch]) -> None:
-        """Raise LabError if the disk is too full for receivers to start: their logs could not report it either."""
+        """Raise LabError if the disk is too full for receivers to start. Their logs could not report that either."""
         free_bytes = shutil.disk_usage(self.files.folder).free
         if free_bytes < len(launches) * _WAL_SEGMENT_BYTES:
             raise LabError(

@@ -40,11 +40,13 @@ _OWN_SCRIPTS = (launch.__file__, relay.__file__)
 
 @frozen
 class Launch:
-    """A process to start. `folder` is its working directory, `user` its account (None: the caller's)."""
+    """A process to start."""
 
     name: str
     argv: Sequence[str]
+    # The working directory.
     folder: Path
+    # The account, None for the caller's.
     user: ServerUser | None
 
 
@@ -62,7 +64,7 @@ class Processes:
         """Start processes, each after its record is written. Raises LabError if one cannot be started."""
         self._records.mkdir(mode=0o700, exist_ok=True)
         run_program(
-            # -I: neither the caller's environment nor the current directory changes what Python imports.
+            # With -I, neither the caller's environment nor the current directory changes what Python imports.
             [sys.executable, "-I", launch.__file__],
             purpose=f"start {', '.join(item.name for item in launches)}",
             user=None,
@@ -148,7 +150,7 @@ def _end_found(find: Callable[[], list[psutil.Process]]) -> None:
 
 
 def _ours_below(folder: Path) -> Iterator[psutil.Process]:
-    """Yield the lab's own processes whose working directory is below `folder`; never a user's shell there."""
+    """Yield the lab's own processes with a working directory below `folder`, but never a user's shell there."""
     top = folder.resolve()
     for process in psutil.process_iter():
         try:

@@ -1,4 +1,4 @@
-"""Creates what a lab has besides its processes: a volume for each server, local storage, and a memory limit."""
+"""Creates a lab's resources besides its processes: a volume for each server, local storage, and a memory limit."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ class LabResources:
             programs += ["qemu-storage-daemon", "mkfs.ext4", "mount", "umount"]
         if self.state.local_storage_bytes is not None:
             if sum(member.is_server for member in self.state.members) > 1:
-                # A tablespace has the same path on each server, and a server that starts removes temporary files there.
+                # A tablespace has the same path on each server, and a server that starts removes all temporary files
+                # there.
                 raise UsageError(
                     f"--local-storage is not possible with {self.state.shape}",
                     detail="Its servers would share one directory, and each that starts delete the others' temporary "
@@ -75,7 +76,7 @@ class LabResources:
             cgroup_of(self.folder)
 
     def create(self, user: ServerUser | None) -> None:
-        """Create the resources. Raises LabError; `release` then removes what was created."""
+        """Create the resources. Raises LabError; the caller then removes with `release` what was created."""
         if self.cgroup is not None and self.state.memory_bytes is not None:
             create_cgroup(self.cgroup, memory_bytes=self.state.memory_bytes)
         for files in self._volumes():

@@ -36,10 +36,10 @@ BUCKET = "lab"
 
 _PROCESS = "s3"
 _EXTENSIONS = ("aws_commons", "aws_s3")
-# moto's server imports for a second, and longer on a machine that is busy.
+# moto's server needs a second to start, and longer on a busy machine.
 _START_TIMEOUT_S = 60
 
-# `put` also removes what backends have left that were killed: a file's name begins with its backend's process id.
+# `put` also removes the files of backends that were killed. A file's name begins with its backend's process id.
 _SCRIPT = """\
 #!/bin/sh
 # Written by penstock lab up --s3. The functions of aws_s3 run it as the server's account.
@@ -66,9 +66,11 @@ exit 2
 
 @frozen
 class S3StandIn:
-    """The S3 of one lab: its folder, and the port of moto's server."""
+    """The S3 of one lab."""
 
+    # The lab's folder.
     lab: Path
+    # The port of moto's server.
     port: int
 
     @property
@@ -100,7 +102,7 @@ class S3StandIn:
         )
 
     def programs(self, installation: Installation) -> Installation:
-        """Return the private copy of an installation, which `create` makes."""
+        """Return the private copy of an installation that `create` makes."""
         return private_copy(installation, self._copy)
 
     def create(self, installation: Installation, user: ServerUser | None) -> None:
@@ -123,11 +125,11 @@ class S3StandIn:
                 file.chmod(0o644)
 
     def start(self, processes: Processes) -> None:
-        """Start moto's server unless it runs, with an empty bucket. Raises LabError."""
+        """Start moto's server with an empty bucket, unless it runs already. Raises LabError."""
         if processes.find(_PROCESS) is not None:
             return
         argv = [sys.executable, "-I", "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
-        # It runs as the caller's account: the servers' account may be unable to run this interpreter.
+        # The process runs as the caller's account, because the servers' account may be unable to run this interpreter.
         processes.start([Launch(name=_PROCESS, argv=argv, folder=self._home, user=None)])
         failure = f"the S3 of the lab did not answer within {_START_TIMEOUT_S} s"
         processes.await_ready(_PROCESS, self._create_bucket, timeout_s=_START_TIMEOUT_S, failure=failure)

@@ -17,16 +17,19 @@ ZONES = ("a", "b", "c")
 
 # A commit waits until four of six receivers, two in each zone, have its WAL: Aurora's write quorum.
 _QUORUM = 4
-# Limits the WAL that a replication slot keeps. Otherwise a lost zone would fill the disk if nobody ended the lab.
+# The limit of the WAL that a replication slot keeps. Without it, a lost zone would fill the disk if nobody ends the
+# lab.
 _KEPT_WAL = "8GB"
 
 
 @frozen
 class Member:
-    """One part of a topology. Its name is also its slot and its application_name. `zone` may be None."""
+    """One part of a topology."""
 
+    # Also the name of its slot and its application_name.
     name: str
     kind: Kind
+    # None in a topology without zones.
     zone: str | None
 
     @property
@@ -38,7 +41,7 @@ class Member:
 def zones_of(shape: Shape) -> tuple[str, ...]:
     """Return the zones that have members.
 
-    Topology single has no zones. Nor has multi-az, which is one server whose blocks are replicated.
+    Topology single has no zones. Neither has multi-az: it is one server with replicated blocks.
     """
     return () if shape in ("single", "multi-az") else ZONES
 
@@ -91,11 +94,11 @@ def server_settings(
 
 
 def base_settings(parameters: Parameters, *, memory_bytes: int, has_statements: bool) -> Mapping[str, str]:
-    """Return a set of settings for a server that has this memory.
+    """Return a set of settings for a server with this memory.
 
-    `postgres` is what initdb gives, `embedded` what the embedded server has, `rds` what RDS gives an instance of that
-    memory: RDS's formulas for shared_buffers and maintenance_work_mem, and the published experiments' values for the
-    rest. RDS sets huge_pages to on; it is try here, because servers on machines without huge pages would not start.
+    `postgres` has initdb's settings, `embedded` those of the embedded server. `rds` has those of an RDS instance with
+    this memory: RDS's formulas for shared_buffers and maintenance_work_mem, and the published experiments' values for
+    the rest. RDS sets huge_pages to on. Here it is try, because servers on machines without huge pages would not start.
     `has_statements` is whether the installation has pg_stat_statements, which RDS loads.
     """
     if parameters == "postgres":

@@ -25,19 +25,13 @@ from penstock.lab.topology.shapes import Member, Parameters, Shape
 _FORMAT = 1
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
 
-# A lab in a stage other than up was left by an interrupted command.
+# If a lab's stage is not "up", a command on it was interrupted.
 Stage = Literal["starting", "up", "failing over"]
 
 
 @frozen
 class LabState:
-    """A lab as its state file describes it.
-
-    `down` are the members that were killed and stay down until they are healed. `volume` describes the volume of each
-    server's data; None means the machine's own disk. `local_storage_bytes` is the size of a second device; None means
-    that there is no such device. `memory_bytes` is the memory of all servers together; None means no limit. `s3_port`
-    is the port of the lab's S3; None means that there is none.
-    """
+    """A lab as its state file describes it."""
 
     name: str
     shape: Shape
@@ -47,15 +41,20 @@ class LabState:
     major: int
     stage: Stage
     members: tuple[Member, ...]
+    # Describes the volume of each server's data; None means the machine's own disk.
     volume: str | None = None
+    # The size of a second device, None if there is no such device.
     local_storage_bytes: int | None = None
+    # The memory of all servers together, None if it is not limited.
     memory_bytes: int | None = None
+    # The port of the lab's S3, None if it has no S3.
     s3_port: int | None = None
+    # The members that were killed and stay down until they are healed.
     down: tuple[str, ...] = ()
 
     @property
     def has_s3(self) -> bool:
-        """Return whether the lab has an S3, and its servers the extension aws_s3."""
+        """Return whether the lab has an S3 and its servers have the extension aws_s3."""
         return self.s3_port is not None
 
     @property

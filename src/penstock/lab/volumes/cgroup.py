@@ -16,7 +16,7 @@ from penstock.lab.volumes.find import find_program
 if TYPE_CHECKING:
     from penstock.lab.users import ServerUser
 
-# Time that the kernel may take to forget processes that have ended.
+# The time that the kernel may take to forget processes that have ended.
 _REMOVE_TIMEOUT_S = 10
 _POLL_S = 0.05
 
@@ -24,8 +24,8 @@ _POLL_S = 0.05
 def cgroup_of(folder: Path) -> Path:
     """Return the path of a lab's control group, which need not exist.
 
-    The name follows from the lab's folder, so `down` finds the group without a record.
-    Raises LabError if no control group hierarchy with the memory controller is mounted.
+    The name is derived from the lab's folder, so `down` finds the group without a record. Raises LabError if no control
+    group hierarchy with the memory controller is mounted.
     """
     digest = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:12]
     return _hierarchy() / f"penstock-{digest}"

@@ -31,7 +31,7 @@ def find_program(name: str) -> str:
 
 
 def check_machine(options: str, programs: Iterable[str]) -> None:
-    """Raise LabError if this machine or this account cannot provide what `options` ask for."""
+    """Raise LabError if this machine or this account cannot provide what `options` request."""
     if not Path("/proc/mounts").exists():
         raise LabError(f"{options} works on Linux only")
     if not is_root():

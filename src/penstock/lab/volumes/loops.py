@@ -16,7 +16,7 @@ _GET_FREE = 0x4C82
 def attach_loop(path: Path) -> Path:
     """Return a new loop device on a file, without direct I/O. Raises OSError.
 
-    Read-ahead of the backing file is off, because it took a quarter of a throttled volume's throughput.
+    Read-ahead of the backing file is off, because it would take a quarter of a throttled volume's throughput.
     """
     file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
@@ -43,7 +43,7 @@ def detach_loop(device: Path) -> None:
         try:
             fcntl.ioctl(loop, _CLEAR_FD)
         except OSError as error:
-            # The device has no file: its last user has just closed it.
+            # The device has no file, because its last user has just closed it.
             if error.errno != errno.ENXIO:
                 raise
 

@@ -22,7 +22,10 @@ MONITOR_ARGV = ("--chardev", f"socket,id=monitor,path={_SOCKET},server=on,wait=o
 
 
 def set_limits(folder: Path, groups: Mapping[str, Mapping[str, int]]) -> None:
-    """Set the limits of throttle groups, by group, of the daemon whose files are in `folder`. Raises LabError."""
+    """Set the limits of the throttle groups of the daemon with files in `folder`. Raises LabError.
+
+    `groups` has the limits of each group by its name.
+    """
     commands: list[Mapping[str, object]] = [{"execute": "qmp_capabilities"}]
     for group, limits in groups.items():
         arguments = {"path": f"/objects/{group}", "property": "limits", "value": dict(limits)}
@@ -34,8 +37,9 @@ def set_limits(folder: Path, groups: Mapping[str, Mapping[str, int]]) -> None:
 
 
 def _send(folder: Path, commands: Iterable[Mapping[str, object]]) -> None:
-    """Send commands one after the other, each when the one before is done. Raises OSError, ValueError."""
-    # Through a descriptor of the folder, because the folder's own path may be too long for a socket.
+    """Send commands one after the other. Each is sent when the one before is done. Raises OSError, ValueError."""
+    # The socket is opened through a descriptor of the folder, because the folder's own path may be too long for a
+    # socket.
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with socket.socket(socket.AF_UNIX) as client:

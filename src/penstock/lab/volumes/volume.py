@@ -27,7 +27,7 @@ _TIMEOUT_S = 60
 _RELEASE_TIMEOUT_S = 10
 _POLL_S = 0.05
 
-# Enough files for any database of a lab. ext4's default would use a gigabyte for the inode tables of a large volume.
+# Enough inodes for any database of a lab. With ext4's default, the inode tables of a large volume would use a gigabyte.
 _INODES = 65_536
 
 
@@ -68,7 +68,7 @@ class VolumeFiles:
         return self.export.resolve() in mounts_below(self.lab)
 
     def is_mounted(self) -> bool:
-        """Return whether the volume is mounted, without an access to the device."""
+        """Return whether the volume is mounted. The device is not accessed for this."""
         return self.mount_point.resolve() in mounts_below(self.lab)
 
 
@@ -77,7 +77,7 @@ def create_image(files: VolumeFiles, *, size_bytes: int, is_mirrored: bool = Fal
     files.folder.mkdir(parents=True, mode=0o700)
     with files.image.open("wb") as file:
         file.truncate(size_bytes)
-    # Initialize all inode tables and the journal now. The kernel would otherwise do it later, during a measurement.
+    # Initialize all inode tables and the journal now. Otherwise the kernel would do it later, during a measurement.
     lazy = "lazy_itable_init=0,lazy_journal_init=0"
     _run(files.folder, "mkfs.ext4", "-q", "-F", "-N", str(_INODES), "-m", "0", "-E", lazy, str(files.image))
     if is_mirrored:
@@ -105,7 +105,7 @@ def daemon_argv(files: VolumeFiles, throttle: Throttle | None, *, is_mirrored: b
             node = {"driver": "raw", "file": f"file{number}"}
         argv += ["--blockdev", json.dumps({**node, "node-name": f"copy{number}"})]
     if is_mirrored:
-        # Writes go to both copies. Reads come from the first, as RDS Multi-AZ reads from the primary's volume.
+        # Writes go to both copies. Reads come from the first one, as RDS Multi-AZ reads from the primary's volume.
         quorum = {"driver": "quorum", "node-name": "both", "vote-threshold": 2, "read-pattern": "fifo"}
         argv += ["--blockdev", json.dumps({**quorum, "children": ["copy0", "copy1"]})]
     export = {"type": "fuse", "id": "export", "node-name": "both" if is_mirrored else "copy0"}
@@ -119,8 +119,8 @@ def mount_volume(files: VolumeFiles, device_file: Path) -> None:
     file_device = device_file.stat().st_dev
     ahead = Path("/sys/class/bdi") / f"{os.major(file_device)}:{os.minor(file_device)}" / "read_ahead_kb"
     if device_file == files.export and ahead.exists():
-        # The largest read that FUSE forwards. The default of 128 KiB splits one 256 KiB I/O, and the throttle counts
-        # two.
+        # The largest read that FUSE forwards. With the default of 128 KiB, one I/O of 256 KiB would be split, and the
+        # throttle would count two.
         ahead.write_text(str(IO_BYTES // 1024), encoding="ascii")
     device = attach_loop(device_file)
     _run(files.folder, "mount", "-t", "ext4", "-o", "noatime", str(device), str(files.mount_point))
@@ -130,8 +130,8 @@ def mount_volume(files: VolumeFiles, device_file: Path) -> None:
 def release_volumes(lab: Path) -> None:
     """Unmount and detach everything below a lab's folder. Raises LabError if a device stays in use.
 
-    The caller has ended all processes, the export daemons included. Data that has not reached a volume is discarded:
-    writing it at the volume's pace could take minutes, and the volume is removed anyway.
+    The caller has ended all processes, including the export daemons. Data that has not reached a volume is discarded:
+    writing it at the volume's speed could take minutes, and the volume is removed anyway.
     """
     mounts = mounts_below(lab)
     exports = [mount for mount in mounts if mount.name == "export.raw"]
@@ -150,7 +150,7 @@ def release_volumes(lab: Path) -> None:
 
 
 def _unmount(lab: Path, mount: Path) -> None:
-    """Unmount a file system. Wait for processes that are ending; after the time limit, use a lazy unmount."""
+    """Unmount a file system. Wait for processes that are ending. After the time limit, use a lazy unmount."""
     deadline_s = time.monotonic() + _RELEASE_TIMEOUT_S
     while mount in mounts_below(lab):
         is_late = time.monotonic() > deadline_s

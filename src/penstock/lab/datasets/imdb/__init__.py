@@ -1,7 +1,7 @@
-"""IMDb's seven files, made up from a seed: the shape, skew and parsing traps of the real files at any scale.
+"""Generates IMDb's seven files from a seed, with the shape, skew and parsing traps of the real files, at any scale.
 
-`tables` lists the tables, `words` holds the pools of words, `titles` and `people` make the rows, and `writer` writes
-the files. Other rooms load them.
+`tables` lists the tables, `words` has the pools of words, `titles` and `people` generate the rows, and `writer` writes
+the files. Other packages load them.
 """
 
 from __future__ import annotations

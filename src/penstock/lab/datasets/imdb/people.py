@@ -1,4 +1,4 @@
-"""Makes the rows of the files about people: name.basics, title.crew and title.principals, as batches of lines."""
+"""Generates the rows of the files about people: name.basics, title.crew and title.principals, as batches of lines."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def _listed(prefix: str, numbers: Iterator[int], count: int) -> str:
 
 
 def _lives(draws: Draws) -> list[str]:
-    """Return a pool of birth and death years: most unknown, as in IMDb."""
+    """Return a pool of birth and death years. Most are unknown, as in IMDb."""
     lives = ["\\N\t\\N"] * (POOL_SIZE - 5000)
     for _ in range(5000):
         birth = round(draws.random.triangular(1850, 2005, 1965))
@@ -182,6 +182,6 @@ def _orderings(size: int) -> list[str]:
 
 @cache
 def _ending_offsets(size: int) -> list[int]:
-    """Return each row's offset into the pool of endings: 0 (cast) for three rows of five, then the crew's."""
+    """Return each row's offset into the pool of endings: 0 (cast) for three rows of five, POOL_SIZE for the crew."""
     cast = (size * 3 + 4) // 5
     return [0] * cast + [POOL_SIZE] * (size - cast)

@@ -1,4 +1,7 @@
-"""Defines the names, columns and sizes of IMDb's files, and which titles are episodes. Other modules make the rows."""
+"""Defines the names, columns and sizes of IMDb's files, and which titles are episodes.
+
+Other modules generate the rows.
+"""
 
 from __future__ import annotations
 
@@ -79,9 +82,9 @@ class Counts:
         )
 
     def episode_title(self, episode: int) -> int:
-        """Return the number of the title that is the given episode; both count from 1.
+        """Return the number of the title that is the given episode. Both count from 1.
 
-        Episodes are spread evenly over the titles, so that this needs no table.
+        Episodes are spread evenly over the titles, so this needs no table.
         """
         return -(-episode * self.titles // self.episodes)
 
@@ -95,7 +98,7 @@ class Counts:
 
 
 def expected_rows(table: str, scale: float) -> int:
-    """Return exactly how many rows a table has at a scale; at least one.
+    """Return exactly how many rows a table has at a scale: at least one.
 
     Raises KeyError for an unknown table.
     """

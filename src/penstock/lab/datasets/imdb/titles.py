@@ -1,4 +1,4 @@
-"""Makes the rows of the files about titles: title.basics, akas, episode and ratings, as batches of lines."""
+"""Generates the rows of the files about titles: title.basics, akas, episode and ratings, as batches of lines."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _TITLE_TYPES: Final = {
     "videoGame": 2,
     "tvShort": 1,
 }
-# Shortest and longest run time in minutes, and the share of titles whose run time is known.
+# The shortest and longest run time in minutes, and the share of titles with a known run time.
 _RUNTIMES: Final = {
     "short": (2, 40, 0.6),
     "movie": (60, 190, 0.65),
@@ -42,8 +42,8 @@ _RUNTIMES: Final = {
     "videoGame": (60, 600, 0.02),
 }
 _OTHER_RUNTIME: Final = (20, 120, 0.5)
-# These pools are smaller than usual, because each type has its own pool. For a small set, full pools would take longer
-# to make than the rows.
+# These pools are smaller than usual, because each type has its own pool. For a small set, generating full pools would
+# take longer than generating the rows.
 _ENDING_MASK: Final = (1 << 13) - 1
 _GENRES: Final = {
     "Drama": 20,
@@ -154,7 +154,7 @@ def title_episode(draws: Draws, *, counts: Counts) -> Iterator[list[str]]:
 
 
 def title_ratings(draws: Draws, *, rows: int, counts: Counts) -> Iterator[list[str]]:
-    """Yield title.ratings: a subset of the titles, in order. Votes are very uneven; most averages are near seven."""
+    """Yield title.ratings: a subset of the titles, in order. Votes are very uneven. Most averages are near seven."""
     averages = [f"{draws.random.triangular(1, 10, 7.4):.1f}" for _ in range(POOL_SIZE)]
     votes = [str(5 + int(5 * draws.random.paretovariate(0.6)) % 3_000_000) for _ in range(POOL_SIZE)]
     for first in range(0, rows, BATCH_TITLES):
@@ -205,7 +205,7 @@ def _series_title(series: int, counts: Counts) -> int:
 
 
 def _basics_endings(draws: Draws, title_type: str) -> list[str]:
-    """Return a pool of the columns after the titles, for one title type: isAdult, years, run time and genres."""
+    """Return a pool of the columns that follow the titles, for one title type: isAdult, years, run time and genres."""
     shortest, longest, known_share = _RUNTIMES.get(title_type, _OTHER_RUNTIME)
     endings = []
     for genres in draws.pool(_GENRES)[: _ENDING_MASK + 1]:

@@ -1,4 +1,4 @@
-"""Writes made-up files in the shape of IMDb's."""
+"""Writes generated files in the shape of IMDb's."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def read_imdb(folder: Path, *, tables: Collection[str] | None = None) -> tuple[D
 
 
 def choose_tables(tables: Collection[str] | None) -> list[str]:
-    """Return the tables of a selection in IMDb's order, all for None. Raises UsageError for an unknown table."""
+    """Return the selected tables in IMDb's order; None selects all. Raises UsageError for an unknown table."""
     if tables is None:
         return list(IMDB_TABLES)
     if not tables:
