@@ -1,6 +1,6 @@
-"""penstock as a library. Only this room uses loading, AWS and the lab together.
+"""penstock as a library. Only this package uses loading, AWS and the lab together.
 
-functions.py loads in one call. `Loader` shows the plan first and can check without loading. LedgerView
+functions.py loads in one call. `Loader` shows the plan first, and can check without loading. LedgerView
 (ledger_view.py) reports the loads that the ledger records.
 """
 

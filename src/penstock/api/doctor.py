@@ -1,6 +1,6 @@
 """Examines a server, the role's rights there, and whether a load would work.
 
-The facts come from SQL, from this host if the server is local, and from AWS if the server is one of Amazon RDS.
+The facts come from SQL, from this host if the server is local, and from AWS if the server is on Amazon RDS.
 """
 
 from __future__ import annotations
@@ -65,26 +65,30 @@ _DEFAULT_REGION = "us-east-1"
 
 @frozen
 class LoadExamination:
-    """A planned load, and its routes to S3; for an RDS instance, its volume is the plan's only disk."""
+    """A planned load, and what it needs."""
 
+    # For an RDS instance, its volume is the only disk of the plan.
     plan: LoadPlan
     server: ServerFacts
+    # The routes to S3.
     routes: tuple[S3Route, ...]
     outlook: LedgerOutlook
 
 
 @frozen
 class Diagnosis:
-    """The facts of a server, AWS's description (None if AWS was not asked), the findings, and a planned load."""
+    """What doctor found: the facts, and what they mean for a load."""
 
     inspection: Inspection
+    # AWS's description, or the error of asking AWS; None if AWS was not asked.
     aws: RdsDescription | AwsError | None
     findings: tuple[Finding, ...]
+    # None if no load was to be planned, or if a finding refuses it.
     planned: LoadExamination | None = None
 
     @property
     def described(self) -> RdsDescription | None:
-        """Return AWS's description, None without one."""
+        """Return AWS's description, None if there is none."""
         return None if isinstance(self.aws, AwsError) else self.aws
 
     @property
@@ -105,12 +109,12 @@ def diagnose(
     is_repeating: bool = False,
     uses_iam: bool = False,
 ) -> Diagnosis:
-    """Return the facts of a server, and whether a load into a table would work; changes nothing.
+    """Return the facts of a server, and whether a load into a table would work. Changes nothing.
 
     Works on a standby and through a pooler, and needs no privilege. If a `request` is given and no finding refuses it,
     the load that it describes is planned too. If `creates` is true, the load creates the table if it does not exist. If
-    `publishes` is true, the ledger's tables may be published. With `is_repeating`, other ledgers may know the load's
-    files. Raises ServerError.
+    `publishes` is true, publications may include the ledger's tables. If `is_repeating` is true, other ledgers may know
+    the load's files. Raises ServerError.
     """
     found = examine_server(connect, ledger_schema=ledger_schema, table=table, is_repeating=is_repeating)
     aws = ask_aws(connect, now=now)
@@ -161,7 +165,7 @@ def examine_server(
     table: TableName | None = None,
     is_repeating: bool = False,
 ) -> Inspection:
-    """Return the facts of a server, and of a table to load into; changes nothing, and works through a pooler.
+    """Return the facts of a server, and of a table to load into. Changes nothing, and works through a pooler.
 
     Needs no privilege: facts that the role may not see are None. Raises ServerError.
     """
@@ -181,7 +185,7 @@ def examine_server(
 
 
 def ask_aws(connect: ConnectionFactory, *, now: datetime) -> RdsDescription | AwsError | None:
-    """Return AWS's description of the connected server, or the AwsError of asking for it; None if it is not on RDS.
+    """Return AWS's description of the connected server, or the AwsError of the request; None if it is not on RDS.
 
     docs/rds.md lists the AWS permissions. Raises ServerError if the server cannot be reached.
     """
@@ -198,7 +202,10 @@ def ask_aws(connect: ConnectionFactory, *, now: datetime) -> RdsDescription | Aw
 
 
 def examine_load(connect: ConnectionFactory, request: Request, aws: RdsDescription | None) -> LoadExamination:
-    """Plan a load and return what it needs of disk space and routes; the load is not begun. Raises PenstockError."""
+    """Plan a load, and return the disk space and the routes that it needs.
+
+    The load does not begin. Raises PenstockError.
+    """
     with Loader(connect, request.housekeeping) as loader:
         plan, outlook = loader.foresee(loader.plan(request.job))
         instance = None if aws is None else aws.instance
@@ -232,15 +239,15 @@ def _examine_host(inspection: Inspection) -> HostFacts:
 
 
 def find_directories(inspection: Inspection) -> list[tuple[str, Path]]:
-    """Return the server's directories with what each holds, as far as the role may read them."""
+    """Return the server's directories, each with what it holds, as far as the role may read them."""
     found = []
     if (data := inspection.value("data_directory")) is not None:
         found += [("data directory", Path(data)), ("WAL", Path(data) / "pg_wal")]
     found += [
         (f'tablespace "{space.name}"', Path(space.location))
         for space in inspection.tablespaces or ()
-        # pg_default and pg_global have no location. Tablespaces made with allow_in_place_tablespaces have a relative
-        # one.
+        # pg_default and pg_global have no location. Tablespaces that were created with allow_in_place_tablespaces have
+        # a relative location.
         if Path(space.location).is_absolute()
     ]
     return found

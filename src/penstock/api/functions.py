@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     Source = str | os.PathLike[str] | IO[bytes] | IO[str] | ArrowTable
 
 
-# How much is read of a file object at once, in bytes or characters.
+# How much is read from a file object at a time, in bytes or characters.
 _PIECE = 1 << 20
 
 
@@ -64,16 +64,18 @@ def load(
     on_progress: Callable[[LoadProgress], None] | None = None,
     **options: Unpack[LoadKeywords],
 ) -> LoadOutcome:
-    """Load files into a table and return what was done; objects that are loaded already are skipped.
+    """Load files into a table and return what was done. Objects that are loaded already are skipped.
 
     `source` is a path, wildcard or URL, a file object, a table in memory with the Arrow C stream interface (pyarrow,
     polars, DuckDB, pandas), or a list of those. File objects and tables are first copied to a temporary file, text as
-    UTF-8. Each call loads them again, and no other process can resume such a load. `into` is "table" or
-    "schema.table" as SQL spells it; without it, `source` is a job file that ends with .toml, whose keys `options` of
-    the whole load override, or the folder of an RDS snapshot export, whose tables are loaded into those of the same
-    names. `to` is a connection string of libpq. By default the PG* variables name the
-    server; if they are not set, it is the embedded server. Warnings are logged, and returned in the outcome. Raises
-    PenstockError, which says which rows stay committed and how to resume.
+    UTF-8. Each call loads them again, and no other process can resume such a load.
+    `into` is "table" or "schema.table" as SQL spells it. If it is not given, `source` is a job file or the folder of an
+    RDS snapshot export. The name of a job file ends with .toml, and `options` override its keys for the whole load. The
+    tables of an export are loaded into tables of the same names.
+    `to` is a connection string of libpq. By default the PG* variables name the server. If they are not set, it is the
+    embedded server.
+    Warnings are logged, and returned in the outcome. Raises PenstockError, which says which rows stay committed and how
+    to resume.
     """
     sources = list(source) if isinstance(source, (list, tuple)) else [source]
     if options.get("join") and any(hasattr(each, "read") or hasattr(each, "__arrow_c_stream__") for each in sources):
@@ -90,7 +92,7 @@ def load(
 
 
 def _run(loader: Loader, plan: LoadPlan, on_progress: Callable[[LoadProgress], None] | None) -> LoadOutcome:
-    """Log the plan's warnings, run it, and write the reject file that was asked for."""
+    """Log the plan's warnings, run it, and write the requested reject file."""
     for notice in plan.notices:
         log_warning(notice)
     outcome = loader.run(plan, on_progress=on_progress)
@@ -105,7 +107,7 @@ def _read_request(
     *,
     on_notice: Callable[[Notice], None],
 ) -> Request:
-    """Return what is asked for: a job file's request, or one of these sources. Raises UsageError."""
+    """Return the request: that of a job file, or one for these sources. Raises UsageError."""
     if into is None and [path.lower().endswith(".toml") for path in paths] == [True]:
         given = {name: value for name, value in options.items() if value is not None}
         of_targets = {"dialect", *(name for kind in TARGET_KINDS for name in option_fields(kind))}
@@ -125,7 +127,7 @@ def _read_request(
 
 @contextmanager
 def _naming_copies(copies: Mapping[str, str]) -> Iterator[None]:
-    """Have errors name what was copied, such as a DataFrame, with the number of its row, and not the temporary file."""
+    """Have errors name what was copied, such as a DataFrame, and its row instead of the temporary file."""
     try:
         yield
     except PenstockError as error:
@@ -137,14 +139,14 @@ def _naming_copies(copies: Mapping[str, str]) -> Iterator[None]:
             error.detail = None if error.detail is None else spelled.sub(name, error.detail)
             if error.location is not None and error.location.file == path:
                 error.location = replace(error.location, file=name, part=None)
-        # Its causes name the temporary file.
+        # The causes are not shown, because they name the temporary file.
         raise error from None
 
 
 def _path_of(source: Any, stack: ExitStack, copies: dict[str, str]) -> str:
-    """Return the path or URL of a source; the copy of a file object is deleted when the stack is closed.
+    """Return the path or URL of a source. The copy of a file object is deleted when the stack is closed.
 
-    What is copied is noted in `copies`, with the name that errors have for it.
+    Each copy is added to `copies`, with the name that errors have for it.
     """
     if hasattr(source, "__arrow_c_stream__"):
         table = str(_copy_table(source, stack))
@@ -153,7 +155,7 @@ def _path_of(source: Any, stack: ExitStack, copies: dict[str, str]) -> str:
     if not hasattr(source, "read"):
         return str(os.fspath(source))
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-")))
-    # The name of a file opened by descriptor is a number.
+    # The name of a file that was opened by descriptor is a number.
     path = folder / (Path(str(getattr(source, "name", ""))).name or "data")
     with path.open("wb") as copy:
         while piece := _read(source):
@@ -193,7 +195,7 @@ def doctor(
     to: str | None = None,
     **options: Unpack[LoadKeywords],
 ) -> Diagnosis:
-    """Return the facts of a server, the role's rights there, and whether a load would work; changes nothing.
+    """Return the facts of a server, the role's rights there, and whether a load would work. Changes nothing.
 
     If `source` is given, a load into table `into` is planned too, with the load's options. Raises ServerError.
     """
@@ -236,8 +238,8 @@ def loads(
 ) -> list[LoadRecord]:
     """Return the loads that the ledger of a database records, the newest last.
 
-    `since`: only loads that began at that time or later. `into`: only loads into that table. `limit`: only the newest
-    of them. Raises ServerError, TargetError.
+    If `since` is given, only loads that began at that time or later are returned; if `into` is given, only loads into
+    that table; if `limit` is given, only the newest loads. Raises ServerError, TargetError.
     """
     with _open_ledger(to, options) as view:
         return view.loads(since=since, into=into, limit=limit)
@@ -272,10 +274,10 @@ def rejects(
     to: str | None = None,
     **options: Unpack[AccessKeywords],
 ) -> list[RejectCause]:
-    """Return why records of a load were rejected, the most frequent cause first; only of this role's own loads.
+    """Return why records of a load were rejected, the most frequent cause first, for loads of this role only.
 
-    `load_id` is as in `retry`. With `file`, also write the rejected records to it, and to files with its name and a
-    number if headers, dialects or tables differ. Raises SourceError, ServerError, TargetError.
+    `load_id` is as in `retry`. With `file`, also write the rejected records to it. If headers, dialects or tables
+    differ, more files are written, with its name and a number. Raises SourceError, ServerError, TargetError.
     """
     with _open_ledger(to, options) as view:
         whole_id = view.find_rejecting(load_id)
@@ -296,8 +298,8 @@ def retry(
     """Load the rejected records of a load again, or the records of a corrected reject file instead.
 
     `load_id` may be abbreviated to its first characters; "latest" is the newest load with rejected records. `into` is
-    the table of the file's records, needed only if several reject files of the load have the same header. Raises
-    PenstockError; then nothing was changed.
+    the table of the file's records. It is needed only if several reject files of the load have the same header. Raises
+    PenstockError; in this case nothing was changed.
     """
     table = parse_table_name(into) if isinstance(into, str) else into
     with _open_ledger(to, options) as view:
@@ -322,8 +324,8 @@ def temp_usage(
 ) -> UsageReport:
     """Return what temporary work a server does within an interval, with the `top` statements by temporary bytes.
 
-    If the interval is 0, statements are counted since their statistics were reset. Statements need pg_stat_statements;
-    statements of other roles, and files on disk, need pg_monitor. Raises ServerError.
+    If the interval is 0, statements are counted since their statistics were reset. Statements need pg_stat_statements.
+    Statements of other roles, and files on disk, need pg_monitor. Raises ServerError.
     """
     from penstock.api.temp.usage import temp_usage as read_temp_usage  # noqa: PLC0415 (few callers need it)
     from penstock.api.watching import find_rds_host  # noqa: PLC0415 (with the line above)

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 class LedgerView(Closing):
-    """The loads that the ledger of a database records; close it, or use it as a context manager.
+    """The loads that the ledger of a database records. Close it, or use it as a context manager.
 
     Methods raise ServerError, TargetError.
     """
@@ -71,12 +71,15 @@ class LedgerView(Closing):
             return list_loads(connection, self._schema, since=since, into=into, limit=limit)
 
     def totals(self) -> list[TableTotals]:
-        """Return what the ledger knows of each table that was loaded."""
+        """Return what the ledger records about each table that was loaded."""
         with self._connect.borrow() as connection:
             return sum_up_tables(connection, self._schema)
 
     def tables(self, beginning: str) -> list[str]:
-        """Return the names of tables, as SQL spells them, that have this beginning; not the ledger's own."""
+        """Return the names of tables that have this beginning, as SQL spells them.
+
+        The ledger's own tables are not listed.
+        """
         with self._connect.borrow() as connection:
             return list_tables(connection, beginning, without=self._schema)
 
@@ -124,10 +127,9 @@ class LedgerView(Closing):
             return find_missing(connection, self._schema)
 
     def find(self, beginning: str) -> str:
-        """Return the id of the only load whose id begins with these characters."""
+        """Return the id of the only load with an id that begins with these characters."""
         if not beginning:
-            # An unset variable of a script gives an empty id, which must not match even if the ledger has only one
-            # load.
+            # An unset variable of a script gives an empty id. It must not match, even if the ledger has only one load.
             raise TargetError("the load's id is empty", hint="See penstock loads.")
         found = [record.load_id for record in self.loads() if record.load_id.startswith(beginning.lower())]
         if len(found) != 1:
@@ -139,7 +141,7 @@ class LedgerView(Closing):
     def find_rejecting(self, beginning: str) -> str:
         """Return the id of the load that `beginning` names; "latest" is the newest load with rejected records.
 
-        "latest" considers only loads that this role may see.
+        For "latest", only loads that this role may see are considered.
         """
         if beginning != "latest":
             return self.find(beginning)
@@ -150,9 +152,9 @@ class LedgerView(Closing):
         return found
 
     def find_unfinished(self, beginning: str) -> str:
-        """Return the id of the load that `beginning` names; "latest" is the newest that can be resumed.
+        """Return the id of the load that `beginning` names; "latest" is the newest load that can be resumed.
 
-        A load that no process runs now is preferred to one that is running.
+        A load that no process is running now is preferred to one that is running.
         """
         if beginning != "latest":
             return self.find(beginning)
@@ -197,10 +199,10 @@ class LedgerView(Closing):
     ) -> tuple[str, LoadJob]:
         """Return the id that `find_unfinished` finds, and the job that resumes the load with other options.
 
-        Transient faults are retried for the option retry_for. Raises UsageError too.
+        Transient faults are retried for the option retry_for. Also raises UsageError.
         """
         rules = pick(LoadRules, options)
-        # The load's own --retry-for is not known before its job is read.
+        # The load's own --retry-for is not known until its job is read.
         retry_for_s = LoadRules(**{name: rules[name] for name in ("retry_for",) if name in rules}).retry_for
 
         def look() -> tuple[str, LoadJob]:
@@ -212,7 +214,7 @@ class LedgerView(Closing):
         return load_id, replace(job, rules=replace(job.rules, **{"wait": True, **rules}), **pick(LoadJob, options))
 
     def rejects(self, load_id: str) -> list[RejectCause]:
-        """Return why records of a load were rejected, the most frequent cause first; only for this role's own loads."""
+        """Return why records of a load were rejected, the most frequent cause first, for loads of this role only."""
         with self._open() as connection:
             return RejectStore(self._schema, load_id).read_causes(connection)
 
@@ -239,7 +241,7 @@ class LedgerView(Closing):
 
     @contextmanager
     def _open(self) -> Iterator[Connection]:
-        """Borrow a session; raise TargetError if the ledger cannot be trusted."""
+        """Borrow a session. Raises TargetError if the ledger cannot be trusted."""
         with self._connect.borrow() as connection:
             has_ledger(connection, self._schema)
             yield connection

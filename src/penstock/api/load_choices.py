@@ -1,4 +1,4 @@
-"""Says of a load what it left in effect that costs time, and what its user can still change. Pure."""
+"""Finds what a load left in effect although it costs time, and what its user can still change. Pure."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from penstock.model.load.job import Housekeeping
     from penstock.model.load.plan import LoadPlan, TargetPlan
 
-# What costs a reader little to decompress.
+# The codecs that a reader decompresses with little time.
 _FAST_CODECS = ("none", "zstd", "lz4")
 
 
 def find_setting(plan: LoadPlan, house: Housekeeping, accounts: LoadAccounts, *, is_recorded: bool) -> LoadSetting:
     """Return what a planned load left in effect that costs time for each row, and what the user can still change.
 
-    These are the indexes, the foreign keys and the row triggers, and why the load had that many sessions.
+    The result names the indexes, the foreign keys and the row triggers, and why the load had this number of sessions.
     """
     kept = [part for target in plan.targets for part in target.indexes.kept]
     facts = [target.facts for target in plan.targets if target.facts is not None]
@@ -37,7 +37,7 @@ def find_setting(plan: LoadPlan, house: Housekeeping, accounts: LoadAccounts, *,
 
 
 def find_choices(plan: LoadPlan, house: Housekeeping, accounts: LoadAccounts, *, is_recorded: bool) -> tuple[str, ...]:
-    """Return what the user can still change about a load that was planned so, in the order of CHOICES."""
+    """Return what the user could still change about a load with this plan, in the order of CHOICES."""
     found = {*_of_tables(plan, accounts), *_of_sessions(plan, accounts), *_of_sources(plan, accounts)}
     rules = plan.job.rules
     changes_settings = house.settings != "none"
@@ -94,7 +94,7 @@ def _of_sessions(plan: LoadPlan, accounts: LoadAccounts) -> Iterator[str]:
 
 def _of_sources(plan: LoadPlan, accounts: LoadAccounts) -> Iterator[str]:
     objects = [source for target in plan.targets for source in target.objects]
-    # As many objects are read at a time as there are sessions, and at least two.
+    # The number of objects that are read at a time is the number of sessions, and at least two.
     if not any(source.is_pipe for source in objects) and len(objects) < max(2, accounts.session_count):
         yield "more_files"
         if plan.route.is_import:

@@ -1,4 +1,4 @@
-"""Watches a load: samples the server beside it, and says at its end what limited it."""
+"""Watches a load: samples the server beside it, and concludes at its end what limited it."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     from penstock.observe.sampler import Sampler
     from penstock.server.connect.connection import ConnectionFactory
 
-# So many free connections must be left beside those of a load before one of them is used to sample the server.
+# The server is sampled only if at least this many free connections are left beside those of the load.
 _SPARE_CONNECTIONS = 3
 
-# The beginning of the application names of a load's sessions.
+# The application names of a load's sessions begin with this.
 _APPLICATION = "penstock"
 
 
 class LoadWatch:
-    """Samples a server while a load runs, keeps the recording, and says what limited the load.
+    """Samples a server while a load runs, keeps the recording, and finds what limited the load.
 
     The recording is written to the file that --record names, or to the user's folder, which keeps 20. The server is not
-    sampled if its free connections are not many more than the load's own.
+    sampled if it has few free connections beside the load's own.
     """
 
     def __init__(self, connect: ConnectionFactory, plan: LoadPlan, *, server: ServerFacts, house: Housekeeping) -> None:
@@ -49,11 +49,11 @@ class LoadWatch:
         self._is_on = not house.no_record and not is_scarce and bool(plan.targets)
         self._header: RecordingHeader | None = None
         self._examination: Examination | None = None
-        # Samples that are not in the examination yet: a load that gets no verdict does without it.
+        # Samples that are not examined yet. For a load that gets no verdict, they are never examined.
         self._waiting: list[Sample] = []
 
     def run(self, load: Callable[[], LoadOutcome], on_notice: Callable[[str], None]) -> LoadOutcome:
-        """Call `load` and sample in a thread meanwhile, and return its outcome with what limited it.
+        """Call `load`, and sample in a thread meanwhile. Return the load's outcome with what limited the load.
 
         No error of the sampling reaches the load.
         """
@@ -70,7 +70,7 @@ class LoadWatch:
         try:
             outcome = load()
         finally:
-            # An interrupt changes nothing of a load that has ended, and would hide what the load reports.
+            # An interrupt cannot change a load that has ended, and would hide what the load reports.
             with holding_interrupts(limit=1) as interrupts:
                 # A thread that has not stopped may still add samples.
                 is_sampled = beside.stop(partial(self._count, outcome))
@@ -88,7 +88,7 @@ class LoadWatch:
         return LoadCounts(accounts=outcome.accounts, setting=setting, details=details)
 
     def _judge(self, outcome: LoadOutcome, *, is_sampled: bool) -> LoadOutcome:
-        """Return the outcome of a load with the verdict on it; a short or small load has none."""
+        """Return the outcome of a load with the verdict on it. A short or small load has none."""
         if outcome.accounts is None or outcome.accounts.elapsed_s < self._plan.tuning.least_verdict_s:
             return outcome
         from penstock.diagnose.load import (  # noqa: PLC0415 (short loads do not need it)

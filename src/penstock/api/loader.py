@@ -65,11 +65,10 @@ _HOUSEKEEPING = Housekeeping()
 
 
 class Loader(Closing):
-    """Plans, checks and runs loads into one server; close it, or use it as a context manager.
+    """Plans, checks and runs loads into one server. Close it, or use it as a context manager.
 
-    If `resumes` is given, it is the id of the load to resume, and no other load is begun. Standard
-    input can be read only once, so plan and run with the same Loader. Warnings and notices are logged if no callback
-    takes them.
+    If `resumes` is given, it is the id of the load to resume, and no other load is begun. Standard input can be read
+    only once, so plan and run with the same Loader. Warnings and notices are logged if no callback takes them.
     """
 
     def __init__(
@@ -104,12 +103,12 @@ class Loader(Closing):
 
     @property
     def server(self) -> ServerFacts:
-        """Return the server's facts; call this only after a load was planned."""
+        """Return the server's facts. Call this only after a load was planned."""
         assert self._server is not None
         return self._server
 
     def plan(self, job: LoadJob, *, on_notice: Callable[[str], None] | None = None) -> LoadPlan:
-        """Examine sources, table and server, and return what a load would do; changes nothing. Raises PenstockError.
+        """Examine sources, table and server, and return what a load would do. Changes nothing. Raises PenstockError.
 
         After the first successful connection, transient faults are retried as during the load.
         """
@@ -134,7 +133,7 @@ class Loader(Closing):
         return patiently(act, patience, sleep=time.sleep, notice=self._on_notice)
 
     def _in_session(self, act: Callable[[Connection], _Result]) -> _Result:
-        """Return the result of `act` with a session; retry it after transient errors. Raises PenstockError."""
+        """Return the result of `act` with a session. Retry it after transient errors. Raises PenstockError."""
 
         def run() -> _Result:
             with self._connect.borrow() as connection:
@@ -194,7 +193,7 @@ class Loader(Closing):
         return self._note_refusal(plan)
 
     def _find_types(self, plan: LoadPlan) -> LoadPlan:
-        """Return the plan with the columns that depend on what is in the files."""
+        """Return the plan with the columns that depend on the content of the files."""
         if not any(target.job.types != "text" or target.job.add_columns for target in plan.targets):
             return plan
         from penstock.loading.types.find import find_columns  # noqa: PLC0415 (for who asks for types)
@@ -248,7 +247,10 @@ class Loader(Closing):
         return replace(again, targets=tuple(replace(new, indexes=old.indexes) for new, old in targets))
 
     def _note_refusal(self, plan: LoadPlan) -> LoadPlan:
-        """If this connection cannot load, return the plan with a notice: planning also works through a pooler."""
+        """Return the plan.
+
+        If this connection cannot load, it has a notice, because planning also works through a pooler.
+        """
         refusal = self._connect.find_refusal("load")
         if refusal is None:
             return plan
@@ -286,11 +288,14 @@ class Loader(Closing):
         on_notice: Callable[[str], None] | None = None,
         on_warning: Callable[[Notice], None] | None = None,
     ) -> LoadOutcome:
-        """Load the plan's objects that are not loaded yet; if another load has created the table meanwhile, it is used.
+        """Load the plan's objects that are not loaded yet.
 
-        `on_notice` is called with what the load does or waits for, `on_warning` with each warning that is not among the
-        plan's notices; the outcome has all warnings. Raises PenstockError, which says which rows stay committed and how
-        to resume. If `on_progress` raises an error, the load ends as by an interrupt, and the error is raised then.
+        If another load has created the table meanwhile, use that table.
+
+        `on_notice` is called with what the load does or waits for. `on_warning` is called with each warning that is not
+        among the plan's notices; the outcome has all warnings. Raises PenstockError, which says which rows stay
+        committed and how to resume. If `on_progress` raises an error, the load ends as by an interrupt, and the error
+        is raised then.
         """
         try:
             return self._run(plan, on_progress, on_notice, on_warning)
@@ -331,7 +336,7 @@ class Loader(Closing):
         return tuple(self._in_session(find))
 
     def _leasing(self, plan: LoadPlan, tools: LoadTools) -> LoadTools:
-        """Return the tools with the lease that --settings asks for."""
+        """Return the tools with the lease that --settings requires."""
         choice = self._housekeeping.settings
         if choice == "none":
             return tools
@@ -362,7 +367,9 @@ class Loader(Closing):
         on_progress: Callable[[LoadProgress], None] | None = None,
         on_warning: Callable[[Notice], None] | None = None,
     ) -> CheckOutcome:
-        """Parse everything as the server would and load nothing; every bad record is reported. Raises PenstockError.
+        """Parse everything as the server would, and load nothing.
+
+        Every bad record is reported. Raises PenstockError.
 
         Needs SELECT on the tables and TEMPORARY on the database. Types, NOT NULL and CHECK are checked; keys are not.
         """
@@ -403,7 +410,10 @@ class Loader(Closing):
 
 
 def _leaves_unreadable(rules: LoadRules) -> bool:
-    """Whether a load is done without objects that cannot be read; of a joint load, another host may read them."""
+    """Whether a load may be complete without objects that cannot be read.
+
+    In a joint load, another host may be able to read them.
+    """
     return rules.on_error == "reject" and not rules.join
 
 
@@ -412,7 +422,7 @@ def _count_created(plan: LoadPlan) -> int:
 
 
 def _refuse_warned(plan: LoadPlan) -> bool:
-    """Return whether warnings are errors. Raise UsageError if they are and the plan has a warning."""
+    """Return whether warnings are errors. Raise UsageError if they are errors and the plan has a warning."""
     is_strict = plan.job.rules.warnings == "error"
     if is_strict and plan.notices:
         raise strict_error(plan.notices[0])

@@ -16,13 +16,13 @@ _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
 
 OPTIONS = {name: field for kind in (*TARGET_KINDS, *LOAD_KINDS) for name, field in option_fields(kind).items()}
-# The options that say which server is used, how it is reached, and where its ledger is.
+# The options for the server, how to connect to it, and where its ledger is.
 ACCESS = ("role", "iam_auth", "tunnel", "read_write", "ledger_schema")
-# The options that functions take by name. keywords.py has the types of these options.
+# The options that functions accept by name. keywords.py has the types of these options.
 LOAD_KEYWORDS = tuple(name for name in OPTIONS if name not in ("into", "to"))
 ACCESS_KEYWORDS = ("pg_bin", *ACCESS)
-# The options that may differ when a load is resumed. The table, and options that decide which rows are stored, may not
-# differ.
+# The options that may differ when a load is resumed. The table, and options that decide which rows are stored, must
+# stay the same.
 RESUME = (
     *("role", "iam_auth", "tunnel", "read_write", "sessions", "changed", "emptied", "wait", "retry_for"),
     *("ignore_space", "on_error", "max_rejects", "max_record", "warnings", "settings", "shared_group"),
@@ -32,7 +32,10 @@ RESUME_KEYWORDS = ("pg_bin", *RESUME)
 
 
 def takes(names: Iterable[str]) -> Callable[[Callable[_Given, _Result]], Callable[_Given, _Result]]:
-    """Return a decorator for a function with **options: it accepts only these names, and help() shows them."""
+    """Return a decorator for a function with **options.
+
+    The function accepts only these names, and help() shows them.
+    """
     fields = [OPTIONS[name] for name in names]
 
     def decorate(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:

@@ -1,8 +1,8 @@
 """Members of a load on the nodes of a Ray cluster.
 
-Ray places, restarts and watches them; each is a process that loads with --join, so the ledger alone makes it right. Ray
-keeps the arguments of an actor to restart it. So the order, which may contain a password, is no argument of the actor:
-it is passed by a call of a method after each start, and no output of the actor is forwarded.
+Ray places, restarts and watches the members. Each member is a process that loads with --join, so the ledger alone makes
+the load correct. Ray keeps the arguments of an actor to restart it. So the order, which may contain a password, is not
+an argument of the actor. A method call passes it after each start, and no output of the actor is forwarded.
 """
 
 from __future__ import annotations
@@ -34,16 +34,17 @@ _END_PATIENCE_S = 30.0
 
 
 class Stopped(Exception):
-    """The command that started the members asks them to stop."""
+    """The command that started the members requests that they stop."""
 
 
 @frozen
 class Order:
-    """What a member loads, and how it connects; `environment` has libpq's variables. Its repr shows none of it."""
+    """What a member loads, and how it connects. Its repr shows none of it."""
 
     job: str
     access: dict[str, Any]
     ledger_schema: str
+    # libpq's variables.
     environment: dict[str, str]
 
     def __repr__(self) -> str:
@@ -51,7 +52,7 @@ class Order:
 
 
 def make_order(request: Request) -> Order:
-    """Return the order for a request: what is done before and after the rows is the leader's, and has no part in it."""
+    """Return the order for a request. It has nothing of what the leader does before and after the rows."""
     job = replace(request.job, rules=replace(request.job.rules, join=True))
     return Order(
         job=job_to_json(job),
@@ -69,7 +70,7 @@ class Member:
         self._progress = (0, 0, 0, 0)
 
     def load(self, order: Order) -> LeftOutError | str | None:
-        """Load until the load is complete; return the error that ended it, None if there was none."""
+        """Load until the load is complete. Return the error that ended the member, None if there was none."""
         os.environ.update(order.environment)
         house = Housekeeping(ledger_schema=order.ledger_schema, no_record=True)
         try:
@@ -98,10 +99,10 @@ class Member:
 
 
 class RayMembers:
-    """Starts a member on each node of a cluster, and again if its process or node dies; close it.
+    """Starts a member on each node of a cluster, and again if its process or node dies. Close it after use.
 
-    `address` is the cluster's, or "auto" for the one that Ray finds; `count` is how many members to start, by default
-    one for each node. Raises UsageError if Ray is not installed, or if the cluster does not answer.
+    `address` is the cluster's, or "auto" for the one that Ray finds. `count` is the number of members to start, by
+    default one for each node. Raises UsageError if Ray is not installed, or if the cluster does not answer.
     """
 
     def __init__(self, order: Order, *, address: str, count: int | None, notice: Callable[[str], None]) -> None:
@@ -109,7 +110,7 @@ class RayMembers:
             raise UsageError(
                 "--ray needs Ray", hint='Install it, here and on the nodes: pip install "pg-penstock[ray]".'
             )
-        # A second, for who uses Ray.
+        # The import takes a second, so only loads with Ray do it.
         self._ray: Any = import_module("ray")
         self._order = order
         self._notice = notice
@@ -135,7 +136,7 @@ class RayMembers:
         return self._ray.remote(Member).options(**options).remote()
 
     def _watch(self, number: int) -> None:
-        """Have a member load, and again after each restart of its process."""
+        """Have a member load. Do so again after each restart of its process."""
         actor = self._actors[number]
         while not self._is_closing.is_set():
             try:
@@ -171,7 +172,7 @@ class RayMembers:
         return show
 
     def _look(self) -> tuple[int, int, int, int]:
-        """Return the sums over the members, read once a second; what does not answer at once is left out."""
+        """Return the sums over the members, read once a second. Members that do not answer at once are not included."""
         if time.monotonic() - self._last_look_s >= _LOOK_S:
             self._last_look_s = time.monotonic()
             with suppress(self._ray.exceptions.RayError):
@@ -183,7 +184,9 @@ class RayMembers:
         return self._others
 
     def close(self, *, is_complete: bool) -> None:
-        """End the members: if the load is not complete, they commit their batches. Who takes too long is killed.
+        """End the members.
+
+        If the load is not complete, they commit their batches; a member that takes too long is killed.
 
         Raises LeftOutError if the load is complete without objects that a member has.
         """

@@ -42,7 +42,7 @@ def _drop_step(left: LeftStaging) -> RepairStep:
 
 
 class Repairer(Closing):
-    """Finds and restores what loads that no longer run have changed; close it, or use it as a context manager.
+    """Finds and restores what loads that no longer run have changed. Close it, or use it as a context manager.
 
     `on_notice` is called with each message that is not part of the result. By default the messages are logged.
     """
@@ -68,7 +68,7 @@ class Repairer(Closing):
             return replace(read_server_facts(connection), is_embedded=self._connect.is_embedded)
 
     def plan(self) -> list[RepairStep]:
-        """Return what a repair would do; changes nothing. Raises ServerError, TargetError."""
+        """Return what a repair would do. Changes nothing. Raises ServerError, TargetError."""
         with self._connect.borrow() as connection:
             tables = self._context(connection)
             with self._opening_server(_read_notes(tables)) as server:
@@ -76,7 +76,9 @@ class Repairer(Closing):
             return steps + [_drop_step(left) for left in find_left_staging(connection, self._schema) if left.is_own]
 
     def run(self) -> RepairOutcome:
-        """Restore everything that no running load needs changed. The result's `errors` name what could not be restored.
+        """Restore everything that no running load needs changed.
+
+        The result's `errors` name what could not be restored.
 
         The server's settings are restored first, because restoring tables may take hours. Raises ServerError, or
         TargetError if the ledger cannot be used.
@@ -97,7 +99,7 @@ class Repairer(Closing):
         return outcome
 
     def forget_missing(self, names: Sequence[str], *, only_planned: bool = False) -> list[RepairStep]:
-        """Forget indexes and keys that tables lack because a rebuild failed: no repair restores them from then on.
+        """Forget indexes and keys that tables lack because a rebuild failed. No later repair restores them.
 
         The reason of each returned step has the statement that would create the index or key. With `only_planned`,
         nothing is removed. Raises TargetError if a name is not missing, if only another role may restore it, or if a
@@ -161,7 +163,7 @@ class Repairer(Closing):
 
 @frozen
 class _Server:
-    """How to find and restore what is changed on a server."""
+    """What is needed to find and restore the changes of a server."""
 
     backend: SettingsBackend
     leases: SettingsLeases

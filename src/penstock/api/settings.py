@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def open_backend(connect: ConnectionFactory, *, may_share_group: bool = False) -> SettingsBackend:
     """Return the backend that changes a server's settings.
 
-    For an endpoint of Amazon RDS, the backend changes parameters in the server's parameter group; for any other server,
+    For an endpoint of Amazon RDS, the backend changes parameters in the server's parameter group. For any other server,
     it uses ALTER SYSTEM. If `may_share_group` is true, a group that other instances use too may be changed. Raises
     ServerError.
     """
@@ -39,7 +39,9 @@ def open_backend(connect: ConnectionFactory, *, may_share_group: bool = False) -
 
 
 def prepare_group(connect: ConnectionFactory, name: str) -> tuple[AttachedGroup, str]:
-    """Create a parameter group that a server of Amazon RDS can use in place of AWS's default group. It is not attached.
+    """Create a parameter group that a server of Amazon RDS can use in place of AWS's default group.
+
+    It is not attached.
 
     Return the group that is attached now, and the command that attaches the new one. Raises UsageError, AwsError.
     """
@@ -60,10 +62,9 @@ def prepare_group(connect: ConnectionFactory, name: str) -> tuple[AttachedGroup,
 
 
 class ServerSettings(Closing):
-    """The settings of one server; close it, or use it as a context manager.
+    """The settings of one server. Close it, or use it as a context manager.
 
-    Methods raise ServerError. If the role lacks a privilege, they raise TargetError with the statements that grant
-    it.
+    Methods raise ServerError. If the role lacks a privilege, they raise TargetError with the statements that grant it.
     """
 
     def __init__(self, connect: ConnectionFactory, *, may_share_group: bool = False) -> None:
@@ -85,7 +86,7 @@ class ServerSettings(Closing):
         return self._backend.leases().overview()
 
     def compare(self, profile: Profile, *, expected_wal_bytes: int | None = None) -> SettingsDecision:
-        """Return what applying a profile would change; changes nothing."""
+        """Return what applying a profile would change. Changes nothing."""
         return self._backend.leases().look(self._request(profile, expected_wal_bytes=expected_wal_bytes))[0]
 
     def apply(
@@ -95,10 +96,10 @@ class ServerSettings(Closing):
         return self._backend.take(self._request(profile, lasts_s=lasts_s, expected_wal_bytes=expected_wal_bytes))
 
     def restore(self, *, beginning: str | None = None, forgets: bool = False) -> LeaseReport:
-        """Restore settings whose leases no session holds. If `beginning` is given, restore only the lease with that id.
+        """Restore settings under leases that no session holds. If `beginning` is given, restore only one lease.
 
-        `beginning` is the beginning of a lease's id. Leases that a running load holds are not ended. `forgets` also
-        ends the leases that were made on another server, before a failover.
+        `beginning` is the beginning of this lease's id. Leases that a running load holds are not ended. `forgets` also
+        ends the leases that were taken on another server, before a failover.
         """
         self._backend.refuse_blindness()
         return self._backend.leases().restore(beginning=beginning, forgets=forgets)
@@ -116,7 +117,10 @@ class ServerSettings(Closing):
         )
 
     def _find_wal_room(self) -> int | None:
-        """Return the free bytes of the disk with a local server's WAL; None if it is remote or the path is unknown."""
+        """Return the free bytes of the disk with a local server's WAL.
+
+        None if the server is remote or the path not known.
+        """
         with self._connect.borrow() as connection:
             is_local = read_server_facts(connection).is_local
             path = read_table_storage(connection, [0])[0].wal_path if is_local else None

@@ -1,4 +1,4 @@
-"""Reports the storage of an RDS instance, or a volume: its limits, what a workload used, and what would carry it."""
+"""Reports the storage of an RDS instance, or a volume: its limits, a workload's use, and storage that would do."""
 
 from __future__ import annotations
 
@@ -27,25 +27,26 @@ from penstock.units import GIB, MIB
 if TYPE_CHECKING:
     from penstock.model.server.counters import CounterRow
 
-# Without a recording, the use of an RDS instance is that of this time.
+# Without a recording, the report shows the use of an RDS instance within this time.
 _LOOKED_BACK = timedelta(hours=1)
 
 
 @frozen
 class StorageReport:
-    """Storage, its limits, and what a workload asked of it; `seen_in` is where that is from.
-
-    `instance` and `region` are None if the storage is not that of RDS. `demand` is None if no use is known.
-    `candidates` are the storage that would carry the demand, the smallest change first.
-    """
+    """Storage, its limits, and what a workload asked of it."""
 
     name: str
     storage: Storage
     limits: VolumeLimits
+    # None if the storage is not that of RDS.
     instance: RdsInstance | None = None
+    # None if the storage is not that of RDS.
     region: str | None = None
+    # The source of the workload's use.
     seen_in: str | None = None
+    # None if no use is known.
     demand: Demand | None = None
+    # The storage that would carry the demand, the smallest change first.
     candidates: tuple[Candidate, ...] = ()
 
 
@@ -90,7 +91,7 @@ def _read_volume(text: str) -> tuple[StorageReport, float]:
         burst_iops=throttle.burst_iops,
         burst_ios=throttle.burst_ios or None,
     )
-    # Without a bucket, the balance is that of the buckets of candidates.
+    # If the volume has no bucket, this is the balance for the buckets of candidates.
     is_spent = volume.kind == "gp2" and throttle.burst_iops is None
     return StorageReport(name=text, storage=storage, limits=limits), 0.0 if is_spent else 1.0
 
@@ -106,8 +107,8 @@ def report_instance(
 ) -> StorageReport:
     """Return the report of an RDS instance's storage, and of its use by CloudWatch's metrics.
 
-    These are of the time of the recording, by default of the last hour. If CloudWatch has none, those in the recording
-    are used. Raises UsageError, SourceError, AwsError.
+    The metrics are those of the time of the recording, by default of the last hour. If CloudWatch has none, those in
+    the recording are used. Raises UsageError, SourceError, AwsError.
     """
     report = _read_instance(described)
     recorded: list[CounterRow] = []

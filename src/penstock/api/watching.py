@@ -33,11 +33,11 @@ def ask_local_storage(host: str) -> LocalStorageMetrics | None:
 def open_sampler(
     factory: ConnectionFactory, *, to: str | None, interval_s: float, with_query_text: bool = False
 ) -> Sampler:
-    """Return a sampler for the server that `factory` connects to; the caller closes it. Raises ServerError.
+    """Return a sampler for the server that `factory` connects to. The caller closes it. Raises ServerError.
 
-    `to` is the connection string that the factory was made from. If it names an RDS endpoint, AWS is asked for the
-    number of CPUs, the limits of the storage and the metrics of local storage; they are left out if AWS does not
-    answer. Needs pg_read_all_stats to see what other roles' sessions do.
+    `to` is the connection string that the factory was created from. If it names an RDS endpoint, AWS is asked for the
+    number of CPUs, the limits of the storage and the metrics of local storage. If AWS does not answer, they are
+    missing. Needs pg_read_all_stats to see what other roles' sessions do.
     """
     return open_sampler_at(factory, find_rds_host(to), interval_s=interval_s, with_query_text=with_query_text)
 
@@ -51,10 +51,10 @@ def open_sampler_at(
     application: str | None = None,
     facts: ServerFacts | None = None,
 ) -> Sampler:
-    """Return a sampler as `open_sampler` does; `host` is the RDS endpoint, None if the server is not on RDS.
+    """Return a sampler as `open_sampler` does. `host` is the RDS endpoint, None if the server is not on RDS.
 
-    If `application` is given, only sessions whose application name starts with it count as the workload to be
-    diagnosed; without it, all sessions do.
+    If `application` is given, the workload to be diagnosed is the sessions whose application name starts with it.
+    Otherwise the workload is all sessions.
     """
     from penstock.observe.sampler import Sampler  # noqa: PLC0415 (15 ms, short loads are not sampled)
 
@@ -88,7 +88,7 @@ def find_rds_host(to: str | None) -> str | None:
 
 
 def _start(poll: Callable[[], None], name: str) -> None:
-    """Poll AWS in a daemon thread, so that the process can exit while AWS does not answer; end if AWS refuses."""
+    """Poll AWS in a daemon thread until AWS refuses. The process can exit while AWS does not answer."""
 
     def run() -> None:
         try:
@@ -125,17 +125,20 @@ class LocalStorageFeed:
 
 
 def ask_late_points(host: str, since: datetime) -> Mapping[str, Sequence[CounterRow]]:
-    """Return what CloudWatch and Performance Insights have of an RDS endpoint since a time. Raises AwsError."""
+    """Return the values since a time that CloudWatch and Performance Insights have of an RDS endpoint.
+
+    Raises AwsError.
+    """
     from penstock.aws.metrics import read_late_points  # noqa: PLC0415 (56 ms, botocore)
 
     return read_late_points(host, since=since, now=datetime.now(UTC))
 
 
 class LatePoints:
-    """The metrics of an RDS instance, which a background thread reads once a minute; they are some minutes late.
+    """The metrics of an RDS instance. A background thread reads them once a minute; they are some minutes late.
 
-    A row has its own time in measured_at. A row that AWS has completed later is taken again. There are none if AWS
-    refuses.
+    A row has its own time in measured_at. If AWS has completed a row later, it is returned again. There are no rows if
+    AWS refuses.
     """
 
     def __init__(
@@ -155,7 +158,7 @@ class LatePoints:
         _start(self._poll, "late points")
 
     def take(self) -> dict[str, tuple[CounterRow, ...]]:
-        """Return the rows that are new since the last call, by the name that a sample has them under."""
+        """Return the new rows since the last call, by the name under which a sample has them."""
         with self._lock:
             taken = {name: tuple(rows) for name, rows in self._new.items()}
             self._new.clear()
@@ -163,7 +166,7 @@ class LatePoints:
 
     def _poll(self) -> None:
         while True:
-            # AWS has nothing of the first minute yet.
+            # AWS has no values for the first minute yet.
             time.sleep(self._every_s)
             try:
                 found = self._read(self._host, self._since)

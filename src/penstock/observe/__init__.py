@@ -1,4 +1,4 @@
-"""Samples a server at intervals, and writes and reads recordings of the samples. The diagnose room interprets them.
+"""Samples a server at intervals, and writes and reads recordings of the samples. Package diagnose interprets them.
 
-This package imports nothing: a load imports `beside` at its start, and the rest only if it takes longer than a moment.
+This package imports nothing. A load imports `beside` at its start, and the rest only if it takes longer than a moment.
 """

@@ -1,4 +1,4 @@
-"""Samples a server while a load runs in this process, and keeps the recording; the load never depends on it."""
+"""Samples a server while a load runs in this process, and keeps the recording. The load never depends on it."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# A load that ends sooner is not sampled: opening the sampler takes 40 ms of processor time, here and of the server,
+# A load that ends sooner is not sampled. Opening the sampler takes 40 ms of processor time here and on the server,
 # which is 1 % of what two sessions use in this time.
 _AFTER_S = 2.0
 
-# Five samples a second for the first 20 s, then fewer, and one a second from 100 s on. More would cost a short load
-# more than 1 % of its processor time (benchmarks/recording_cost.py).
+# There are five samples a second for the first 20 s, then fewer, and one a second from 100 s on. More would cost a
+# short load more than 1 % of its processor time (benchmarks/recording_cost.py).
 SHORTEST_S, _LONGEST_S, _SAMPLES_BEFORE_THINNING = 0.2, 1.0, 100
 
 # How long the end of a load waits for the last sample, for example if the server no longer answers.
@@ -37,19 +37,22 @@ _PATIENCE_S = 2.0
 class Beside:
     """A thread that samples a server, writes the samples to a new file, and passes them on.
 
-    `see` is called in that thread with the header and each sample. If the file cannot be written, `on_notice` gets the
-    reason, and sampling goes on without it. If the server cannot be sampled and the caller named a `path`, `on_notice`
-    gets the reason too. No error reaches the load. Needs a free connection, and pg_read_all_stats to see other roles'
-    sessions.
+    No error reaches the load.
+
+    Needs a free connection, and pg_read_all_stats to see other roles' sessions.
     """
 
     def __init__(
         self,
         open_sampler: Callable[[], Sampler],
         *,
+        # The file of the recording, None for a new one in the folder. If a path is given, `on_notice` also gets the
+        # reason why the server cannot be sampled.
         path: Path | None,
         folder: Path,
+        # Called in the thread with the header and each sample.
         see: Callable[[RecordingHeader, Sample], None],
+        # Gets the reason why the file cannot be written. Sampling goes on without it.
         on_notice: Callable[[str], None],
     ) -> None:
         self._open_sampler = open_sampler
@@ -57,16 +60,16 @@ class Beside:
         self._folder = folder
         self._see = see
         self._notice = on_notice
-        # If the caller asks for a recording, short loads have one too.
+        # If the caller asks for a recording, short loads are recorded too.
         self._after_s = _AFTER_S if path is None else 0.0
         self._count: Callable[[], LoadCounts | None] = lambda: None
         self._stop = threading.Event()
-        # A daemon thread, so that the process can exit while the server does not answer.
+        # A daemon thread lets the process exit while the server does not answer.
         self._thread = threading.Thread(target=self._run, name="recording", daemon=True)
         self._thread.start()
 
     def stop(self, count: Callable[[], LoadCounts | None] = lambda: None) -> bool:
-        """End the sampling, and add what the loader counted, which `count` returns, to the recording, if there is one.
+        """End the sampling. If there is a recording, add what the loader counted, which `count` returns.
 
         Returns false if the sampling has not ended, because the server does not answer.
         """
@@ -101,7 +104,7 @@ class Beside:
 
     @contextmanager
     def _recording(self, header: RecordingHeader) -> Iterator[Callable[[Sample], None]]:
-        """Provide a function that writes samples to the file; after an error of the file it does nothing."""
+        """Provide a function that writes samples to the file. After an error of the file the function does nothing."""
         from penstock.observe.recordings import Recorder  # noqa: PLC0415 (in this thread, not at a load's start)
 
         recorder: Recorder | None = None

@@ -1,4 +1,4 @@
-"""A history: a folder of hourly recordings, of which the oldest are removed, and the reading of a part of it."""
+"""A history: a folder of hourly recordings. The oldest ones are removed. Parts of a history can be read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _PIECE_S = 3600.0
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
-# Views of which a sample has only the rows that have changed, with the columns that identify a row.
+# Views of which a sample has only the changed rows, with the columns that identify a row.
 _OF_CHANGES = {
     "pg_stat_statements": ("userid", "dbid", "queryid", "toplevel"),
     "pg_statio_user_indexes": ("schemaname", "indexrelname"),
@@ -31,10 +31,10 @@ _OF_CHANGES = {
 
 
 class History:
-    """Writes samples to a folder, each hour to a new recording; use it as a context manager.
+    """Writes samples to a folder, each hour to a new recording. Use it as a context manager.
 
-    Recordings that began more than `keep_s` seconds and an hour ago are removed, and the oldest one if the disk is
-    full. The constructor and `write` raise SourceError.
+    Recordings are removed that began more than `keep_s` seconds and an hour ago. If the disk is full, the oldest one is
+    removed. The constructor and `write` raise SourceError.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class History:
         self._recorder.__exit__(exc_type)
 
     def write(self, sample: Sample) -> None:
-        """Append a sample, to a new recording if the hour is over or the disk is full."""
+        """Append a sample. Begin a new recording if the hour is over or the disk is full."""
         if self._clock() >= self._began_s + _PIECE_S:
             self._renew(sample.at_s)
         self._known.see(sample)
@@ -83,7 +83,10 @@ class History:
         self._is_new = False
 
     def _renew(self, at_s: float) -> None:
-        """End the present recording, and begin another one. If the disk is full, the former one has no end."""
+        """End the present recording, and begin another one.
+
+        If the disk is full, the present recording has no end mark.
+        """
         with suppress(SourceError):
             self._recorder.__exit__(None, None, None)
         self._first_s, self._began_s, self._is_new = at_s, self._clock(), True
@@ -94,7 +97,7 @@ class History:
             self._recorder = self._begin()
 
     def _begin(self) -> Recorder:
-        """Remove what is too old, and open the recording that begins now."""
+        """Remove the recordings that are too old, and open the recording that begins now."""
         for path in self._pieces():
             if (_began_s(path) or 0.0) + _PIECE_S < self._began_s - self._keep_s:
                 path.unlink(missing_ok=True)
@@ -103,19 +106,25 @@ class History:
         return Recorder(self._folder / f"{began:%Y%m%dT%H%M%S.%f}{SUFFIX}", header)
 
     def _drop_oldest(self, error: SourceError) -> None:
-        """Remove the oldest recording of a full disk; raise the error if it is another one, or nothing is left."""
+        """Remove the oldest recording if the disk is full.
+
+        Raise the error if it is another error, or if none is left.
+        """
         others = self._pieces()[:-1]
         if not others or not isinstance(error.__cause__, OSError) or error.__cause__.errno not in _FULL:
             raise error
         others[0].unlink(missing_ok=True)
 
     def _pieces(self) -> list[Path]:
-        """Return the recordings of histories, oldest first; other recordings in the folder are not removed."""
+        """Return the recordings of histories, oldest first.
+
+        Other recordings in the folder are not listed, so they are kept.
+        """
         return [path for path in list_recordings(self._folder) if _began_s(path) is not None]
 
 
 class _Known:
-    """The newest rows of the views of which samples have only changed rows; without them, a row counts from 0."""
+    """The newest rows of the views of which samples have only changed rows. An unknown row would count from 0."""
 
     def __init__(self) -> None:
         self._rows: dict[str, dict[tuple[object, ...], CounterRow]] = {}
@@ -128,18 +137,20 @@ class _Known:
                 rows.update((tuple(map(row.get, columns)), row) for row in sample.counters[view])
 
     def complete(self, sample: Sample) -> Sample:
-        """Return a sample with all rows of these views, as the first sample of a recording has them."""
+        """Return a sample with all rows of these views. The first sample of a recording has all rows."""
         known = {view: tuple(rows.values()) for view, rows in self._rows.items()}
         return replace(sample, counters={**sample.counters, **known})
 
 
 def read_history(paths: Sequence[Path], since_s: float, until_s: float) -> Recording:
-    """Return the samples between two moments of recordings, oldest first, as one recording. Raises SourceError.
+    """Return the samples between two moments of several recordings, oldest first, as one recording.
 
-    The moments are seconds since 1970. The header is that of the first recording with such samples, but its start is
-    the first moment, if that is later; `at_s` counts from there.
+    Raises SourceError.
+
+    The moments are seconds since 1970. The header is that of the first recording with such samples. Its start is the
+    first moment if that is later, and `at_s` counts from there.
     """
-    # If the writer was killed before it wrote anything, or the power failed, a file is empty.
+    # A file is empty if the writer was killed before it wrote anything, or if the power failed.
     written = [path for path in paths if not path.is_file() or path.stat().st_size]
     found: list[Recording] = [
         recording for path in written for recording in [read_recording(path)] if _started_s(recording) <= until_s
@@ -182,9 +193,9 @@ def _started_s(recording: Recording) -> float:
 
 
 def _began_s(path: Path) -> float | None:
-    """Return the time in the name of a history's recording, which is when it began, in seconds since 1970.
+    """Return when a history's recording began, from its name, in seconds since 1970.
 
-    Return None if the name is another one, for example that of a load's recording.
+    Returns None for other names, for example that of a load's recording.
     """
     try:
         return datetime.strptime(path.name, f"%Y%m%dT%H%M%S.%f{SUFFIX}").replace(tzinfo=UTC).timestamp()

@@ -1,4 +1,4 @@
-"""The recordings of the last loads, which are kept in a folder of the user's."""
+"""The recordings of the last loads, which are kept in a folder of the user."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def recordings_folder(environment: Mapping[str, str]) -> Path:
 
 
 def make_room(folder: Path, now: datetime) -> Path:
-    """Return the path of a new recording, and remove the oldest ones, so that 20 are kept. Raises SourceError.
+    """Return the path of a new recording. Remove the oldest recordings, so that 20 are kept. Raises SourceError.
 
-    The names begin with the time, so that they sort by age.
+    The names begin with the time, so they sort by age.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,8 +1,8 @@
 """Writes and reads recordings: files of JSON lines, compressed with zstd.
 
-A recording has a line for the header, a line for each sample, and a line that marks the end.
-The file is flushed to the operating system each second, so a recording whose writer was killed can be read up to its
-last whole line. A reader ignores fields that it does not know, and refuses a format of a newer major version.
+A recording has a line for the header, a line for each sample, and a line that marks the end. The file is flushed to the
+operating system each second. So if the writer was killed, the recording can be read up to its last whole line. A reader
+ignores fields that it does not know, and refuses a format of a newer major version.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from penstock.model.server.reading import Unread
 _MARK = "penstock_recording"
 _FLUSH_EVERY_S = 1.0
 _READ_BYTES = 1024 * 1024
-# Limits the window of a decompressor to 128 MiB (2^27 bytes). penstock's recordings need 8 MiB, but another file may
-# ask for far more.
+# The largest window of a decompressor is 128 MiB (2^27 bytes). penstock's recordings need 8 MiB, but another file could
+# require far more.
 _OPTIONS: dict[int, int] = {zstd.DecompressionParameter.window_log_max: 27}
 # The longest line that is read. For comparison, a sample with 5,000 statements of 2 kB each has 15 MB.
 _MAX_LINE_BYTES = 256 * 1024 * 1024
-# Larger than any counter of a server, which is a bigint, and than any time in seconds.
+# This is larger than any counter of a server, which is a bigint, and than any time in seconds.
 _MAX_NUMBER = 2**64
 _NUMBERS = frozenset((int, float))
 _LEAST = {"at_s": 0, "interval_s": 0, "cpu_count": 1}
@@ -44,7 +44,7 @@ _MISREAD = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 
 _Fields = TypeVar("_Fields")
 
-# What _types_of has returned; a load, which only writes recordings, does without.
+# The results of _types_of. A load does not need them, because it only writes recordings.
 _TYPES: dict[type, Mapping[str, frozenset[type]]] = {}
 
 
@@ -99,7 +99,7 @@ class Recorder:
             self._flush()
 
     def write_load(self, counts: LoadCounts) -> None:
-        """Append what the loader counted; called once, after the last sample."""
+        """Append what the loader counted. Call this once, after the last sample."""
         self._write({"load": asdict(counts)})
 
     def _write(self, line: Mapping[str, object]) -> None:
@@ -123,12 +123,15 @@ class Recorder:
 
 
 def _to_fields(entry: Any) -> dict[str, object]:
-    """Return the fields of a dataclass. asdict would copy all rows of counters, which takes as long as a sample."""
+    """Return the fields of a dataclass.
+
+    asdict would copy all rows of counters, which takes as long as taking a sample.
+    """
     return {each.name: getattr(entry, each.name) for each in fields(entry)}
 
 
 def read_recording(path: Path) -> Recording:
-    """Return a recording, whose samples are read from the file one by one, up to the last whole line.
+    """Return a recording. Its samples are read from the file one by one, up to the last whole line.
 
     Raises SourceError if the file is not a recording or has a newer format. Iterating over the samples raises
     SourceError if the file is damaged.
@@ -158,7 +161,7 @@ def _read_samples(path: Path, lines: Iterator[bytes], recording: Recording) -> I
 
 
 def _read_lines(path: Path) -> Iterator[bytes]:
-    """Yield the whole lines of a recording, without line ends; an incomplete last line is ignored."""
+    """Yield the whole lines of a recording, without line ends. An incomplete last line is ignored."""
     decompressor = zstd.ZstdDecompressor(options=_OPTIONS)
     rest = bytearray()
     try:
@@ -249,7 +252,7 @@ def _check_row(row: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def _known(kind: type[_Fields], entry: Mapping[str, Any]) -> _Fields:
-    """Return an instance of a class from those of its fields that `entry` has; other fields are ignored.
+    """Return an instance of a class from its fields in `entry`. Other entries are ignored.
 
     Raises TypeError, ValueError if a field has another type or is out of range.
     """
@@ -260,7 +263,7 @@ def _known(kind: type[_Fields], entry: Mapping[str, Any]) -> _Fields:
         if name in entry:
             value = found[name] = entry[name]
             kind_of_value = type(value)
-            # Exact types: faster than isinstance, and a bool is not accepted as an int.
+            # Comparing exact types is faster than isinstance, and does not accept a bool as an int.
             if kind_of_value not in types:
                 raise TypeError(f"{name} is {kind_of_value.__name__}")
             if kind_of_value in _NUMBERS and not _LEAST.get(name, -_MAX_NUMBER) <= value < _MAX_NUMBER:

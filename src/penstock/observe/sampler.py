@@ -1,6 +1,6 @@
 """Samples a server: sessions at every tick, statistics views every second, statements every ten seconds.
 
-The diagnose room interprets the samples. The sampler's own session is not in its samples. Its transactions are counted
+Package diagnose interprets the samples. The sampler's own session is not in its samples. Its transactions are counted
 in `own_commits`, because the server's counters include them.
 """
 
@@ -33,21 +33,19 @@ if TYPE_CHECKING:
 
 # Sessions report to the statistics views at most once a second.
 _COUNTERS_EVERY_S = 1.0
-# Processor time is counted in ticks of 10 ms, so over a shorter time more processors than there are would seem busy.
+# Processor time is counted in ticks of 10 ms. Over a shorter time, more processors could seem busy than exist.
 _LEAST_BUSY_S = 0.05
 # pg_stat_statements and pg_statio_user_indexes may have thousands of rows, so they are read less often.
 _STATEMENTS_EVERY_S = 10.0
 
 
 class Sampler:
-    """Samples one server; `header` describes the server. The constructor and methods raise ServerError.
+    """Samples one server.
 
-    `cpu_count` is the server's number of CPUs, if the caller knows it. `read_local_storage` returns the newest metrics
-    of its local storage, and `take_late_points` what AWS has reported since its last call; both must not wait. `volume`
-    and `application` are kept in the header. `facts` are the server's, if the caller has read them. The statistics
-    views and the devices are read every `counters_every_s`, those with many rows every 10 s. Needs pg_read_all_stats to
-    see what other roles' sessions do; `header.unread` names what could not be read. A pooler is refused: it would use
-    another backend for each query.
+    Its attribute `header` describes the server. The constructor and methods raise ServerError.
+
+    Needs pg_read_all_stats to see what other roles' sessions do; `header.unread` names what could not be read. A pooler
+    is refused, because it would use another backend for each query.
     """
 
     def __init__(
@@ -56,12 +54,18 @@ class Sampler:
         *,
         interval_s: float,
         with_query_text: bool = False,
+        # The server's number of CPUs, None if the caller does not know it.
         cpu_count: int | None = None,
+        # Returns the newest metrics of the server's local storage. It must not wait.
         read_local_storage: Callable[[], CounterRow | None] = lambda: None,
+        # Returns what AWS has reported since the last call. It must not wait.
         take_late_points: Callable[[], Mapping[str, tuple[CounterRow, ...]]] = dict,
+        # Kept in the header, as is `application`.
         volume: VolumeLimits | None = None,
         application: str | None = None,
+        # How often statistics views and devices are read. Views with many rows are read every 10 s.
         counters_every_s: float = _COUNTERS_EVERY_S,
+        # The server's facts, None if the caller has not read them.
         facts: ServerFacts | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -84,7 +88,7 @@ class Sampler:
         self._in_use = threading.Lock()
 
     def sample(self, *, reads_all: bool = False) -> Sample:
-        """Return a sample of this moment; `reads_all`: read every view, even if it is not due."""
+        """Return a sample of this moment. With `reads_all`, read every view, even if it is not due."""
         at_s = self._clock() - self._began_s
         due = [name for name, next_s in self._next_s.items() if reads_all or at_s >= next_s]
         with self._in_use:
@@ -93,7 +97,7 @@ class Sampler:
         counters = dict(seen.counters)
         for name in due:
             every_s = self._counters_every_s if name not in (STATEMENTS, INDEX_READS) else _STATEMENTS_EVERY_S
-            # A multiple of the interval since the start, so that the delays of late ticks do not add up.
+            # The next time is a multiple of the interval since the start, so the delays of late ticks do not add up.
             self._next_s[name] = (at_s // every_s + 1) * every_s
         if any(name != STATEMENTS for name in due):
             counters |= self._read_storage()
@@ -131,7 +135,7 @@ class Sampler:
     def close(self) -> None:
         """Close the session, unless another thread is using it to wait for the server.
 
-        If the socket were closed in that case, another connection could reuse the descriptor that the thread waits on.
+        If the socket were closed in that case, another connection could get the descriptor on which the thread waits.
         """
         if self._in_use.acquire(blocking=False):
             try:
@@ -228,7 +232,7 @@ def _find_devices(directories: Mapping[str, str]) -> dict[str, tuple[Path, Devic
 
 
 class Cleaner:
-    """strip_literals with a cache, because most ticks see the same texts."""
+    """Calls strip_literals, with a cache, because most ticks see the same texts."""
 
     # The cache's limit. With a track_activity_query_size of 1 MB, a few texts fill it.
     _LIMIT_CHARACTERS = 16 * 1024 * 1024
@@ -280,7 +284,7 @@ def sample_on_clock(
 ) -> Iterator[Sample]:
     """Yield a sample at each tick until `stop` is set or `for_s` seconds are over. The last sample reads all views.
 
-    Missed ticks are skipped; each sample has its real interval. `interval` is called before each tick. If the
+    Missed ticks are skipped. Each sample has its real interval. `interval` is called before each tick. If the
     connection is lost, `on_lost` is called once and the connection is retried at each tick. Raises ServerError if a
     fault is not transient.
     """

@@ -1,4 +1,4 @@
-"""What a report shows of one recording, read in one pass, and what it compares between several. Pure."""
+"""Decides what a report shows of one recording, read in one pass, and which numbers of several it compares. Pure."""
 
 from __future__ import annotations
 
@@ -17,26 +17,29 @@ if TYPE_CHECKING:
     from penstock.model.load.details import FileOutcome, LoadDetails
     from penstock.model.recording import Recording, RecordingHeader
 
-# How many rows the tables have that could be long.
+# How many rows a table has at most.
 _WAITS_SHOWN, _STATEMENTS_SHOWN, FILES_SHOWN = 10, 5, 50
 _STATEMENT_WIDTH = 200
 
 
 @frozen
 class Table:
-    """A table of text; the first `texts` columns are aligned to the left, all others to the right."""
+    """A table of text."""
 
     heads: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    # How many columns, from the first one on, are aligned to the left. The others are aligned to the right.
     texts: int = 1
     note: str = ""
 
 
 @frozen
 class Look:
-    """One recording: `name` is its file, `letter` its name on the page."""
+    """What is shown of one recording."""
 
+    # The name of the file.
     name: str
+    # The recording's name on the page.
     letter: str
     header: RecordingHeader
     timeline: Timeline
@@ -69,7 +72,7 @@ def look_at(recording: Recording, *, name: str, letter: str) -> Look:
 
 
 def verdict(look: Look) -> tuple[str, str]:
-    """Return what limits the workload, and what would change that."""
+    """Return what limits the workload, and how to change that."""
     if look.findings.diagnoses:
         limit = look.findings.diagnoses[0]
         return f"Limited by: {limit.verdict}", f"To change it: {limit.remedy}"
@@ -131,7 +134,7 @@ def describe_tables(look: Look) -> Table | None:
 
 
 def describe_files(look: Look) -> Table | None:
-    """Return the rows and the time of each file of a load, or of those that took longest."""
+    """Return the rows and the time of each file of a load; of many files, only those that took longest."""
     if look.details is None or not look.details.files:
         return None
     files = sorted(look.details.files, key=lambda file: -file.seconds)
@@ -144,7 +147,7 @@ def describe_files(look: Look) -> Table | None:
 
 
 def describe_plan(look: Look) -> Table | None:
-    """Return what a load planned, and what stayed in effect at its tables."""
+    """Return what a load planned, and what stayed in effect for its tables."""
     if look.load is None or look.details is None:
         return None
     setting = look.load.setting
@@ -158,12 +161,12 @@ def describe_plan(look: Look) -> Table | None:
 
 
 def describe_done(look: Look) -> Table | None:
-    """Return what was changed and restored, and what followed the rows."""
+    """Return what was changed and restored, and what was done after the rows."""
     return None if look.details is None else _cells(look.details.done)
 
 
 def _cells(rows: Sequence[tuple[str, ...]]) -> Table | None:
-    """Return rows of text of different lengths as a table; a single cell is as wide as the table."""
+    """Return rows of text of different lengths as a table. A single cell spans the whole table."""
     return Table(heads=(), rows=tuple(rows), texts=max(map(len, rows))) if rows else None
 
 
@@ -209,7 +212,7 @@ _MEASURES: tuple[tuple[str, str, Callable[[Look], float | None]], ...] = (
 
 
 def compare(looks: Sequence[Look]) -> Table:
-    """Return the numbers of each recording beside each other; of two, with the difference."""
+    """Return the numbers of all recordings side by side; for two recordings, with the difference."""
     found = [(name, unit, [of(look) for look in looks]) for name, unit, of in _MEASURES]
     shares = [{part.name: 100 * part.share for part in look.findings.activity.waits} for look in looks]
     found += [(f"active time in {name}", "%", [share.get(name, 0.0) for share in shares]) for name in top_waits(looks)]
@@ -232,7 +235,7 @@ def compare(looks: Sequence[Look]) -> Table:
 
 
 def top_waits(looks: Sequence[Look], count: int = 5) -> list[str]:
-    """Return the waits that have most of the recordings' active time, CPU first."""
+    """Return the waits with the most of the recordings' active time, CPU first."""
     sums: dict[str, float] = {}
     for look in looks:
         for part in look.findings.activity.waits:
@@ -242,7 +245,7 @@ def top_waits(looks: Sequence[Look], count: int = 5) -> list[str]:
 
 
 def _difference(values: Sequence[float | None]) -> str:
-    """Return how much the second of two values is above the first, in per cent.
+    """Return by how much the second of two values exceeds the first, in per cent.
 
     >>> _difference([2.0, 3.0]), _difference([0.0, 1.0]), _difference([2.0, 2.0])
     ('+50 %', '', '=')
@@ -259,7 +262,7 @@ def _count(look: Look, name: str) -> float | None:
 
 
 def _io(look: Look, name: str) -> float | None:
-    """Return GB that the server counted of the load's sessions alone, None if it does not."""
+    """Return a number of GB that the server counted for the load's sessions alone, None if it does not count them."""
     io = None if look.load is None else look.load.accounts.io
     counted = None if io is None or not io.is_exact else getattr(io, name)
     return None if counted is None else counted / GB
@@ -271,7 +274,7 @@ def _rate(look: Look, name: str, unit: float = 1.0) -> float | None:
 
 
 def _data(look: Look, curve: str) -> float | None:
-    """Return the mean of a curve of the device that has the data directory."""
+    """Return the mean of a curve of the device with the data directory."""
     devices = (each for each in look.timeline.devices.values() if each.has_data)
     return next((mean(getattr(each, curve)) for each in devices), None)
 

@@ -1,6 +1,6 @@
-"""Writes recordings as one HTML page: charts as inline SVG, a table under each, no script and no network.
+"""Writes recordings as one HTML page: charts as inline SVG, a table below each, no script and no network.
 
-This is the only module that imports jinja2, which pg-penstock[report] installs. It escapes all recorded text.
+This is the only module that imports jinja2, which pg-penstock[report] installs. jinja2 escapes all recorded text.
 """
 
 from __future__ import annotations
@@ -23,25 +23,27 @@ from penstock.units import MB
 if TYPE_CHECKING:
     from penstock.model.recording import Recording
 
-# A limit that is further above the curves than this is named, but not drawn: the curves would be flat.
+# A limit that exceeds the curves by more than this factor is named, but not drawn: the curves would be flat.
 _FARTHEST = 4.0
 
 
 @frozen
 class Curve:
-    """A named curve, or if `pieces` is empty, a limit or the marks of a chart; `highest` is the limit, or the count."""
+    """A named curve. If it has no pieces, it is a limit or the marks of a chart."""
 
     name: str
     pieces: Sequence[Piece] = ()
     kind: str = "line"
     color: str = "currentColor"
     dashes: str = "none"
+    # The value of a limit.
     limit: float = 0.0
+    # The marks of a chart.
     marks: Marks = field(default_factory=Marks)
 
     @property
     def cells(self) -> tuple[str, str]:
-        """Return the mean and the highest value, or what is known of a limit or of marks."""
+        """Return the mean and the highest value, or what is known about a limit or marks."""
         if self.kind == "limit":
             return "", say(self.limit)
         if self.kind == "mark":
@@ -51,8 +53,9 @@ class Curve:
 
 @frozen
 class Chart:
-    """A chart of one recording, with the rows of its table; `svg` is None if nothing was recorded."""
+    """A chart of one recording, with the rows of its table."""
 
+    # None if nothing was recorded.
     svg: str | None
     curves: tuple[Curve, ...]
 
@@ -69,19 +72,22 @@ class Section:
 
 
 def check_page(path: Path, sources: Sequence[str]) -> None:
-    """Check that a page can be written, and replaces no source, before it is drawn. Raises UsageError, SourceError."""
+    """Check before the drawing that a page can be written and replaces no source. Raises UsageError, SourceError."""
     if find_spec("matplotlib") is None or find_spec("jinja2") is None:
         raise UsageError("a report needs matplotlib and jinja2", hint="Run pip install 'pg-penstock[report]'.")
     check_writable(path, sources=sources)
 
 
 def write_page(path: Path, recordings: Sequence[tuple[str, Recording]]) -> None:
-    """Write the page of some recordings, each with its name, completely or not at all. Raises SourceError."""
+    """Write the page of some recordings, each with its name.
+
+    It is written completely or not at all. Raises SourceError.
+    """
     looks = [
         look_at(recording, name=name, letter=chr(ord("A") + number))
         for number, (name, recording) in enumerate(recordings)
     ]
-    # JSON may have halves of surrogate pairs, which no encoding has.
+    # JSON may have halves of surrogate pairs, which no encoding can represent.
     write_file(path, render(looks).encode("utf-8", errors="replace"))
 
 
@@ -97,7 +103,7 @@ def render(looks: Sequence[Look]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    # The drawings have no recorded text.
+    # The drawings contain no recorded text, so they need no escaping.
     environment.filters["drawing"] = Markup
     return environment.get_template("page.html.j2").render(
         looks=looks,
@@ -139,7 +145,7 @@ def _charts(looks: Sequence[Look]) -> list[Section | None]:
 
 
 def _sessions(look: Look, waits: Sequence[str]) -> list[Curve]:
-    """Return an area for each of the largest waits and one for all others, and the processors."""
+    """Return an area for each of the largest waits, an area for all others, and the processors."""
     timeline, cpus = look.timeline, look.header.cpu_count
     areas = [
         Curve(name=name, pieces=pieces_of(timeline.waits, [name]), kind="area", color=COLORS[number])
@@ -202,7 +208,7 @@ def _limit(name: str, value: float) -> Curve:
 
 
 def _draw(looks: Sequence[Look], title: str, unit: str, pick: Callable[[Look], list[Curve]]) -> Section | None:
-    """Return a section with a chart for each recording, all with the same axes; None if nothing was recorded."""
+    """Return a section with a chart for each recording. All charts have the same axes. None if nothing was recorded."""
     found = [pick(look) for look in looks]
     if not any(curve.pieces for curves in found for curve in curves):
         return None

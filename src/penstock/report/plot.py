@@ -1,4 +1,4 @@
-"""Draws lines on logarithmic axes into a file that the user named. The caller defines what they mean."""
+"""Draws lines on logarithmic axes into a file that the user named. The caller defines what the lines mean."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 
 _ENDINGS = (".svg", ".png")
 
-# Okabe and Ito's colours, which colour-blind readers can distinguish, without the pale ones. Markers serve in print.
+# Okabe and Ito's colours, which colour-blind readers can distinguish, without the pale ones. In print, markers
+# distinguish the lines.
 STYLES = (("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"), ("#56B4E9", "v"))
 _PUBLISHED_STYLE = ("#000000", "X")
 
-# A share of the axis's width by which lines with equal values are drawn side by side.
+# Lines with equal values are drawn side by side, at this share of the axis's width.
 _SHIFT = 0.013
 _NOTE_WIDTH = 150
 _NAME_WIDTH = 60
@@ -32,12 +33,14 @@ _NAME_WIDTH = 60
 
 @frozen
 class Point:
-    """A median at `x`, with the lowest and highest value. `is_scaled`: computed from fewer rows, and drawn hollow."""
+    """A median, with the lowest and the highest value."""
 
+    # The position on the axis.
     x: float
     median: float
     low: float
     high: float
+    # Whether it was computed from fewer rows. It is then drawn hollow.
     is_scaled: bool = False
 
     @classmethod
@@ -49,21 +52,23 @@ class Point:
 
 @frozen
 class Line:
-    """One measured series, measured here or, if `is_published`, by somebody else."""
+    """One measured series."""
 
     name: str
     points: tuple[Point, ...]
+    # Whether somebody else has measured it.
     is_published: bool = False
 
 
 @frozen
 class Plot:
-    """A plot; `notes` are printed below it."""
+    """A plot."""
 
     title: str
     x_label: str
     y_label: str
     lines: tuple[Line, ...]
+    # Printed below the plot.
     notes: tuple[str, ...]
 
 
@@ -86,7 +91,7 @@ def _render(plot: Plot, kind: str) -> bytes:
     from matplotlib import rc_context  # noqa: PLC0415 (370 ms, and an extra)
     from matplotlib.figure import Figure  # noqa: PLC0415 (with the line above)
 
-    # Server names must not be parsed as formulas; and the same figures must give the same file.
+    # Server names must not be parsed as formulas. And the same figures must give the same file.
     with rc_context({"text.parse_math": False, "svg.hashsalt": "penstock"}):
         notes = "\n".join(textwrap.fill(note, _NOTE_WIDTH) for note in plot.notes)
         figure = Figure(figsize=(9, 5.4 + 0.16 * (notes.count("\n") + 1)), layout="constrained")

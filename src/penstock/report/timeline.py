@@ -1,7 +1,7 @@
 """Turns the samples of a recording into curves over time: waits, rows, WAL, checkpoints, devices. Pure.
 
-A curve is a list of pieces, each with its begin, its end and its value. Curves are drawn from bins, so that a drawing
-of many hours is as large as one of a minute.
+A curve is a list of pieces. Each piece has a start, an end and a value. Curves are drawn from bins, so a drawing of
+many hours is as large as one of a minute.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ _CHECKPOINTS = (
     ("pg_stat_checkpointer", "num_requested", "num_timed"),
 )
 
-# COPY's progress shows rows as they arrive, but misses the end of short commands. It is used if it has seen this part
-# of the rows, which the server counts at the end of transactions. Those are spread over the time since the last count.
+# COPY's progress shows rows as they arrive, but misses the end of short commands. It is used if it has shown this part
+# of the rows that the server counts. The server counts rows at the end of transactions, so these are spread over the
+# time since the last count.
 _LEAST_SEEN = 0.9
 
 
@@ -44,16 +45,19 @@ class Piece(NamedTuple):
 
 @dataclass(slots=True)
 class Marks:
-    """The moments of the readings at which a count had risen, and by how much it rose in all."""
+    """The moments at which a count had risen."""
 
+    # The readings that show a rise.
     at_s: list[float] = field(default_factory=list)
+    # By how much the count rose in all.
     count: int = 0
 
 
 @dataclass(slots=True)
 class DeviceCurves:
-    """The use of one device; `roles` are the tablespaces on it, and pg_wal."""
+    """The use of one device."""
 
+    # The tablespaces on the device, and pg_wal.
     roles: dict[str, None]
     queue: list[Piece]
     iops: list[Piece]
@@ -72,7 +76,7 @@ class DeviceCurves:
 
 
 class Timeline:
-    """Reads samples one by one; keeps one piece of each curve for each reading."""
+    """Reads samples one by one. It keeps one piece of each curve for each reading."""
 
     def __init__(self) -> None:
         self.end_s = 0.0
@@ -89,7 +93,7 @@ class Timeline:
         self._last_devices: dict[str, tuple[float, DeviceCounters]] = {}
 
     def see(self, sample: Sample) -> None:
-        """Add a sample; its sessions are those of the workload."""
+        """Add a sample with the sessions of the workload."""
         begin_s, self.end_s = max(0.0, sample.at_s - sample.interval_s), max(self.end_s, sample.at_s)
         counts = Counter(name_wait(moment.session) for moment in find_moments(sample, 0))
         self.waits.append((begin_s, sample.at_s, counts))
@@ -114,7 +118,7 @@ class Timeline:
             if is_idle or self._last.get("inserted", (0.0, {}))[1] != counts:
                 self._add(self._inserted, "inserted", sample.at_s, counts)
             copies = sample.counters.get("pg_stat_progress_copy", ())
-            # A COPY that was not there before began at 0.
+            # The counter of a new COPY began at 0.
             self._add(self._copied, "copied", sample.at_s, _numbers(copies, "pid", "tuples_processed"), is_new=True)
 
     def _see_checkpoints(self, sample: Sample) -> None:
@@ -154,9 +158,9 @@ class Timeline:
         unit: float = 1.0,
         is_new: bool = False,
     ) -> int:
-        """Add the rise of some counters per second to a curve, and return it; a counter that fell was reset.
+        """Add the rise of some counters, per second, to a curve, and return the rise. A counter that fell was reset.
 
-        `is_new`: a counter that was not there before began at 0.
+        With `is_new`, a counter that the last reading did not have began at 0.
         """
         before_s, before = self._last.get(name, (at_s, now))
         self._last[name] = (at_s, now)
@@ -184,7 +188,7 @@ def pieces_of(waits: Iterable[tuple[float, float, Counter[str]]], names: Iterabl
 
 
 def mean(pieces: Sequence[Piece]) -> float | None:
-    """Return the mean by time; None without pieces.
+    """Return the mean over time, None if there are no pieces.
 
     >>> mean([Piece(0, 1, 4), Piece(1, 4, 0)])
     1.0
@@ -194,7 +198,7 @@ def mean(pieces: Sequence[Piece]) -> float | None:
 
 
 def bin_pieces(pieces: Iterable[Piece], end_s: float, bins: int = BINS) -> list[float | None]:
-    """Return the mean in each of `bins` equal parts of the time up to `end_s`; None where there is no piece.
+    """Return the mean in each of `bins` equal parts of the time up to `end_s`; None for a part without pieces.
 
     >>> bin_pieces([Piece(0, 1, 4), Piece(1, 3, 2)], end_s=4, bins=2)
     [3.0, 2.0]

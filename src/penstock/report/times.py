@@ -1,4 +1,4 @@
-"""Draws curves over time as inline SVG for a page: without recorded text, in the page's own text colour."""
+"""Draws curves over time as inline SVG for a page, in the page's own text colour. The drawing has no recorded text."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from penstock.report.plot import STYLES
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# The colours of curves; the page's legends show them with the same dashes.
+# The colours of curves. The page's legends show the colours with the same dashes.
 COLORS = tuple(color for color, _ in STYLES)
 DASHES = ("none", "6 2", "2 2", "7 2 2 2", "1 3")
 REST_COLOR = "#999999"
 
-# Colours that the drawing has instead of the page's.
+# The drawing has these colours where the page's colours are filled in.
 _TEXT, _GRID = "#010203", "#040506"
 _PAGE = {_TEXT: "currentColor", _GRID: "var(--line)"}
 # The width and height of a drawing in inches.
@@ -29,17 +29,19 @@ _ROOM_ABOVE = 1.08
 
 @frozen
 class TimePlot:
-    """Curves over `end_s` seconds, in equal bins; `stacked` ones are drawn as areas, a sixth of them in grey.
-
-    `limits` are drawn as horizontal lines, `marks` as vertical lines. The axis goes up to `top`.
-    """
+    """Curves over time, in equal bins."""
 
     y_label: str
+    # The seconds that the axis shows.
     end_s: float
+    # The highest value of the axis.
     top: float
     curves: tuple[Sequence[float | None], ...] = ()
+    # Curves that are drawn as areas on top of each other. The sixth is grey.
     stacked: tuple[Sequence[float | None], ...] = ()
+    # Drawn as horizontal lines.
     limits: tuple[float, ...] = ()
+    # Drawn as vertical lines.
     marks: tuple[float, ...] = ()
 
 
@@ -76,7 +78,7 @@ def _draw(axes: Axes, plot: TimePlot) -> None:
     for number, values in enumerate(plot.curves):
         dashes = DASHES[number % len(DASHES)]
         style = "-" if dashes == "none" else (0, tuple(map(float, dashes.split())))
-        # Where nothing was recorded, the line has a gap.
+        # The line has a gap for the time in which nothing was recorded.
         ys = [math.nan if value is None else value for value in values]
         xs = [(at + 0.5) * end / len(values) for at in range(len(values))]
         color = _TEXT if plot.stacked else COLORS[number % len(COLORS)]
@@ -103,12 +105,12 @@ def _label(axes: Axes, plot: TimePlot) -> None:
 
 
 def _unit(seconds: float) -> tuple[str, float]:
-    """Return the unit of an axis, with its seconds."""
+    """Return the unit of a time axis, and how many seconds the unit has."""
     return ("hours", 3600.0) if seconds >= 10_800 else ("minutes", 60.0) if seconds >= 300 else ("seconds", 1.0)
 
 
 def format_tick(value: float) -> str:
-    """Return a number of an axis, short.
+    """Return a number of an axis in a short form.
 
     >>> [format_tick(value) for value in (0.25, 40, 1500, 250_000, 2_000_000)]
     ['0.25', '40', '1,500', '250 k', '2 M']

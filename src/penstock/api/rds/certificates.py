@@ -1,4 +1,4 @@
-"""Finds the root certificates of Amazon RDS, and verifies a server by them, apart from any load."""
+"""Finds the root certificates of Amazon RDS, and verifies a server with them, independently of any load."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ __all__ = ["bundle_url", "find_certificates", "verify_server"]
 
 
 def find_certificates(host: str | None) -> RootSearch:
-    """Return where root certificates for a host (None: any of RDS) were looked for, and which file would be used."""
+    """Return where root certificates for a host were searched, and which file would be used.
+
+    None is any host of RDS.
+    """
     given = os.environ.get("PGSSLROOTCERT")
     return search_roots(host, os.environ, given=given or None, now=datetime.now(UTC))
 

@@ -1,4 +1,4 @@
-"""Finds and describes the RDS instance or cluster that a connection string or a name stands for."""
+"""Finds and describes the RDS instance or cluster that a connection string or a name means."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def describe_rds(
 ) -> RdsDescription:
     """Return AWS's description of `wanted`, or of the server that `to` or the PG* variables name.
 
-    `wanted` is an endpoint, an identifier or a resource id. `region` and `profile` are those of AWS; the defaults are
-    the configured ones. docs/rds.md lists the AWS permissions. Raises UsageError, AwsError.
+    `wanted` is an endpoint, an identifier or a resource id. `region` and `profile` are those of AWS; by default the
+    configured ones are used. docs/rds.md lists the AWS permissions. Raises UsageError, AwsError.
     """
     if wanted is not None and to is not None:
         raise UsageError("an endpoint or identifier cannot be used with --to", hint="Use one of them.")
@@ -36,7 +36,7 @@ def describe_rds(
 
 
 def find_full_host(to: str | None = None) -> str:
-    """Return the host that `find_host` returns. Raises UsageError if its name has no dot: endpoints have some.
+    """Return the host that `find_host` returns. Raises UsageError if its name has no dot, as every endpoint has.
 
     AWS's functions would read a name without a dot as an identifier.
     """
@@ -50,7 +50,7 @@ def find_full_host(to: str | None = None) -> str:
 
 
 def find_host(to: str | None = None) -> str:
-    """Return the host that a connection string or the PG* variables name. Of several hosts, return the first of RDS.
+    """Return the host that a connection string or the PG* variables name; if they name several, the first one of RDS.
 
     Raises UsageError if they name no host.
     """

@@ -1,4 +1,4 @@
-"""Reads what an RDS snapshot export says of itself, and makes the jobs that load its tables."""
+"""Reads the description in an RDS snapshot export, and creates the jobs that load its tables."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from penstock.model.load.job import TargetJob
     from penstock.model.source.dialect import Notice
 
-# The folder of an export, of a database in it, or of a table in that.
+# The folder may be that of an export, of a database in it, or of a table in the database.
 _DEPTHS = range(3)
 
 
 def read_export(
     sources: Sequence[str], options: Mapping[str, Any], *, on_notice: Callable[[Notice], None]
 ) -> list[TargetJob]:
-    """Return a job for each table of an export, or of a database or a table in it; `options` are those of each job.
+    """Return a job for each table of an export, or of a database or a table in it. `options` are those of each job.
 
-    Raises UsageError if the sources are not the folder of an export, SourceError if the export is not whole.
+    Raises UsageError if the sources are not the folder of an export, SourceError if the export is incomplete.
     """
     if len(sources) != 1 or not _may_be_export(sources[0]):
         raise UsageError(
@@ -55,7 +55,7 @@ def _may_be_export(source: str) -> bool:
 
 
 def _find_root(folder: str, sources: SourceReader) -> tuple[str, str]:
-    """Return the folder of the export that a folder is of, and the rest of its path."""
+    """Return the folder of the export to which a folder belongs, and the rest of the folder's path."""
     parts = folder.split("/")
     for depth in _DEPTHS:
         cut = len(parts) - depth
@@ -73,7 +73,7 @@ def _is_export(root: str, sources: SourceReader) -> bool:
     if not is_remote(root):
         return bool(glob.glob(f"{glob.escape(root)}/{INFO}*.json"))  # noqa: PTH207 (as in listing.py)
     try:
-        # A listing would be of everything below, which may be a whole bucket.
+        # A listing would include everything below the folder, which may be a whole bucket.
         return bool(sources.list([f"{root}/{INFO}{root.rpartition('/')[2]}.json"]))
     except SourceError:
         return False

@@ -1,4 +1,4 @@
-"""Chooses the route of a load: asks the server, the AWS configuration and AWS, and lets loading decide."""
+"""Chooses the route of a load: asks the server, the AWS configuration and AWS; package loading then decides."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 def plan_route(plan: LoadPlan, server: ServerFacts, connection: Connection, sources: SourceReader) -> LoadPlan:
     """Return the plan with its route. Raises UsageError, TargetError, ServerError, SourceError.
 
-    The link to the server is measured for --via auto only, and by 2 MiB that are sent to it. If AWS does not answer,
-    the roles of an RDS instance are not checked. With --via auto, an object that the server cannot import as it is
-    decides for the client's route; with --via server, it is an error later.
+    The link to the server is measured only for --via auto, by sending 2 MiB to the server. If AWS does not answer, the
+    roles of an RDS instance are not checked. If the server cannot import an object as it is, --via auto chooses the
+    client's route, and --via server fails later.
     """
     instance, roles = _ask_roles(connection.info.host, patience_s=plan.tuning.aws_patience_s)
     facts = RouteFacts(
@@ -49,14 +49,14 @@ def plan_route(plan: LoadPlan, server: ServerFacts, connection: Connection, sour
 
 
 def _ask_roles(host: str, *, patience_s: float) -> tuple[str, tuple[AssociatedRole, ...] | None]:
-    """Return the identifier and the roles of an RDS instance or its cluster; None if they cannot be told."""
+    """Return the identifier and the roles of an RDS instance or its cluster; None if they are not known."""
     if not is_rds_endpoint(host):
         return "", None
     from penstock.aws.quick import ask_briefly  # noqa: PLC0415 (56 ms, botocore)
 
     found = ask_briefly(host, now=datetime.now(UTC), patience_s=patience_s)
     owners = [] if found is None else [owner for owner in (found.instance, found.cluster) if owner is not None]
-    # A cluster that may not be described can have the role.
+    # If a cluster may not be described, it may still have the role.
     if found is None or not owners or any(gap.call == "rds:DescribeDBClusters" for gap in found.gaps):
         return "", None
     return owners[0].identifier, tuple(role for owner in owners for role in owner.roles)

@@ -22,7 +22,7 @@ def open_s3_import(
     role: str | None = None,
     iam_auth: bool = False,
 ) -> S3ImportSetup:
-    """Return the setup of the server that `to` or the PG* variables name; the caller closes it.
+    """Return the setup of the server that `to` or the PG* variables name. The caller closes it.
 
     `profile` is that of AWS. Raises PenstockError.
     """

@@ -1,1 +1,1 @@
-"""Temporary work: what spills, and own queries replayed here and there."""
+"""Temporary work: which statements spill, and how fast the user's queries are with temporary work in two places."""

@@ -36,10 +36,10 @@ def replay_statements(
 ) -> ReplayResult:
     """Return how long statements take with temporary work in pg_default, and in a second tablespace.
 
-    `seed` draws the order of the tablespaces in each round. `place` is the second tablespace; None means the role's own
-    temp_tablespaces. If `against` is given, the statements run on both servers, each with the temp_tablespaces that is
-    in effect on that server. Raises UsageError if both tablespaces are the same or if a statement does more than read;
-    TargetError, ServerError.
+    The order of the tablespaces in each round is drawn with `seed`. `place` is the second tablespace; None means the
+    role's own temp_tablespaces. If `against` is given, the statements run on both servers, each with the
+    temp_tablespaces in effect on that server. Raises UsageError if both tablespaces are the same or if a statement does
+    more than read. Raises TargetError, ServerError.
     """
     skipped: list[Skipped] = []
     if sql is not None:
@@ -77,9 +77,9 @@ def replay_statements(
 
 
 def _compare_totals(to: ConnectionFactory, against: ConnectionFactory, skipped: list[Skipped]) -> list[StatementTotals]:
-    """Return the totals of pg_stat_statements of both servers, read before the replay changes them.
+    """Return the totals of pg_stat_statements of both servers. They are read before the replay changes them.
 
-    If the extension is not installed on both servers, an entry that says so is added to `skipped`.
+    If the extension is not installed on both servers, an entry in `skipped` says so.
     """
     found = []
     for factory in (to, against):

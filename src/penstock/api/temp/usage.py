@@ -40,7 +40,7 @@ def temp_usage(
 ) -> UsageReport:
     """Return what temporary work a server does within an interval; 0 means since its statistics were reset.
 
-    Changes nothing. Statements need pg_stat_statements; statements of other roles, and files on disk, need pg_monitor.
+    Changes nothing. Statements need pg_stat_statements. Statements of other roles, and files on disk, need pg_monitor.
     Devices are read if the server is on this machine. If `host` (an endpoint of RDS) is given, CloudWatch is asked for
     the metrics of local storage. Raises ServerError.
     """

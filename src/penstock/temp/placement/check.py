@@ -1,6 +1,6 @@
 """Checks a placement of temporary work: tablespace, setting, directory and disk, and which roles may use it.
 
-A directory that is missing, for example after a reboot of instance storage, is created again if possible.
+A missing directory is created again if possible. It may be missing, for example, after a reboot of instance storage.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def check_placement(
 ) -> CheckReport:
     """Return what is wrong with a placement. Create its directory again if it is missing and this process may do so.
 
-    `is_local`: the server runs on this machine; if not, its directories and disks are not examined from here.
-    Raises ServerError, TargetError.
+    `is_local` is true if the server runs on this machine. If it is false, directories and disks are not examined from
+    here. Raises ServerError, TargetError.
     """
     place = read_place(control)
     found = find_tablespace(control)
@@ -101,7 +101,10 @@ def _judge_record(control: Connection, placement: Placement, found: TablespaceRo
 
 
 def _judge_rights(placement: Placement, found: TablespaceRow) -> Iterator[Problem]:
-    """Yield the roles that may not create in the tablespace. PostgreSQL silently puts their spills elsewhere."""
+    """Yield the roles that may not create files in the tablespace.
+
+    PostgreSQL silently writes their spills elsewhere.
+    """
     meant = placement.granted or found.excluded
     for role in found.excluded:
         if role in meant:
@@ -118,7 +121,7 @@ def _missing(location: str, folder: str) -> Problem:
 
 
 def _find_shared(placement: Placement, place: PlaceRow) -> tuple[str, ...]:
-    """Return the disks that hold both the directory and the data, if they shared no disk when it was placed."""
+    """Return the disks that have both the directory and the data, if they shared no disk when the place was created."""
     if placement.shares_disk or place.data_directory is None:
         return ()
     location = Path(placement.location)
@@ -130,7 +133,7 @@ def _find_shared(placement: Placement, place: PlaceRow) -> tuple[str, ...]:
 
 
 def _judge_path(location: str, place: PlaceRow) -> Problem | None:
-    """Return a problem if other users may read the temporary files or replace the directory, else None."""
+    """Return a problem if other users may read the temporary files or replace the directory, otherwise None."""
     with suppress(OSError):
         server_uid = Path(place.data_directory or "").stat().st_uid
         parts = look_at_parts(Path(location) / place.version_folder)
@@ -146,7 +149,7 @@ def _judge_path(location: str, place: PlaceRow) -> Problem | None:
 
 
 def _mend(location: str, place: PlaceRow) -> bool:
-    """Create the tablespace's directory and the version's folder in it; return whether that succeeded.
+    """Create the tablespace's directory and the version's folder in it. Return whether that succeeded.
 
     Both get the owner of the data directory. This process must be root or that owner.
     """

@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from penstock.server.temp.tablespaces import PlaceRow
     from penstock.temp.placement.directory import DirectoryFacts, PartFacts
 
-# Suggest a temp_file_limit of one in this many parts of the free space. The limit is for each process; a few processes
+# The suggested temp_file_limit is the free space divided by this. The limit applies to each process. A few processes
 # spill at the same time, and all of them fail if the disk is full.
 _LIMIT_SHARE = 4
 
-# The permissions that a directory must not have: writing by the group, anything by others. A mode of 0750 is accepted,
-# because initdb --allow-group-access sets it.
+# The permissions that a directory must not have: the group may not write, and others may do nothing. A mode of 0750 is
+# accepted, because initdb --allow-group-access sets it.
 _OPEN = 0o027
 
 
 def refuse_server(facts: SettingsFacts) -> None:
-    """Raise TargetError if penstock does not place temporary work on this server, or if the role is no superuser."""
+    """Raise TargetError if penstock does not place temporary work on this server, or if the role is not a superuser."""
     if facts.is_in_recovery:
         raise TargetError(
             "cannot place temporary work on a standby",
@@ -59,8 +59,8 @@ def refuse_directory(
 ) -> None:
     """Raise TargetError if the directory cannot hold a tablespace for temporary work.
 
-    `found` is None if the server runs on another machine, or if this process cannot see the data directory. Then only
-    the path is checked.
+    `found` is None if the server runs on another machine, or if this process cannot see the data directory. In this
+    case only the path is checked.
     """
     if "'" in str(path):
         raise TargetError(
@@ -115,10 +115,10 @@ def refuse_directory(
 
 
 def find_untrusted(parts: Sequence[PartFacts], server_uid: int) -> str | None:
-    """Return why other users than root and the server's account may replace files below these directories, or None.
+    """Return why users other than root and the server's account may replace files below these directories, or None.
 
-    A sticky directory such as /tmp is not safe either: if its content is lost in a reboot, any user may create a
-    directory of the same name first.
+    A sticky directory such as /tmp is not safe either: if a reboot empties it, any user may create a directory of the
+    same name first.
     """
     for part in parts:
         if part.is_link:

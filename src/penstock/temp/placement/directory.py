@@ -25,20 +25,19 @@ class PartFacts:
 
 @frozen
 class DirectoryFacts:
-    """The facts of a directory. A fact that this process may not see is None.
-
-    `server_uid` is the user id of the data directory's owner. `shared` are the disks that hold both this directory and
-    the data directory. `parents` are the directories above this one, the root first.
-    """
+    """The facts of a directory. A fact that this process may not see is None."""
 
     is_directory: bool
+    # The user id of the data directory's owner.
     server_uid: int
     owner_uid: int | None = None
     mode: int = 0
     is_empty: bool | None = None
     is_inside_data: bool = False
+    # The disks that have both this directory and the data directory.
     shared: tuple[str, ...] = ()
     free_bytes: int | None = None
+    # The directories above this one, the root first.
     parents: tuple[PartFacts, ...] = ()
 
 
@@ -111,7 +110,7 @@ def create_folders(location: Path, version_folder: str, *, uid: int, gid: int) -
 def _find_shared(one: Path, other: Path) -> tuple[str, ...]:
     """Return the disks that both paths are on.
 
-    If both are on one file system without a disk, such as one in memory, return the name of its device.
+    If both are on one file system without a disk, such as a file system in memory, return the name of its device.
     """
     here, there = find_device(one), find_device(other)
     if here is None or there is None:

@@ -1,7 +1,9 @@
-"""Places temporary work in a tablespace, and removes it. If the process is killed at any point, both can be run again.
+"""Places temporary work in a tablespace, and removes it.
+
+If the process is killed at any point, both can be run again.
 
 A placement is recorded in the ledger, and the record is committed, before its first statement runs. The ledger does not
-record which statements have run; the catalogs show it. So a second `place` completes a placement that was interrupted,
+record which statements have run, because the catalogs show it. So a second `place` completes an interrupted placement,
 and `remove` undoes as much of it as exists.
 """
 
@@ -39,11 +41,12 @@ if TYPE_CHECKING:
 
 @frozen
 class PlaceRequest:
-    """What the user asks for. `allows_same_device`: the directory may be on the disk that has the data."""
+    """The placement that the user requests."""
 
     directory: str
     scope: Scope
     granted: tuple[str, ...] = ()
+    # Whether the directory may be on the disk that has the data.
     allows_same_device: bool = False
 
 
@@ -105,10 +108,10 @@ class PlaceKeeper:
         return PlaceReport(placement=placement, statements=tuple(self._kind.plan(self._control, placement)))
 
     def place(self, request: PlaceRequest) -> PlaceReport:
-        """Place temporary work, and prove that a sort that spills and a temporary table use the tablespace.
+        """Place temporary work. Prove that a sort that spills and a temporary table use the tablespace.
 
-        If that fails, everything is undone. Until it is proved, the hold ends with this session; after that, it stands
-        until the placement is removed.
+        If that fails, everything is undone. The hold ends with this session until the proof has succeeded. After that,
+        it stands until the placement is removed.
         """
         with self._context.lock(SERVER):
             found = self._find()
@@ -134,7 +137,7 @@ class PlaceKeeper:
 
     def _decide(self, request: PlaceRequest, known: Placement | None) -> Placement:
         """Return `known`, the ledger's placement, or a new one for the request. Raises TargetError, UsageError."""
-        # normpath keeps two slashes at the start of a path; PostgreSQL replaces them by one.
+        # normpath keeps two slashes at the start of a path. PostgreSQL replaces them by one.
         path = PurePosixPath(os.path.normpath(request.directory).replace("//", "/"))
         if not path.is_absolute():
             raise UsageError(f'"{path}" is not an absolute path', hint="Name the directory on the server's machine.")
@@ -177,7 +180,7 @@ class PlaceKeeper:
         return look_at(Path(path), Path(place.data_directory))
 
     def _undo_failed(self, hold: Hold, error: BaseException) -> None:
-        """Undo a placement that failed with `error`, and set the error's hint to whether it was undone."""
+        """Undo a placement that failed with `error`. The error's hint then says whether it was undone."""
         hint = "Everything was undone."
         try:
             self._undo(hold)
@@ -191,7 +194,7 @@ class PlaceKeeper:
     def check(self) -> CheckReport | None:
         """Return what is wrong with the placement, or None if there is no placement.
 
-        A directory that is missing is created again if this process may do so.
+        A missing directory is created again if this process may do so.
         """
         placement = self.read()
         if placement is None:
@@ -204,8 +207,9 @@ class PlaceKeeper:
     def remove(self) -> PlaceReport:
         """Undo the placement, except what somebody else has changed since. The report names these changes.
 
-        Raises TargetError if a permanent object is in the tablespace; then nothing has been changed. Also raises
-        TargetError if sessions use the tablespace; then the setting has been restored, so that they stop using it.
+        Raises TargetError if a permanent object is in the tablespace, before anything is changed. Also raises
+        TargetError if sessions use the tablespace. In this case the setting has been restored, so that they stop using
+        it.
         """
         refuse(check_standby(read_facts(self._control).is_in_recovery, "remove a placement"))
         with self._context.lock(SERVER):

@@ -15,7 +15,7 @@ from penstock.units import KIB, MIB
 if TYPE_CHECKING:
     Plan = dict[str, Any]
 
-# A sorted row on disk lacks the tuple header and the pointer that it has in memory, so it takes about half as much.
+# On disk, a sorted row lacks the tuple header and the pointer that it has in memory. So it takes about half as much.
 MEMORY_FACTOR = 2.5
 _LEAST_NEEDED = MIB
 

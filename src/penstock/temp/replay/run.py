@@ -1,7 +1,6 @@
 """Replays statements: for each number of sessions, a warm-up at both places, then rounds that run at both places.
 
 The order of the places in each round is random, because other work on the machine may favour the first or the second.
-
 All sessions run the same statement at the same time. The place is a setting of the session, so nothing is restarted.
 """
 
@@ -35,12 +34,13 @@ if TYPE_CHECKING:
 
 _START_TIMEOUT_S = 60.0
 
-# How often interrupts are taken while statements run.
+# How often interrupts are handled while statements run.
 _LOOK_INTERVAL_S = 0.1
 
 _DISK_FULL = "53100"
 
-# In a trial with a larger work_mem, the sorts and hashes of all sessions together get at most a fourth of the memory.
+# In a trial with a larger work_mem, the sorts and hashes of all sessions together get at most one part in this many of
+# the memory.
 _MEMORY_SHARE = 4
 # Each session may have two parallel workers, and each process has its own work_mem.
 _PROCESSES = 3
@@ -48,41 +48,41 @@ _PROCESSES = 3
 
 @frozen
 class Place:
-    """A place for temporary work on a server: one or more tablespaces.
+    """A place for temporary work on a server: one or more tablespaces."""
 
-    `names` are their names, and `tablespaces` is the value of temp_tablespaces. `memory_bytes` is the server's memory.
-    For a server on another machine, this is a guess that is rather too small.
-    """
-
+    # The names of the tablespaces.
     names: tuple[str, ...]
     factory: ConnectionFactory
+    # The value of temp_tablespaces.
     tablespaces: str
     facts: ReplayFacts
+    # The server's memory. For a server on another machine, this is a guess, which tends to be too small.
     memory_bytes: int
     device: Device | None
 
     @property
     def name(self) -> str:
-        """Return the names of the tablespaces, to show them."""
+        """Return the names of the tablespaces as text."""
         return ", ".join(self.names)
 
 
 @frozen
 class ReplayRequest:
-    """What to replay, with how many sessions, and how often; `seed` decides the order of the places."""
+    """What to replay, with how many sessions, and how often."""
 
     statements: tuple[str, ...]
     concurrencies: tuple[int, ...]
     rounds: int = 5
+    # The order of the places in each round is drawn with this seed.
     seed: int = 0
     timeout_s: float = 600.0
     setup: tuple[str, ...] = ()
 
 
 def open_place(factory: ConnectionFactory, tablespace: str | None, *, allows_superuser: bool) -> Place:
-    """Return the place of a tablespace; None means the role's present temp_tablespaces.
+    """Return the place of a tablespace. None means the role's present temp_tablespaces.
 
-    Raises TargetError for a superuser, and for a name that the server refuses; raises ServerError.
+    Raises TargetError for a superuser, and for a name that the server refuses. Raises ServerError.
     """
     with factory.connect(label="replay") as connection:
         factory.refuse_pooler("replay statements")
@@ -94,11 +94,13 @@ def open_place(factory: ConnectionFactory, tablespace: str | None, *, allows_sup
                 "undo SET ROLE.",
                 hint="Connect as a role that is no superuser's member; --as-superuser does it all the same.",
             )
-        # Guess the memory as four times shared_buffers, which is rarely less than a quarter of it.
+        # Guess the memory as four times shared_buffers, because shared_buffers is rarely more than a quarter of the
+        # memory.
         memory = memory_bytes(connection.info.backend_pid) if server.is_local else 4 * facts.shared_buffers_bytes
         value = facts.temp_tablespaces if tablespace is None else quote_name(tablespace)
         if tablespace is not None:
-            # Check a given name only: PostgreSQL ignores missing or not granted tablespaces in a stored setting.
+            # Check only a given name. In a stored setting, PostgreSQL ignores tablespaces that are missing or not
+            # granted.
             check_place(connection, value)
     names = parse_setting(value) or (DEFAULT_TABLESPACE,)
     directory = facts.directories.get(names[0]) if server.is_local else None
@@ -122,8 +124,8 @@ def replay(
 ) -> ReplayResult:
     """Replay each statement with each number of sessions. If a statement fails, its comparison records the failure.
 
-    Ctrl-C ends the replay: the result has what was measured until then, and `is_interrupted` is set. Raises ServerError
-    if sessions cannot be opened and nothing has been measured yet.
+    Ctrl-C ends the replay. The result then has what was measured so far, and `is_interrupted` is set. Raises
+    ServerError if sessions cannot be opened and nothing has been measured yet.
     """
     comparisons: list[Comparison] = []
     is_interrupted = False
@@ -167,7 +169,7 @@ def find_shared(first: Device | None, second: Device | None) -> str | None:
 
 @dataclass
 class _Comparing:
-    """Compares one statement with one number of sessions; the sessions are open within the context."""
+    """Compares one statement with one number of sessions. The sessions are open within the context."""
 
     request: ReplayRequest
     places: tuple[Place, Place]
@@ -191,7 +193,7 @@ class _Comparing:
         self._stack.close()
 
     def compare(self, number: int, statement: str) -> Comparison:
-        """Run all rounds, after one run at each place that is not counted, and return their comparison."""
+        """Run all rounds, and return their comparison. One run at each place comes first, and is not counted."""
         try:
             for place in (0, 1):
                 self._run(place, statement)
@@ -234,7 +236,7 @@ class _Comparing:
         return opened
 
     def _run(self, number: int, statement: str, *, work_mem_bytes: int | None = None) -> Run:
-        """Run a statement at a place; if the second place's disk is full, run it in the default tablespace."""
+        """Run a statement at a place. If the second place's disk is full, run it in the default tablespace."""
         try:
             return self._run_at(number, self.places[number].tablespaces, statement, work_mem_bytes)
         except PenstockError as error:
@@ -301,6 +303,6 @@ class _Comparing:
         try:
             run = self._run(0, statement, work_mem_bytes=wanted)
         except PenstockError:
-            # The trial is extra: if it fails, the replay's own runs are still valid.
+            # The trial is additional. If it fails, the replay's own runs are still valid.
             return None
         return Trial(work_mem_bytes=wanted, elapsed_s=run.elapsed_s, written_bytes=run.written_bytes)

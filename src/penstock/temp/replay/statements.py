@@ -1,4 +1,4 @@
-"""Splits a file of SQL into statements, decides which may be run, and pairs those of two servers. Pure.
+"""Splits a file of SQL into statements, decides which may be run, and pairs the statements of two servers. Pure.
 
 Statements are run in a read-only transaction. That still allows COPY TO PROGRAM and SET, so only statements that begin
 with SELECT, VALUES, TABLE or WITH are accepted. This also rejects text that is not SQL, such as psql's backslash
@@ -14,12 +14,12 @@ from penstock.model.temp.replay import StatementTotals
 from penstock.observe.statements import read_tokens
 
 _READING = frozenset(("select", "values", "table", "with"))
-# As many paired statements as a screen shows.
+# The number of paired statements to return: as many as a screen shows.
 _MOST = 10
 
 
 def split_statements(text: str) -> list[str]:
-    r"""Return the statements of a text without comments and semicolons; empty statements are skipped.
+    r"""Return the statements of a text without comments and semicolons. Empty statements are skipped.
 
     >>> split_statements("SELECT ';'; -- one;\nTABLE t;")
     ["SELECT ';'", 'TABLE t']
@@ -91,8 +91,8 @@ def pair_totals(
 ) -> list[StatementTotals]:
     """Return the statements that both servers have, with the calls and total milliseconds of each server.
 
-    They are in descending order of the first server's total. They are paired by their text: query ids of two servers
-    agree only if one is a copy of the other.
+    They are in descending order of the first server's total. They are paired by their text, because query ids of two
+    servers agree only if one server is a copy of the other.
     """
     paired = [
         StatementTotals(

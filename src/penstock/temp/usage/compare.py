@@ -27,7 +27,7 @@ def compare_readings(before: UsageReading, after: UsageReading, *, top: int) -> 
     """Return what was done between two readings: the `top` statements by temporary bytes, and rates of each database.
 
     Counters that were reset in between count from their reset. If both readings are the same, statements are counted
-    since their last reset, and there are no rates, because the totals say nothing about the present.
+    since their last reset. There are no rates then, because the totals do not show the present rate.
     """
     report = UsageReport(
         elapsed_s=None,
@@ -74,8 +74,8 @@ def compare_readings(before: UsageReading, after: UsageReading, *, top: int) -> 
 def _compare_devices(before: UsageReading, after: UsageReading, spilled_per_s: float) -> Iterator[DeviceUse]:
     """Yield the use of each device.
 
-    The spills of all databases are attributed to one device: that of the first temporary tablespace of penstock's own
-    session.
+    The spills of all databases are attributed to one device, the device of the first temporary tablespace in penstock's
+    own session.
     """
     first = {each.tablespace: each for each in before.devices}
     target = after.routes[0].tablespaces[0] if after.routes else None
@@ -90,7 +90,7 @@ def _compare_devices(before: UsageReading, after: UsageReading, spilled_per_s: f
 def _use(now: DeviceNow, seen: DeviceRates | None, spilled_per_s: float | None) -> DeviceUse:
     temporary_iops = None
     if seen is not None and seen.request_bytes and spilled_per_s is not None:
-        # A spill is written once and read once, if the operating system's cache does not keep it from the device.
+        # A spill is written once and read once, unless the operating system's cache keeps it from the device.
         done = seen.read_iops + seen.write_iops
         temporary_iops = min(done, 2 * spilled_per_s / seen.request_bytes)
     return DeviceUse(
@@ -106,7 +106,7 @@ def _use(now: DeviceNow, seen: DeviceRates | None, spilled_per_s: float | None) 
 def _join(statements: Iterable[StatementUse]) -> tuple[StatementUse, ...]:
     """Return the statements that spill, largest first. Statements with the same text are joined.
 
-    One text may have several queryids, because each session's temporary tables have their own oids.
+    One text may have several queryids, because the temporary tables of each session have their own OIDs.
     """
     found: dict[tuple[object, ...], StatementUse] = {}
     for each in sorted(statements, key=lambda each: -each.temporary_bytes):
@@ -133,6 +133,6 @@ def _since(before: StatementUse | None, after: StatementUse) -> StatementUse:
     if before is None:
         return after
     since = _add(after, before, sign=-1)
-    # The statement's counters were reset, or it was evicted from pg_stat_statements and has come back.
+    # The statement's counters were reset, or pg_stat_statements had evicted the statement, which then came back.
     is_reset = min(since.calls, since.total_exec_time_ms, since.temp_written_bytes, since.local_written_bytes) < 0
     return after if is_reset else since

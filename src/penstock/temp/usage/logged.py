@@ -1,7 +1,7 @@
 """Finds temporary files in the server's log, with their statements (log_temp_files). Pure.
 
-Source: ReportTemporaryFileUsage in src/backend/storage/file/fd.c; the columns of csvlog and the keys of jsonlog by
-"Error Reporting and Logging" in PostgreSQL's documentation.
+Source: ReportTemporaryFileUsage in src/backend/storage/file/fd.c. "Error Reporting and Logging" in PostgreSQL's
+documentation has the columns of csvlog and the keys of jsonlog.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _read_csv(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _read_stderr(text: str) -> Iterator[tuple[str, str]]:
-    """Yield each message about a file with the statement that follows it; continuation lines begin with a tab."""
+    """Yield each message about a file with the statement that follows it. Continuation lines begin with a tab."""
     message: str | None = None
     statement: list[str] = []
     for line in (*text.splitlines(), ""):

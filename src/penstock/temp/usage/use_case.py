@@ -1,7 +1,7 @@
 """Finds in a plan what a statement spills for, and what to try before a faster disk. Pure.
 
-Source: AWS Database Blog, "Introducing Optimized Reads for Amazon RDS for PostgreSQL": sorts, hashes, grouping, CTEs,
-materialised subqueries, temporary tables, index builds.
+Source: AWS Database Blog, "Introducing Optimized Reads for Amazon RDS for PostgreSQL", which names sorts, hashes,
+grouping, CTEs, materialised subqueries, temporary tables, index builds.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from penstock.units import MIB, format_bytes
 if TYPE_CHECKING:
     Plan = dict[str, Any]
 
-# Plan nodes that may use temporary files, and the use case that each belongs to.
+# The plan nodes that may use temporary files, with the use case of each.
 _NODES = {
     "Sort": "sort",
     "Incremental Sort": "sort",
@@ -34,7 +34,7 @@ def find_use_case(use: StatementUse, plan: Plan) -> UseCase:
     if use.local_written_bytes and "temporary table" not in names:
         names.append("temporary table")
     keys = [str(key) for node in walk_nodes(plan) for key in node.get("Sort Key", ())]
-    # No index is suggested if a sort key is an expression: it may be an aggregate, which no index can provide.
+    # No index is suggested if a sort key is an expression, because it may be an aggregate, which no index can provide.
     keys = [] if any("(" in key for key in keys) else keys
     return UseCase(names=tuple(names), remedy=_remedy(use, names, keys))
 
