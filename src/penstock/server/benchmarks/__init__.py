@@ -1,1 +1,1 @@
-"""The tables of benchmarks: create them, mark them as penstock's own, drop them."""
+"""The tables of benchmarks: creates them, marks them as penstock's own, and drops them."""

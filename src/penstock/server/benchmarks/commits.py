@@ -30,7 +30,7 @@ begin for i in 1..rows_per_call loop
 $$ language plpgsql;
 """
 
-# How many seconds to wait until a session that has ended has reported its counters, also to PostgreSQL 14's statistics
+# How long to wait until a session that has ended has reported its counters, including to PostgreSQL 14's statistics
 # collector.
 _COUNTED_TIMEOUT_S = 15
 _POLL_S = 0.2
@@ -53,16 +53,16 @@ class DatabaseCounters:
 
 @frozen
 class CallResult:
-    """A call of my_insert: its duration, and what the database counted in that time, including other sessions.
+    """A call of my_insert."""
 
-    `rows` is the number of rows in the table now, and `commits` the number of transactions that inserted them. `pid` is
-    the process id of the backend that ran the call.
-    """
-
+    # The backend that ran the call.
     pid: int
     elapsed_s: float
+    # The number of rows in the table after the call.
     rows: int
+    # The number of transactions that inserted them.
     commits: int
+    # What the database counted in this time, including other sessions.
     counted: DatabaseCounters
 
 
@@ -97,7 +97,8 @@ class CommitExperiment:
     def _time_call(self, rows: int, rows_per_commit: int, clock: Callable[[], float]) -> tuple[int, float]:
         # Closing the connection makes the session report its counters, which do not change during the call.
         with self._factory.connect(label="bench") as connection, translate_errors("calling my_insert"):
-            # The procedure uses the table's unqualified name, as in the article. With a SET clause it could not commit.
+            # As in the article, the procedure uses the table's unqualified name. With a SET clause the procedure could
+            # not commit.
             connection.execute(f"SET search_path = {SCHEMA}".encode())
             began_s = clock()
             try:
@@ -131,6 +132,6 @@ class CommitExperiment:
 
 @contextmanager
 def experiment(factory: ConnectionFactory) -> Iterator[CommitExperiment]:
-    """Create the experiment in its own schema and drop it in every case. See own_schema for rights and errors."""
+    """Create the experiment in its own schema, and drop it in every case. own_schema explains rights and errors."""
     with own_schema(factory, purpose="measure commits", setup=MY_INSERT) as control:
         yield CommitExperiment(factory, control)

@@ -23,13 +23,13 @@ SCHEMA = "penstock_bench"
 # The comment that marks the schema as penstock's.
 _MARK = "made by penstock bench, which drops it"
 
-# "commi" in ASCII. Allows one experiment at a time in a database.
+# "commi" in ASCII. The lock allows one experiment at a time in a database.
 _LOCK = 0x636F6D6D69
 
 # The comment that marks the database as penstock's. Only a database with this comment is dropped.
 _DATABASE_MARK = "created by penstock demo, which drops and recreates it at each run"
 
-# "demo" in ASCII. Allows one demo at a time on a server.
+# "demo" in ASCII. The lock allows one demo at a time on a server.
 _DATABASE_LOCK = 0x64656D6F
 
 
@@ -39,7 +39,7 @@ def own_schema(factory: ConnectionFactory, *, purpose: str, setup: str) -> Itera
 
     `purpose` is what is measured, as in "measure commits". The schema of a run that was killed is replaced. Needs
     CREATE on the database. Raises TargetError if the schema exists and is not penstock's, and ServerError for a pooler,
-    a standby, or if another benchmark runs.
+    for a standby, or if another benchmark is running.
     """
     with factory.connect(label="bench") as control:
         factory.refuse_unwritable(purpose)
@@ -80,7 +80,7 @@ def new_database(factory: ConnectionFactory, name: str) -> Iterator[None]:
     """Create an empty database in place of the one that an earlier run has kept.
 
     `factory` connects to another database of the server. Needs CREATEDB. Raises TargetError if the database is not
-    penstock's, and ServerError if another run is at work or a session is connected to the database.
+    penstock's, and ServerError if another run is in progress or a session is connected to the database.
     """
     with factory.connect(label="bench") as control:
         with translate_errors(f"creating database {name}"):

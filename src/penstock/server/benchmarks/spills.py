@@ -24,8 +24,9 @@ _START_TIMEOUT_S = 60
 
 @frozen
 class SpillRun:
-    """One query in concurrent sessions: seconds from the first start to the last end, and sums over all plans."""
+    """One query in concurrent sessions. Sums are over all plans."""
 
+    # From the first start to the last end.
     elapsed_s: float
     temp_bytes: int
     workers_planned: int
@@ -33,7 +34,7 @@ class SpillRun:
 
 
 class SpillExperiment:
-    """The tables of the experiment on one server; `spill_experiment` creates it."""
+    """The tables of the experiment on one server. `spill_experiment` creates it."""
 
     def __init__(self, factory: ConnectionFactory, control: Connection) -> None:
         self._factory = factory
@@ -59,9 +60,9 @@ class SpillExperiment:
             self._control.execute(statement.format(sql.Identifier(name), sql.Literal(directory)))
 
     def warm(self, table: str) -> None:
-        """Read a table, so that the next run finds as much of it in the cache as fits. Raises ServerError."""
+        """Read a table, so that as much of it as fits is in the cache for the next run. Raises ServerError."""
         with translate_errors("reading a table of the experiment"):
-            # pad has no index; count(*) would use the primary key's index alone.
+            # pad has no index. count(*) would read only the primary key's index.
             name = sql.Identifier(SCHEMA, table)
             self._control.execute(sql.SQL("SELECT pg_catalog.count(pad) FROM {}").format(name))
 
@@ -95,13 +96,13 @@ class SpillExperiment:
 
 @contextmanager
 def spill_experiment(factory: ConnectionFactory, *, setup: str) -> Iterator[SpillExperiment]:
-    """Create the tables of `setup` in their own schema, and drop it in every case. See own_schema for errors."""
+    """Create the tables of `setup` in their own schema, and drop it in every case. own_schema explains the errors."""
     with own_schema(factory, purpose="measure queries that spill", setup=setup) as control:
         yield SpillExperiment(factory, control)
 
 
 def _explain(connection: Connection, query: str, start: threading.Barrier) -> dict[str, Any]:
-    """Run a query without sending its rows, as the article does; return the top node of its plan."""
+    """Run a query without sending its rows, as the article does. Return the top node of its plan."""
     start.wait(_START_TIMEOUT_S)
     with translate_errors("running a query of the experiment"):
         row = fetch_one(connection, f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {query}".encode())

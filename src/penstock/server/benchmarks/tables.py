@@ -1,4 +1,4 @@
-"""Tables that a benchmark creates and drops, in a schema or a database of its own (schema.py), and imports into."""
+"""Tables that a benchmark creates, imports into and drops, in a schema or a database of its own (schema.py)."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _OPTIONS = r"(FORMAT csv, HEADER true, DELIMITER E'\t')"
 def make_staging(connection: Connection, schema: str, tables: Mapping[str, Sequence[str]]) -> None:
     """Create empty, unindexed text tables (name to columns), in place of those of the last run.
 
-    The schema or the database is the benchmark's own, so that nothing else is replaced. Needs CREATE on the schema, or
-    on the database if the schema does not exist. Raises ServerError.
+    The schema or the database is the benchmark's own, so nothing else is replaced. Needs CREATE on the schema, or on
+    the database if the schema does not exist. Raises ServerError.
     """
     with in_transaction(connection, f"creating the tables of schema {schema}"):
         for name, columns in tables.items():

@@ -81,7 +81,7 @@ def _look(connection: Connection, change: Change) -> State:
     if row is None or (is_toast and not row.has_toast):
         return "gone"
     options = row.toast_options if is_toast else row.options
-    # If the value is not the one that the load has set, somebody else has set it, and it stays.
+    # If the value is not the one that the load has set, somebody else has set it, and it is not changed.
     return "absent" if _by_name(options).get(AUTOVACUUM) == OFF else "there"
 
 

@@ -15,7 +15,8 @@ from penstock.server.sql.queries import fetch_rows
 
 _CANCEL_TIMEOUT_S = 10.0
 
-# One word for each phase of the server; the phases are from src/backend/catalog/system_views.sql and btbuildphasename.
+# One word for each phase that the server reports. The phases are from src/backend/catalog/system_views.sql and
+# btbuildphasename.
 _WORDS = {
     "building index: scanning table": "scanning",
     "building index: performing merge of partitions": "sorting",
@@ -28,16 +29,17 @@ _WORDS = {
 
 @frozen
 class BuildRow:
-    """The row of changes_progress.sql; `total` is 0 if the phase reports no progress."""
+    """The row of changes_progress.sql."""
 
     pid: int
     phase: str
     done: int
+    # 0 if the phase reports no progress.
     total: int
 
 
 def read_build_progress(connection: Connection, names: Mapping[int, str]) -> tuple[StepProgress, ...]:
-    """Return the progress of index builds; `names` are the indexes by the pid of their backend. Raises ServerError."""
+    """Return the progress of index builds. `names` are the indexes by the pid of their backend. Raises ServerError."""
     if not names:
         return ()
     with translate_errors("reading the progress of index builds"):
@@ -56,7 +58,7 @@ def _describe(name: str, row: BuildRow | None) -> StepProgress:
 def set_build_memory(connection: Connection, *, memory_bytes: int, may_lower: bool, workers: int) -> None:
     """Set the session's maintenance_work_mem and parallel workers for the next index build.
 
-    A larger maintenance_work_mem stays unless `may_lower`. Raises ServerError.
+    A larger maintenance_work_mem is kept unless `may_lower` is true. Raises ServerError.
     """
     query = """
         SELECT pg_catalog.set_config(

@@ -1,8 +1,8 @@
 """Checks that the definition of a constraint in a record is one clause, before it follows ADD CONSTRAINT name. Pure.
 
 Each role that may load can write records, and a superuser may restore them. A definition could contain a further action
-of ALTER TABLE, such as a new column with a computed default. It would run functions of the role that wrote the record,
-and these can use RESET ROLE to become the superuser.
+of ALTER TABLE, such as a new column with a computed default. That action would run functions of the role that wrote the
+record, and these could use RESET ROLE to become the superuser.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ def drop_parts(connection: Connection, target_oid: int, changes: Sequence[Change
 
 def _check_unchanged(found: TableParts, change: Change) -> None:
     """Raise TargetError if an object differs from its record, unless only the rest of its rebuild is missing."""
-    # `found` has the tables that are loaded: a foreign key of another table is listed with the table it refers to.
+    # `found` has the tables that are loaded. A foreign key of another table is listed with the table that it refers to.
     oid = change.relations[-1] if change.kind == "reference" else change.relation_oid
     if look_at(found.tables.get(oid), change) not in ("there", "begun", "made"):
         raise _altered(change.name, str(change.target))
@@ -88,7 +88,7 @@ def _altered(name: str, table: str) -> TargetError:
 
 
 def _compose_drops(found: TableParts, changes: Sequence[Change], places: Collection[PartId]) -> Iterator[sql.Composed]:
-    """Yield the statements that drop objects; dropping a parent also drops what is attached to it."""
+    """Yield the statements that drop objects. Dropping a parent also drops what is attached to it."""
     drop = sql.SQL("ALTER TABLE {} DROP CONSTRAINT {}")
     keys = {key.part_id: key for key in found.all_foreign_keys}
     indexes = {part.part_id: part for part in found.all_indexes}

@@ -1,8 +1,8 @@
-"""Reads and writes holds: the loads and commands that need a table, or the server, to stay changed.
+"""Reads and writes holds: records that a load or a command needs a table, or the server, to stay changed.
 
-The last holder that ends restores the table or the server.
-Most holds count only while the holder's session has its advisory lock. Holds are read, written and removed under the
-lock of the table or the server, so that no load can begin while another session restores.
+The last holder to end restores the table or the server. Most holds are valid only while the holder's session has its
+advisory lock. Holds are read, written and removed under the lock of the table or the server, so no load can begin while
+another session restores.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def shape_lock(
 
 
 def write_hold(connection: Connection, schema: str, hold: Hold) -> None:
-    """Write a hold, or replace the holder's earlier hold; the caller has shape_lock and the holder's own lock.
+    """Write a hold, or replace the holder's earlier hold. The caller has shape_lock and the holder's own lock.
 
     If `hold.lock` is None, the lock of the holder's load is written. Raises ServerError, TargetError.
     """
@@ -93,7 +93,7 @@ def write_hold(connection: Connection, schema: str, hold: Hold) -> None:
 
 
 def delete_holds(connection: Connection, schema: str, holders: Sequence[str], target_oid: int) -> None:
-    """Remove holds on a table, or on the server; the caller has shape_lock. Raises ServerError, TargetError."""
+    """Remove holds on a table, or on the server. The caller has shape_lock. Raises ServerError, TargetError."""
     query = compose_query(
         "DELETE FROM ONLY {holds} WHERE holder = ANY (%s::uuid[]) AND target_oid = %s::bigint::oid", schema
     )
@@ -104,10 +104,10 @@ def delete_holds(connection: Connection, schema: str, holders: Sequence[str], ta
 def read_holds(
     connection: Connection, schema: str, *, target_oid: int | None = None, holder: str | None = None
 ) -> list[Hold]:
-    """Return all holds, or those of one table or holder; `pid` is the backend that has the hold's lock, or None.
+    """Return all holds, or those of one table or holder. `pid` is the backend that has the hold's lock, or None.
 
-    Except for a hold that `stands`, only the hold's lock decides whether its holder is alive. Raises ServerError,
-    TargetError.
+    A hold that `stands` needs no lock. For any other hold, only its lock decides whether its holder is alive. Raises
+    ServerError, TargetError.
     """
     query = compose_query(
         """

@@ -31,19 +31,17 @@ _log = logging.getLogger(__name__)
 
 @frozen
 class TableRequest:
-    """A table that a load is about to fill, and the options that decide what is changed while it is loaded.
-
-    `parts` are records of the indexes and keys that will be dropped.
-    """
+    """A table that a load is about to fill, and the options that decide what is changed while it is loaded."""
 
     table: TableFacts
     job: TargetJob
     rules: LoadRules
     load_id: str
+    # The records of the indexes and keys that will be dropped.
     parts: Sequence[Change] = ()
 
     def change(self, kind: str, name: str, record: Mapping[str, Any], *, relation_oid: int) -> Change:
-        """Return the record of a change at the table or at one of its partitions."""
+        """Return the record of a change of the table or of one of its partitions."""
         return Change(
             target_oid=self.table.oid,
             target=self.table.name,
@@ -57,22 +55,24 @@ class TableRequest:
 
 @frozen
 class TableSwitch:
-    """A kind of change; `name` is its kind in records, and `lock_mode` is the lock that its ALTER TABLE takes.
+    """A kind of change of tables. It composes SQL that follows ALTER TABLE."""
 
-    `find` returns records of what a load will change at a table and its partitions. `is_whole` returns whether a record
-    has all that this kind writes: statements are composed from it and run. `state` is "absent" if the object is as the
-    load has set it, "there" if it is as before or was changed by somebody else since, "gone" if it does not exist. The
-    composed SQL follows ALTER TABLE; when `compose_restore` is called, the table is locked and the state is "absent".
-    `words` describes a change in the notice.
-    """
-
+    # The kind of change in records.
     name: str
+    # The lock that its ALTER TABLE takes.
     lock_mode: str
+    # Returns records of what a load will change in a table and its partitions.
     find: Callable[[Connection, TableRequest], Sequence[Change]]
+    # Returns whether a record has all that this kind writes. It is checked before statements are composed from the
+    # record.
     is_whole: Callable[[Change], bool]
+    # "absent" if the object is as the load has set it, "there" if it is as before or somebody else has changed it
+    # since, "gone" if it does not exist.
     state: Callable[[Connection, Change], State]
     compose_change: Callable[[Change], sql.Composable]
+    # Called when the table is locked and the state is "absent".
     compose_restore: Callable[[Connection, Change], sql.Composable]
+    # Describes a change in the notice.
     words: Callable[[Change], str] = lambda change: change.kind
 
     def look(self, connection: Connection, change: Change) -> State:
@@ -82,7 +82,7 @@ class TableSwitch:
         return self.state(connection, change)
 
     def apply(self, connection: Connection, changes: Sequence[Change]) -> None:
-        """Make the changes in the caller's transaction; their records are committed already.
+        """Make the changes in the caller's transaction. Their records are committed already.
 
         The role must own each table. Raises TargetError if an object differs from its record, ServerError.
         """
@@ -100,7 +100,7 @@ class TableSwitch:
     def restore(self, connection: Connection, schema: str, change: Change) -> None:
         """Restore the earlier state as the role that changed it, and remove the record, in one transaction.
 
-        `schema` is the ledger's. The caller has shape_lock, so no load can change the object at the same time, and the
+        `schema` is the ledger's. The caller has shape_lock, so no load can change the object at the same time. The
         table is locked only if there is something to restore. Raises TargetError, ServerError.
         """
         what = f'restoring {change.kind} "{change.name}" of "{change.target}"'

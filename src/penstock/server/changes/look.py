@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from penstock.model.load.shape import Change
     from penstock.server.ddl.definition import ConstraintRow, IndexRow
 
-# gone: the table does not exist. there: the object exists as before. begun: the index exists and its constraint or
-# properties are missing, or the foreign key is not validated. made: the partition's object exists and is not attached.
+# gone: the table does not exist. there: the object exists as before. begun: the index exists but its constraint or
+# properties are missing, or the foreign key is not validated. made: the partition's object exists but is not attached.
 # absent: the object does not exist.
 State = Literal["gone", "there", "begun", "made", "absent"]
 
@@ -47,11 +47,11 @@ def look_at(parts: TableParts | None, change: Change) -> State:
     _check_not_replaced(parts, parts.indexes, change)
     if found is None:
         return "absent"
-    # Compare without what is added after CREATE INDEX: constraint, CLUSTER mark, comment and so on.
+    # The comparison ignores what is added after CREATE INDEX: constraint, CLUSTER mark, comment and so on.
     if found.row is not None and _bare(found.row) == _bare(index):
         if found.constraint == constraint and found.row == index:
             return _there_or_made(parts, found, change)
-        # The index exists; its constraint, its CLUSTER mark or another property is missing.
+        # The index exists, but its constraint, its CLUSTER mark or another property is missing.
         if found.constraint is None or _without_comment(found.constraint) == _without_comment(constraint):
             return "begun"
     raise _is_another(change)
@@ -77,7 +77,7 @@ def _look_at_foreign_key(parts: TableParts | None, change: Change) -> State:
     now = found.record()
     if now | {"parent": None} == {**change.record, "parent": None}:
         return _there_or_made(parts, found, change)
-    # The foreign key exists and is not validated.
+    # The foreign key exists, but is not validated.
     same = {"is_validated", "definition", "comment", "columns", "parent"}
     if all(now[key] == value for key, value in change.record.items() if key not in same) and not found.is_validated:
         return "begun"
@@ -85,9 +85,9 @@ def _look_at_foreign_key(parts: TableParts | None, change: Change) -> State:
 
 
 def _there_or_made(parts: TableParts, found: IndexPart | ForeignKey, change: Change) -> State:
-    """Return "made" if the object must still be attached to its parent, else "there".
+    """Return "made" if the object must still be attached to its parent, otherwise "there".
 
-    A table that is not a partition any more keeps the object as its own.
+    A table that is no longer a partition keeps the object as its own.
     """
     parent = parent_id_of(change)
     is_attached = parent is None or found.parent_id == parent

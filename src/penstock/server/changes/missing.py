@@ -1,4 +1,4 @@
-"""Finds indexes and keys that tables lack because a rebuild failed; such a table is not loaded until it is repaired."""
+"""Finds indexes and keys that tables lack because a rebuild failed. Such a table is not loaded until it is repaired."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def refuse_missing(connection: Connection, schema: str, oids: Sequence[int]) -> 
     except TargetError as error:
         if error.sqlstate != _INSUFFICIENT_PRIVILEGE:
             raise
-        # A role that may not read the ledger cannot load, and gets an error that says so elsewhere.
+        # A role that may not read the ledger cannot load, and a later check reports that.
         return
     for missing in found:
         raise TargetError(
@@ -46,7 +46,7 @@ def find_missing(connection: Connection, schema: str) -> list[Missing]:
 
 
 def read_failed(connection: Connection, schema: str) -> list[list[Change]]:
-    """Return the records of what each table lacks because a rebuild failed; raises as `find_missing`."""
+    """Return the records of what each table lacks because a rebuild failed. Raises the same as `find_missing`."""
     return _find_failed(connection, schema) if has_ledger(connection, schema) else []
 
 
@@ -70,7 +70,8 @@ def _find_failed(connection: Connection, schema: str, oids: Sequence[int] | None
         )
         with translate_errors("looking up the partitions of tables"):
             loaded = {oid for (oid,) in connection.execute(trees, [list(oids)])}.union(oids)
-        # Include tables whose foreign keys wait: a foreign key of another table needs the key that it refers to.
+        # Include tables with foreign keys that wait, because a foreign key of another table needs the key that it
+        # refers to.
         failed &= {
             change.target_oid for change in changes if change.target_oid in loaded or change.relation_oid in oids
         }
@@ -107,7 +108,7 @@ def _stands(connection: Connection, change: Change) -> bool:
     try:
         return look_at(capture_for(connection, change), change) in ("gone", "there")
     except TargetError:
-        # Another object has its name, or its columns have changed.
+        # Another object has its name, or the columns of the object have changed.
         return False
 
 
@@ -121,6 +122,6 @@ def _parent_id_of(change: Change) -> PartId | None:
 def _describe(change: Change) -> str:
     if not is_foreign_key(change):
         return f'{change.kind} "{change.name}"'
-    # A foreign key that was added and not validated is enforced for new rows: only its validity is missing.
+    # A foreign key that was added but not validated is enforced for new rows. Only its validity is missing.
     of_other = f' of "{change.relation}"' if change.kind == "reference" else ""
     return f'valid foreign key "{change.name}"{of_other}'

@@ -59,8 +59,8 @@ def make_parent_index(connection: Connection, schema: str, change: Change, child
 
     The record of the created index stays if the index must itself be attached to a parent. `children` are the records
     of the indexes that were attached before; these indexes exist. Adding a constraint locks the table, and attaching an
-    index locks that index: call this function within with_lock_retries. Raises DataError if rows of an added partition
-    violate the index, TargetError, ServerError.
+    index locks that index, so call this function within with_lock_retries. Raises DataError if rows of an added
+    partition violate the index, TargetError, ServerError.
     """
     index, constraint = read_index_record(change)
     names = {child.relation_oid: child.name for child in children}
@@ -84,7 +84,9 @@ def make_parent_index(connection: Connection, schema: str, change: Change, child
 
 
 def add_parent_key(connection: Connection, schema: str, change: Change, children: Sequence[Change]) -> None:
-    """Add a foreign key to a partitioned table, which attaches its partitions' keys; remove the records of those keys.
+    """Add a foreign key to a partitioned table, which attaches its partitions' keys.
+
+    Remove the records of those keys.
 
     Parameters and errors are those of `make_parent_index`. The server checks the rows of added partitions.
     """
@@ -103,7 +105,7 @@ def _adopt(
     index: IndexRow,
     constraint: ConstraintRow | None,
 ) -> None:
-    """Attach an index of the partition that the server finds equal to the parent's, or else a new one."""
+    """Attach an index of the partition that the server finds equal to the parent's. If there is none, create one."""
     before = fetch_rows(connection, "changes_indexes", IndexFacts, oid=partition.oid)
     for own in before:
         is_free = own.is_valid and own.parent is None
@@ -139,7 +141,7 @@ def _end_children(connection: Connection, schema: str, change: Change, children:
         partitions = {row.oid for row in fetch_rows(connection, "changes_partitions", PartitionRow, oid=oid)}
     attached = {(row.relation_oid, row.name) for row in found if row.is_foreign_key == is_foreign_key(change)}
     for child in children:
-        # The child of a table that was detached is not attached any more.
+        # If the child's table was detached, the child is no longer attached.
         if child.relation_oid in partitions and part_id_of(child) not in attached:
             raise TargetError(
                 f'{child.kind} "{child.name}" was not attached to "{change.name}" of table "{change.target}"',

@@ -28,7 +28,8 @@ _Part = TypeVar("_Part", "IndexPart", "ForeignKey")
 # The kinds of the records of this module.
 PART_KINDS = frozenset(("index", "constraint", "reference"))
 
-# The table's OID and the name of the part: partitions can be in several schemas, with indexes of the same name.
+# The table's OID and the name of the part. The name alone is not enough, because partitions can be in several schemas
+# and have indexes of the same name.
 PartId = tuple[int, str]
 
 What = Literal["all", "indexes", "foreign keys"]
@@ -36,45 +37,46 @@ What = Literal["all", "indexes", "foreign keys"]
 
 @frozen
 class ShapeTable:
-    """The row of changes_table.sql; `kind` and `replica_identity` are pg_class's letters.
-
-    `parent_oid` is the table of which it is a partition; `lock_count` is the size of the server's lock table.
-    """
+    """The row of changes_table.sql."""
 
     oid: int
     schema: str
     name: str
     quoted_name: str
+    # pg_class.relkind.
     kind: str
     owner: str
     is_owner: bool
     may_create: bool
+    # The table of which it is a partition.
     parent_oid: int | None
+    # pg_class.relreplident.
     replica_identity: str
     is_published: bool
     columns: dict[str, str]
+    # The size of the server's lock table.
     lock_count: int
 
 
 @frozen
 class IndexFacts:
-    """The row of changes_indexes.sql; `columns` are the types of the columns that the index depends on, by name.
-
-    `parent` is the index of table `parent_oid` to which this index of a partition is attached. `runs_functions`:
-    building it runs functions outside pg_catalog that set no search_path of their own, and so may need the user's.
-    """
+    """The row of changes_indexes.sql."""
 
     relation_oid: int
     name: str
     method: str
     is_valid: bool
     is_primary: bool
+    # The table of the parent index, None if the index is not attached.
     parent_oid: int | None
+    # The index to which this index of a partition is attached, None if it is not attached.
     parent: str | None
     is_partial: bool
     may_use_tablespace: bool
+    # Whether building the index runs functions outside pg_catalog that set no search_path and so may need the user's.
     runs_functions: bool
     key_columns: list[str]
+    # The types of the columns that the index depends on, by name.
     columns: dict[str, str]
     width_bytes: int
     dependents: list[str]
@@ -82,10 +84,7 @@ class IndexFacts:
 
 @frozen
 class ForeignKey:
-    """The row of changes_foreign_keys.sql; `references_index` is the name of the unique index that the key depends on.
-
-    `parent` is the foreign key of table `parent_oid` to which this key of a partition is attached.
-    """
+    """The row of changes_foreign_keys.sql."""
 
     name: str
     relation_oid: int
@@ -93,6 +92,7 @@ class ForeignKey:
     relation_kind: str
     references_oid: int
     references: str
+    # The unique index that the key depends on.
     references_index: str | None
     definition: str
     is_deferrable: bool
@@ -101,7 +101,9 @@ class ForeignKey:
     is_enforced: bool
     comment: str | None
     is_kept_whole: bool
+    # The table of the parent's key, None if this key is not attached.
     parent_oid: int | None
+    # The foreign key to which this key of a partition is attached, None if it is not attached.
     parent: str | None
     owner: str
     is_owner: bool
@@ -112,7 +114,7 @@ class ForeignKey:
 
     @property
     def part_id(self) -> PartId:
-        """Return its table's OID and its name."""
+        """Return the foreign key's id: its table's OID and its name."""
         return self.relation_oid, self.name
 
     @property
@@ -126,7 +128,7 @@ class ForeignKey:
         return self.relation_oid == self.references_oid
 
     def record(self) -> dict[str, Any]:
-        """Return what is recorded of it."""
+        """Return what is recorded of the foreign key."""
         return {name: getattr(self, name) for name in _FOREIGN_KEY_RECORD} | _parent_record(self.parent_id)
 
 
@@ -151,9 +153,10 @@ _FOREIGN_KEY_RECORD = (
 
 @frozen
 class IndexPart:
-    """An index and its constraint, if any; `row` is None if the index is not valid, and so cannot be rebuilt."""
+    """An index and its constraint, if any."""
 
     facts: IndexFacts
+    # None if the index is not valid, so that it cannot be rebuilt.
     row: IndexRow | None
     constraint: ConstraintRow | None
 
@@ -164,7 +167,7 @@ class IndexPart:
 
     @property
     def part_id(self) -> PartId:
-        """Return its table's OID and its name."""
+        """Return the index's id: its table's OID and its name."""
         return self.facts.relation_oid, self.facts.name
 
     @property
@@ -178,7 +181,7 @@ class IndexPart:
         return self.constraint is not None or (self.row is not None and self.row.is_unique)
 
     def record(self) -> dict[str, Any]:
-        """Return what is recorded of it."""
+        """Return what is recorded of the index."""
         assert self.row is not None
         return {
             "index": asdict(self.row),
@@ -191,16 +194,17 @@ class IndexPart:
 
 @frozen
 class TableParts:
-    """The indexes and keys of a table; `partitions` are those of all levels, each after its parent."""
+    """The indexes and keys of a table."""
 
     table: ShapeTable
     indexes: tuple[IndexPart, ...]
     foreign_keys: tuple[ForeignKey, ...]
+    # The partitions of all levels, each after its parent.
     partitions: tuple[TableParts, ...] = ()
 
     @property
     def tables(self) -> dict[int, TableParts]:
-        """Return the table and its partitions by their oids."""
+        """Return the table and its partitions by their OIDs."""
         return {each.table.oid: each for each in (self, *self.partitions)}
 
     @property
@@ -215,7 +219,7 @@ class TableParts:
         return list({key.part_id: key for key in keys}.values())
 
     def index(self, name: str) -> IndexPart | None:
-        """Return the index of that name, or None."""
+        """Return the index with this name, or None."""
         return next((part for part in self.indexes if part.name == name), None)
 
 
@@ -233,13 +237,13 @@ def capture_tree(connection: Connection, oid: int) -> TableParts | None:
 
 
 def capture_for(connection: Connection, change: Change) -> TableParts | None:
-    """Return the indexes, or else the foreign keys, of the table of a record's object; see `capture_many`."""
+    """Return the table of a record's object with its foreign keys if the object is one, otherwise with its indexes."""
     what: What = "foreign keys" if is_foreign_key(change) else "indexes"
     return capture_many(connection, [change.relation_oid], what=what).get(change.relation_oid)
 
 
 def capture_many(connection: Connection, oids: Iterable[int], *, what: What = "all") -> dict[int, TableParts]:
-    """Do as `capture_tree` for several tables without their partitions; leave out tables that do not exist."""
+    """Do as `capture_tree` for several tables without their partitions. Tables that do not exist are left out."""
     wanted = list(oids)
 
     def read() -> list[TableParts]:
@@ -254,7 +258,7 @@ def capture_many(connection: Connection, oids: Iterable[int], *, what: What = "a
 def lock_relation(
     connection: Connection, oid: int, mode: str, *, with_partitions: bool = False
 ) -> sql.Identifier | None:
-    """Lock a table until the transaction ends; return its name, None if it does not exist. Raises psycopg.Error."""
+    """Lock a table until the transaction ends. Return its name, None if it does not exist. Raises psycopg.Error."""
     row = connection.execute(
         "SELECT c.relkind = 'p', n.nspname, c.relname FROM pg_catalog.pg_class AS c"
         " JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = %s",
@@ -382,7 +386,7 @@ def parent_id_of(change: Change) -> PartId | None:
 
 
 def make_part_id(relation_oid: int | None, name: str | None) -> PartId | None:
-    """Return the id, or None if either part of it is None."""
+    """Return the id, or None if one of its two parts is None."""
     return None if relation_oid is None or name is None else (relation_oid, name)
 
 

@@ -1,8 +1,8 @@
 """Rebuilds dropped indexes, keys and foreign keys, each in the transaction that removes its record.
 
-The package ddl composes the statements from the record. They are sent by the extended protocol, which carries one
-statement only, and run as the role that dropped the object. The result is read back and compared with the record before
-the commit.
+The package ddl composes the statements from the record. The extended protocol sends them, which accepts only one
+statement at a time. They run as the role that dropped the object. The result is read back and compared with the record
+before the commit.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class CastRow:
 def build_index(connection: Connection, schema: str, change: Change) -> None:
     """Create an index, and remove its record if the index then has all its recorded properties.
 
-    An exclusion constraint, or a key WITHOUT OVERLAPS, is created together with its index; until the index is built,
-    the table is locked for readers too. Raises DataError if rows violate the index, TargetError, ServerError.
+    An exclusion constraint, or a key WITHOUT OVERLAPS, is created together with its index. Until the index is built,
+    the table is then locked for readers too. Raises DataError if rows violate the index, TargetError, ServerError.
     """
     index, constraint = read_index_record(change)
     with restoring(connection, change) as parts:
@@ -75,9 +75,9 @@ def build_index(connection: Connection, schema: str, change: Change) -> None:
 
 
 def complete_index(connection: Connection, schema: str, change: Change) -> None:
-    """Add the constraint and the other properties to an index that exists, and remove the record.
+    """Add the constraint and the other properties to an existing index, and remove the record.
 
-    This locks the table for a moment: call it within with_lock_retries. Raises TargetError, ServerError.
+    This locks the table for a moment, so call it within with_lock_retries. Raises TargetError, ServerError.
     """
     index, constraint = read_index_record(change)
     with restoring(connection, change) as parts:
@@ -92,16 +92,15 @@ def complete_index(connection: Connection, schema: str, change: Change) -> None:
 def add_foreign_key(connection: Connection, schema: str, change: Change) -> None:
     """Add a foreign key without checking rows, and remove the change's record if the key is not to be validated.
 
-    On a partitioned table, the server checks the rows of partitions that do not yet have a valid key.
-
-    This locks both tables for a moment: call it within with_lock_retries. Raises TargetError, ServerError.
+    On a partitioned table, the server checks the rows of partitions that do not yet have a valid key. This locks both
+    tables for a moment, so call it within with_lock_retries. Raises TargetError, ServerError.
     """
     record = change.record
     with restoring(connection, change) as parts:
         _check_foreign_key(connection, parts, change)
         _refuse_casts(connection, change)
         relation = sql.Identifier(*table_of(parts))
-        # Before PostgreSQL 18 a partitioned table has no NOT VALID; rows are not checked if the partitions' keys are
+        # Before PostgreSQL 18 a partitioned table has no NOT VALID. Rows are not checked if the partitions' keys are
         # valid.
         is_valid = record["is_validated"] and record["is_enforced"] and parts.table.kind != "p"
         add = sql.SQL("ALTER TABLE {} ADD CONSTRAINT {} {}{}").format(
@@ -132,16 +131,17 @@ def validate_foreign_key(connection: Connection, schema: str, change: Change) ->
 
 @contextmanager
 def recording_failure(connection: Connection, schema: str, change: Change) -> Iterator[None]:
-    """If the block raises an error, record it as the reason why the change is not restored; later loads report it.
+    """If the block raises an error, record it as the reason why the change is not restored. Later loads report it.
 
-    Errors of locks, cancelled statements and lost connections are not recorded: the next attempt can succeed. If the
-    role may not write the record, that is logged only.
+    Errors of locks, cancelled statements and lost connections are not recorded, because the next attempt can succeed.
+    If the role may not write the record, the reason is only logged.
     """
     try:
         yield
     except PenstockError as error:
         if not error.is_transient and error.sqlstate not in _PASSING:
-            # The first line of the detail is the server's: the key of a row that violates the constraint.
+            # The first line of the detail comes from the server: it names the key of a row that violates the
+            # constraint.
             why = ". ".join(filter(None, (error.message, (error.detail or "").partition("\n")[0])))
             try:
                 with in_transaction(connection, "recording a failure"), as_owner(connection, change):
@@ -183,7 +183,7 @@ def compose_rebuild(connection: Connection, change: Change) -> str:
         if constraint is None:
             return compose_index(index, None, table_of(parts), index.name)[0].as_string(connection) + ";"
         definition = constraint.definition
-    # A foreign key that exists only needs to be validated.
+    # A foreign key that exists must only be validated.
     exists = any(key.part_id == part_id_of(change) for key in parts.foreign_keys)
     words = sql.SQL("ALTER TABLE {} VALIDATE CONSTRAINT {};" if exists else "ALTER TABLE {} ADD CONSTRAINT {} {};")
     return words.format(sql.Identifier(*table_of(parts)), sql.Identifier(change.name), sql.SQL(definition)).as_string(
@@ -196,7 +196,7 @@ def compose_rebuild(connection: Connection, change: Change) -> str:
 
 @contextmanager
 def restoring(connection: Connection, change: Change) -> Iterator[TableParts]:
-    """Run the block as the record's owner, in a transaction or a savepoint; yield the present parts of the table."""
+    """Run the block as the record's owner, in a transaction or a savepoint. Provide the present parts of the table."""
     what = f'rebuilding {change.kind} "{change.name}" of "{change.target}"'
     try:
         with in_transaction(connection, what):
@@ -247,7 +247,7 @@ def _does_not_fit(change: Change, error: DataError) -> DataError:
 
 
 def check_columns(parts: TableParts, change: Change) -> None:
-    """Raise TargetError if a column that an index depends on does not exist any more or has another type."""
+    """Raise TargetError if a column that an index depends on no longer exists or has another type."""
     ours = change.record["columns"]
     now = parts.table.columns
     if different := sorted(name for name, type_name in ours.items() if now.get(name) != type_name):
@@ -283,8 +283,7 @@ def _check_foreign_key(connection: Connection, parts: TableParts, change: Change
 def _refuse_casts(connection: Connection, change: Change) -> None:
     """Raise TargetError if checking a foreign key's rows can run functions of an ordinary role.
 
-    Such a function could use RESET ROLE to get the rights of this session's role.
-    A load drops no such foreign key.
+    Such a function could use RESET ROLE to get the rights of this session's role. A load drops no such foreign key.
     """
     columns = read_referring_columns(change.record["definition"])
     for cast in fetch_rows(connection, "changes_casts", CastRow, oid=change.relation_oid, columns=columns):

@@ -22,7 +22,7 @@ _FAILURE = "failure"
 
 
 def write_changes(connection: Connection, schema: str, changes: Sequence[Change]) -> None:
-    """Write records of changes, numbered in their order; an older record of the same object is kept.
+    """Write records of changes, numbered in their order. An older record of the same object is kept.
 
     Only the older record has the state before all changes. The caller has shape_lock, and commits before it changes
     anything. Only the current role, and members of it, can restore these changes. Raises ServerError, TargetError.
@@ -40,7 +40,7 @@ def write_changes(connection: Connection, schema: str, changes: Sequence[Change]
         schema,
     )
     with in_transaction(connection, "recording changes at a table"), connection.pipeline():
-        # A crash must not lose the record and keep the change: without this, the commit of another session could flush
+        # A crash must not lose the record and keep the change. Without this, the commit of another session could flush
         # only the change.
         connection.execute(BE_DURABLE)
         for change in changes:
@@ -60,7 +60,7 @@ def write_changes(connection: Connection, schema: str, changes: Sequence[Change]
 
 
 def read_changes(connection: Connection, schema: str, *, target_oid: int | None = None) -> list[Change]:
-    """Return the records of changes at one table, or of all, in the order of the changes. Raises ServerError."""
+    """Return the records of changes of one table, or of all tables, in the order of the changes. Raises ServerError."""
     query = compose_query(
         """
         SELECT c.target_oid::bigint, c.number, c.target_schema, c.target_table, c.kind, c.relation_oid::bigint, c.name,
@@ -84,7 +84,7 @@ def _make_change(*, target_schema: str, target_table: str, **fields: Any) -> Cha
 
 
 def find_changed(connection: Connection, schema: str, oids: Sequence[int]) -> set[int]:
-    """Return the tables whose loads have changed something at the given tables, or a foreign key that refers to these.
+    """Return the tables whose loads have changed something in the given tables, or a foreign key that refers to them.
 
     Raises ServerError.
     """
@@ -93,7 +93,7 @@ def find_changed(connection: Connection, schema: str, oids: Sequence[int]) -> se
 
 
 def write_failure(connection: Connection, schema: str, change: Change, why: str) -> None:
-    """Add to a record why the change cannot be restored; the current role is the record's owner.
+    """Add to a record why the change cannot be restored. The current role is the record's owner.
 
     The record is deleted and inserted again, since no role may update records. Raises ServerError, TargetError.
     """
@@ -133,7 +133,7 @@ def find_others(connection: Connection, changes: Iterable[Change]) -> set[str]:
 
 
 def delete_changes(connection: Connection, schema: str, changes: Sequence[Change]) -> int:
-    """Remove records, in the transaction that restores their changes; return how many were removed.
+    """Remove records, in the transaction that restores their changes. Return how many were removed.
 
     Only the owner of a record can remove it, but any role can remove the record of a setting. Raises ServerError,
     TargetError.

@@ -27,10 +27,11 @@ _ENABLE = {"O": sql.SQL("ENABLE"), "R": sql.SQL("ENABLE REPLICA"), "A": sql.SQL(
 
 @frozen
 class TriggerRow:
-    """The row of changes_triggers.sql; `state` is pg_trigger.tgenabled."""
+    """The row of changes_triggers.sql."""
 
     relation_oid: int
     name: str
+    # pg_trigger.tgenabled.
     state: str
     type: int
     function_oid: int

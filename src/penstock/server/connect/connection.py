@@ -69,13 +69,13 @@ Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
 _log = logging.getLogger(__name__)
 
-# What the server sends if client_min_messages asks for it, and a session reports without a warning.
+# The severities that a session does not report as warnings. The server sends them if client_min_messages requests them.
 _NO_WARNINGS = frozenset(("DEBUG", "LOG", "INFO", "NOTICE"))
 
 _SETTING_HINT = "Correct this setting in the connection string, the service file or PGOPTIONS."
 
-# What messages of libpq and of the server in English say, with the hint: a failure to connect has no code. The password
-# that was asked for is not at fault in any of these. They only choose the hint.
+# Parts of English messages of libpq and of the server, with the hint for each, because a failure to connect has no
+# code. In none of these is the requested password wrong. They only choose the hint.
 _REFUSALS = (
     (r"too many c", find_hint("53300")),
     (r"remaining connection slots are reserved", find_hint("53300")),
@@ -94,10 +94,10 @@ _REFUSALS = (
 # because a timeout for interactive work would end a load. The isolation level is read committed, because serializable
 # would slow a load. IntervalStyle is the user's where text becomes values (search_path.py). With row_security off, a
 # table with policies, such as the ledger's, could not be read at all. With quote_all_identifiers on, the server spells
-# definitions differently. The server sends keepalives to a silent client, as the client does to the server
-# (conninfo.py): with the kernel's defaults, the session of a lost machine would hold its load's lock for two hours.
-# Other hosts that load the same load take its objects then: 80 s after its last packet, also if the server waits for an
-# acknowledgement.
+# definitions differently.
+# The server sends keepalives to a silent client, as the client does to the server (conninfo.py). With the kernel's
+# defaults, the session of a lost machine would hold its load's lock for two hours. With these, other hosts that load
+# the same load can take its objects 80 s after its last packet, even if the server waits for an acknowledgement.
 #
 # Two settings are kept: default_transaction_read_only, unless the user gives --read-write; and lock_timeout, because a
 # user who sets it wants a load to fail rather than wait.
@@ -122,7 +122,7 @@ _SETTINGS_17 = {"transaction_timeout": "0"}
 _READ_WRITE = {"default_transaction_read_only": "off"}
 
 
-# Where DateStyle comes from, and the sources of a setting that somebody made for these sessions, not for the whole
+# The source of DateStyle, and the sources that mean that somebody chose a setting for these sessions, not for the whole
 # server (GucSource_Names in src/backend/utils/misc/guc_tables.c). PGDATESTYLE and PGOPTIONS are "client".
 _DATE_ORDER_SOURCE = sql.SQL(
     "(SELECT source FROM pg_catalog.pg_settings WHERE name OPERATOR(pg_catalog.=) 'DateStyle')"
@@ -133,8 +133,7 @@ _CHOSEN = ("client", "database", "user", "database user", "session")
 # sessions of a load wait for it.
 _PING_TIMEOUT_S = 2
 
-# From this server version on, a session can report its statistics at once: pg_stat_force_next_flush() is new in
-# PostgreSQL 15.
+# Since PostgreSQL 15, a session can report its statistics at once, with pg_stat_force_next_flush().
 CAN_FLUSH_STATISTICS = 150_000
 
 
@@ -147,34 +146,32 @@ class _InputSettings(NamedTuple):
 
 
 class ConnectionFactory:
-    """Creates connections with equal settings.
+    """Creates connections with equal settings. Threads may share a factory. It never shows a secret.
 
-    `conninfo` is a connection string of libpq or a bare database name. Each session runs SET ROLE to `role`. The user's
-    own DateStyle field order, TimeZone, IntervalStyle and search_path (from role, database, PGOPTIONS ...) decide
-    what a COPY that the user runs would store, so penstock keeps them. The first two are read on the first connection
-    and set on every later one. Only a few statements run with the others (search_path.py). Threads may share a factory.
-    The factory never shows a secret. With `allows_standby`, the server may be a standby: commands that only read do.
-
-    `on_warning` is called with each warning that a server sends; by default warnings are logged. Opening a session
-    takes about nine round trips, so a borrowed session is kept for the next use; `close` ends the kept session.
-
-    With `tunnel`, the connection goes to the tunnel instead of the server in `conninfo`. `make_token` returns the
-    password for IAM authentication. It is called for every connection, because a token soon expires.
-
-    With `read_write`, transactions can write even if the database, the role or PGOPTIONS makes them read-only by
-    default. `is_embedded` is whether the server is penstock's embedded one.
+    The user's own DateStyle field order, TimeZone, IntervalStyle and search_path (from role, database, PGOPTIONS ...)
+    decide what a COPY that the user runs would store, so penstock keeps them. The first two are read on the first
+    connection and set on every later one. Only a few statements run with the others (search_path.py). Opening a session
+    takes about nine round trips, so a borrowed session is kept for the next use; `close` ends the kept session. The
+    attribute `on_warning` is called with each warning that a server sends; by default warnings are logged.
     """
 
     def __init__(
         self,
+        # A connection string of libpq or a bare database name.
         conninfo: str,
         *,
+        # Each session runs SET ROLE to it.
         role: str | None = None,
         application_name: str = "penstock",
+        # Whether the server may be a standby. Commands that only read allow that.
         allows_standby: bool = False,
+        # If given, the connection goes to the tunnel instead of the server in the connection string.
         tunnel: Tunnel | None = None,
+        # Returns the password for IAM authentication. It is called for every connection, because a token soon expires.
         make_token: TokenMaker | None = None,
+        # Whether transactions can write even if the database, the role or PGOPTIONS makes them read-only by default.
         read_write: bool = False,
+        # Whether the server is penstock's embedded one.
         is_embedded: bool = False,
     ) -> None:
         self._settings = parse_conninfo(conninfo)
@@ -207,7 +204,7 @@ class ConnectionFactory:
 
     @property
     def input_settings(self) -> dict[str, str]:
-        """Return the user's settings that decide how text becomes a value; empty before the first connection."""
+        """Return the user's settings that decide how text becomes a value. Empty before the first connection."""
         return {} if self._input_settings is None else self._input_settings._asdict()
 
     @property
@@ -218,11 +215,11 @@ class ConnectionFactory:
 
     @property
     def pooler(self) -> PoolerFacts | None:
-        """Return the connection pooler in front of the server, or None without one or before connecting."""
+        """Return the connection pooler in front of the server, or None if there is none or nothing has connected."""
         return self._pooler
 
     def refuse_pooler(self, what: str) -> None:
-        """Raise ServerError if there is a pooler; `what` completes "cannot ... through a pooler"."""
+        """Raise ServerError if there is a pooler. `what` completes "cannot ... through a pooler"."""
         refuse(check_pooler(self._pooler, what), ServerError)
 
     def find_refusal(self, what: str) -> Finding | None:
@@ -233,7 +230,7 @@ class ConnectionFactory:
         return check_pooler(self._pooler, what) or check_read_only(self._is_read_only and not self._read_write, what)
 
     def refuse_unwritable(self, what: str) -> None:
-        """Raise what `find_refusal` returns, if anything: ServerError for a pooler, else TargetError."""
+        """Raise what `find_refusal` returns, if anything: ServerError for a pooler, otherwise TargetError."""
         self.refuse_pooler(what)
         refuse(self.find_refusal(what), sqlstate="25006")
 
@@ -264,7 +261,7 @@ class ConnectionFactory:
             connection.close()
 
     def keep(self, connection: Connection) -> None:
-        """Release a session's advisory locks and keep the session for the next use, or close it if it cannot be kept.
+        """Release a session's advisory locks and keep the session for the next use. Close it if it cannot be kept.
 
         Only one session is kept. Its statistics are reported before its next use. On PostgreSQL 14, statistics are only
         reported when a session ends, so the session is closed there.
@@ -399,7 +396,8 @@ class ConnectionFactory:
     def _may_pass(self, error: psycopg.Error, settings: dict[str, str]) -> bool:
         """Return whether a later attempt may succeed: an earlier one did, or the server exists but is not ready.
 
-        libpq reports no code that tells why a connection failed. penstock must not keep retrying a mistyped host name.
+        libpq reports no code for the cause of a failed connection. penstock must not keep retrying a mistyped host
+        name.
         """
         if isinstance(error, psycopg.errors.ConnectionTimeout):
             return self._knows_server or self._input_settings is not None
@@ -464,9 +462,9 @@ class ConnectionFactory:
             connection.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(self._role)))
 
     def _report_warning(self, diagnostic: Diagnostic) -> None:
-        # NOTICEs are left to the session that asked for them, which handles them itself. DEBUG, LOG and INFO come until
-        # client_min_messages is set, and are no warnings. A shutdown of the server (57P01, 57P02) is left to the error
-        # that follows it, because the load may wait until the server is back.
+        # NOTICEs are handled by the session that requested them. DEBUG, LOG and INFO are sent until client_min_messages
+        # is set, and are not warnings. A shutdown of the server (57P01, 57P02) is reported by the error that follows
+        # it, because the load may wait until the server is back.
         severity = diagnostic.severity_nonlocalized or "NOTICE"
         if severity not in _NO_WARNINGS and not (diagnostic.sqlstate or "").startswith("57P"):
             self.on_warning(f"{severity}: {diagnostic.message_primary}")
@@ -478,7 +476,7 @@ def is_usable(connection: Connection) -> bool:
 
 
 def _is_ready(connection: Connection) -> bool:
-    """Return whether an idle session can be used. Unasked, a server only sends that it ends the session."""
+    """Return whether an idle session can be used. To an idle session, a server only sends that it ends the session."""
     if connection.closed or connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
         return False
     unread = select.poll()
@@ -496,7 +494,7 @@ def describe_connection(connection: Connection) -> str:
 
 
 def _connect(settings: dict[str, str]) -> Connection:
-    # No prepared statements: every statement runs once, and poolers in transaction mode may not support them.
+    # Statements are not prepared: each runs once, and poolers in transaction mode may not support prepared statements.
     return psycopg.connect("", autocommit=True, prepare_threshold=None, **settings)  # type: ignore[arg-type]
 
 
@@ -516,7 +514,7 @@ def _is_certain_failure(error: psycopg.Error, *, tries_password: bool) -> bool:
 
 
 def _find_refusal_hint(message: str) -> str | None:
-    """Return the hint for what the server, or libpq, says it refuses; None if it says something else."""
+    """Return the hint for what the server or libpq refuses, by its message; None if the message is not known."""
     return next((hint for words, hint in _REFUSALS if re.search(words, message)), None)
 
 
@@ -539,7 +537,7 @@ def _connection_error(error: psycopg.Error, target: str) -> ServerError:
 def _preparation_error(error: psycopg.Error, target: str, *, role: str | None) -> ServerError:
     report = read_report(error)
     detail = describe_report(report, f"preparing a session on {target}")
-    # A server that shuts down now is like a lost connection: the load waits for it.
+    # A server that is shutting down counts as a lost connection: the load waits for it.
     is_lost = report.sqlstate is None and isinstance(error, psycopg.OperationalError)
     is_transient = is_passing(report.sqlstate, is_disconnect=is_lost)
     hint = report.hint

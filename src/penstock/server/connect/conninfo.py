@@ -14,8 +14,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from penstock.errors import UsageError
 from penstock.server.connect.service_file import has_service_file, read_service
 
-# A user who sets any of libpq's variables, even only PGUSER or PGPASSWORD, means a server of their own and not the
-# embedded one. An empty value counts too, as for libpq: PGHOST= means the default socket.
+# A user who sets any of libpq's variables, even only PGUSER or PGPASSWORD, means their own server, not the embedded
+# one. An empty value counts too, as for libpq: PGHOST= means the default socket.
 _LIBPQ_VARIABLE = re.compile(r"PG[A-Z]+|PGCONNECT_TIMEOUT")
 
 # The libpq settings that are needed here and that an environment variable can give, each with its variable.
@@ -105,11 +105,11 @@ def parse_conninfo(conninfo: str) -> dict[str, str]:
 
 
 def check_settings(given: Mapping[str, str], *, writes: bool, read_write: bool) -> None:
-    """Raise UsageError if no session with these settings can do anything, or can write if it `writes`.
+    """Raise UsageError if sessions with these settings cannot do anything, or cannot write although `writes` is true.
 
     libpq would send a connection string that was given as the database name, and the server would write it to its log,
-    password included. A session for replication runs no statements. `read_write`: transactions can write although they
-    are read-only by default.
+    password included. A session for replication runs no statements. If `read_write` is true, transactions can write
+    although they are read-only by default.
     """
     if given.get("replication", "").lower() not in _NO_REPLICATION:
         raise UsageError(
@@ -144,7 +144,7 @@ def missing_defaults(
 ) -> dict[str, str]:
     """Return penstock's defaults for the settings that the user did not give.
 
-    With `allows_standby`, the server may be a standby; commands that only read use it.
+    With `allows_standby`, the server may be a standby. Commands that only read use it.
     """
     defaults = {**_DEFAULTS, "application_name": application_name}
     is_list = any("," in given.get(key, "") for key in ("host", "hostaddr"))

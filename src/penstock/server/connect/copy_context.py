@@ -1,4 +1,4 @@
-"""Parses the CONTEXT of a COPY error, which tells at which line and column of the input COPY failed.
+"""Parses the CONTEXT of a COPY error, which shows the line and column of the input at which COPY failed.
 
 The server reports line, column and value only there, and in the language of lc_messages, which only a superuser may
 change. So only the order of the parts is used, never the words: `COPY t, line 5, column age: "abc"`, `COPY t, Zeile 5,
@@ -17,7 +17,7 @@ from penstock.frozen import frozen
 # "COPY t, line 5" in most languages, "tのCOPY、行 5" in Japanese, "t 복사, 5번째 줄" in Korean. It may be on any line
 # of the context, because triggers and functions come first.
 _HEAD = r"^(?:COPY )?{table}(?:のCOPY| 복사)?[,、]\s?[^\d,:\"]{{0,30}}?(?P<line>\d+)(?P<rest>.*)"
-# What follows the line number: a counter word (Korean), the column, then a colon and the value.
+# The text after the line number: a counter word (Korean), the column, then a colon and the value.
 _REST = re.compile(r"(?P<counter>[^,、:]*?)(?:[,、]\s?(?P<place>.*?))?(?:\s?:\s(?P<value>.*))?", re.DOTALL)
 # "age 열" in Korean, "column age" elsewhere.
 _COLUMNS = (
@@ -29,14 +29,13 @@ _QUOTED = re.compile(r"\"(.*)\"|»(.*)«|«\s?(.*?)\s?»|„(.*)[“”]|“(.*)
 
 @frozen
 class CopyContext:
-    """A position in COPY's input. A part is None if the server did not report it.
+    """A position in COPY's input. A part is None if the server did not report it."""
 
-    `line` counts from 1 within this COPY command. `value` is the text of the column, or of the whole record if no
-    column is reported; the server may have shortened it. If the column is null, `value` is None too.
-    """
-
+    # Counted from 1 within this COPY command.
     line: int | None = None
     column: str | None = None
+    # The text of the column, or of the whole record if no column is reported. The server may have shortened it. None
+    # also if the column is null.
     value: str | None = None
 
 
@@ -79,6 +78,6 @@ def _split_column(text: str, columns: Iterable[str]) -> tuple[str | None, str | 
 
 
 def _unquote(text: str | None) -> str | None:
-    """Return the text between quotation marks of any language, or None without them, as for a null."""
+    """Return the text between quotation marks of any language, or None if there are none, as for a null."""
     match = _QUOTED.fullmatch(text) if text is not None else None
     return next((group for group in match.groups() if group is not None), None) if match else None

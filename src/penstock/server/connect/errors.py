@@ -124,7 +124,10 @@ def to_penstock_error(error: psycopg.Error, what: str) -> PenstockError:
 
 
 def hint_right(report: ServerReport) -> str | None:
-    """Return the hint if a privilege on something other than a table is missing. Only recognises English messages."""
+    """Return the hint if a privilege on something other than a table is missing.
+
+    Only English messages are recognised.
+    """
     lacking = "permission denied for "
     is_other = report.message.startswith(lacking) and not report.message.startswith(
         tuple(f"{lacking}{kind} " for kind in ("table", "relation", "schema", "view"))
@@ -143,7 +146,9 @@ def translate_errors(what: str) -> Iterator[None]:
 
 @contextmanager
 def in_transaction(connection: psycopg.Connection[Any], what: str | None = None) -> Iterator[psycopg.Transaction]:
-    """Run the block in a transaction, or in a savepoint of the caller's. Errors of BEGIN and COMMIT are converted too.
+    """Run the block in a transaction, or in a savepoint of the caller's.
+
+    Errors of BEGIN and COMMIT are converted too.
 
     Without `what`, errors stay psycopg's. Callers in package server use this to convert some errors in their own way.
     """
@@ -160,7 +165,7 @@ def rolled_back(connection: psycopg.Connection[Any]) -> Iterator[None]:
 
 @contextmanager
 def in_pipeline(connection: psycopg.Connection[Any]) -> Iterator[None]:
-    """Run the block in a pipeline and raise only its first error; psycopg logs those that follow from it."""
+    """Run the block in a pipeline and raise only its first error. psycopg logs the errors that follow from it."""
     first: psycopg.Error | None = None
     try:
         with connection.pipeline():
@@ -195,7 +200,7 @@ def at_once(connection: psycopg.Connection[Any]) -> Iterator[None]:
 
 
 def choose_class(sqlstate: str | None) -> type[DataError | TargetError | ServerError]:
-    """Return the error class for an SQLSTATE: the data, the target, or otherwise the server is at fault."""
+    """Return the error class for an SQLSTATE: for a fault of the data, of the target, or otherwise of the server."""
     if sqlstate is None:
         return ServerError
     if sqlstate.startswith(DATA_CLASSES) and sqlstate not in NOT_DATA:
@@ -224,7 +229,7 @@ def find_hint(sqlstate: str | None) -> str | None:
 
 
 def hint_missing_right(error: PenstockError, hint: str) -> None:
-    """Set the hint of an error of to_penstock_error that names a missing privilege, unless the server sent a hint."""
+    """Set the hint of an error of to_penstock_error for a missing privilege, unless the server sent a hint."""
     cause = error.__cause__
     has_own = isinstance(cause, psycopg.Error) and bool(cause.diag.message_hint)
     if error.sqlstate == _INSUFFICIENT_PRIVILEGE and not has_own:

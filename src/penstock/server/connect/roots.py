@@ -1,9 +1,10 @@
 """Amazon's root certificates on this machine: finds the file that verifies a server of Amazon RDS.
 
-Instances and clusters have certificates of RDS's own authorities, one for each region, which no operating system
-trusts; AWS offers them for download as global-bundle.pem. RDS Proxy has certificates of AWS Certificate Manager, whose
-roots ("Amazon Root CA 1" and others) every operating system trusts. So the search is for the roots' names, and a file
-with other certificates is skipped. The current directory is not searched, because anybody may have put a file there.
+The certificates of instances and clusters are from RDS's own authorities, one for each region. No operating system
+trusts them; AWS offers them for download as global-bundle.pem. The certificates of RDS Proxy are from AWS Certificate
+Manager, and every operating system trusts its roots ("Amazon Root CA 1" and others). So the search is for the roots'
+names, and a file with other certificates is skipped. The current directory is not searched, because anybody may have
+put a file there.
 Sources: docs.aws.amazon.com/AmazonRDS/latest/UserGuide/UsingWithRDS.SSL.html and
 UsingWithRDS.SSL-certificate-rotation.html ("Amazon RDS Proxy uses certificates from the AWS Certificate Manager").
 """
@@ -33,8 +34,8 @@ _BUNDLE_SITES = {
 }
 
 # The value of sslrootcert that means the default store of the OpenSSL that libpq is linked with. psycopg's binary wheel
-# contains its own OpenSSL, whose store is empty. So the system's store is given by the path of its file, never by this
-# name.
+# contains its own OpenSSL, which has an empty store. So the system's store is given by the path of its file, never by
+# this name.
 _SYSTEM = "system"
 
 # /certs is where AWS's own examples put the bundle.
@@ -54,7 +55,7 @@ def search_roots(
 ) -> RootSearch:
     """Search for the root certificates of an endpoint, and return the files read, up to the first that has them.
 
-    If `host` is None, the roots of any server of RDS are searched for. `given` is the file that the user named; it is
+    If `host` is None, the search is for the roots of any server of RDS. `given` is the file that the user named. It is
     used whatever it contains.
     """
     if given is not None:
@@ -81,7 +82,7 @@ def find_roots(hosts: Sequence[str], environ: Mapping[str, str]) -> str:
 
 
 def missing_roots(host: str, search: RootSearch) -> ServerError:
-    """Return the error for an endpoint that cannot be verified; it says what to download and where to save it."""
+    """Return the error for an endpoint that cannot be verified. It says what to download and where to save it."""
     looked = ", ".join(str(file.path) for file in search.files)
     if is_rds_proxy(host):
         hint = "Install the operating system's root certificates (ca-certificates), which RDS Proxy is verified with"
@@ -147,7 +148,7 @@ def _describe(fields: dict[str, Any]) -> RootCertificate:
 
 
 def read_name(name: Sequence[Sequence[tuple[str, str]]]) -> dict[str, str]:
-    """Return a certificate's name as a dictionary of its attributes; `name` is in the form of Python's ssl module."""
+    """Return a certificate's name as a dictionary of its attributes. `name` is in the form of Python's ssl module."""
     return {key: value for part in name for key, value in part}
 
 

@@ -1,4 +1,4 @@
-"""How a server is reached: its own endpoint, the address to connect to, and the password to give there.
+"""How a server is reached: its own endpoint, the address to connect to, and the password for it.
 
 With a tunnel, libpq connects to the tunnel's near end, TLS verifies the name of the server at its far end, and IAM
 tokens are created for that server's own name and port.
@@ -18,7 +18,7 @@ _DEFAULT_PORT = 5432
 
 
 class TokenMaker(Protocol):
-    """Creates a token of IAM database authentication; penstock.aws implements it."""
+    """Creates a token of IAM database authentication. penstock.aws implements it."""
 
     def __call__(self, *, host: str, port: int, user: str) -> str:
         """Return a token for an endpoint and a user. Raises ServerError."""
@@ -37,10 +37,13 @@ class Tunnel:
 
 @frozen
 class Route:
-    """One server to try. `host` and `port` are the server's own; `settings` are libpq's settings to reach it."""
+    """One server to try."""
 
+    # The server's own host, not that of a tunnel.
     host: str
+    # The server's own port.
     port: int
+    # libpq's settings to reach the server.
     settings: Mapping[str, str]
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 def read_service(name: str, environ: Mapping[str, str], *, service_file: str | None = None) -> dict[str, str]:
     """Return the settings of service `name`, or an empty dict if no file has it (libpq then reports that).
 
-    The files are searched in libpq's order: the given file, else PGSERVICEFILE, else ~/.pg_service.conf; then
+    The files are searched in libpq's order: the given file, otherwise PGSERVICEFILE, otherwise ~/.pg_service.conf; then
     PGSYSCONFDIR. A directory that was compiled into libpq is not known here.
     """
     for path in _candidate_paths(environ, service_file):

@@ -1,4 +1,4 @@
-"""How texts of the server become str, also if they are bytes of no known encoding."""
+"""How texts of the server become str, even if they are bytes of no known encoding."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ if TYPE_CHECKING:
     from psycopg import Connection
     from psycopg.abc import Buffer
 
-# 0 stands for every type without a loader of its own. If client_encoding is SQL_ASCII, psycopg loads these as bytes.
+# 0 means every type without its own loader. If client_encoding is SQL_ASCII, psycopg loads these as bytes.
 _TEXTS: Final = (0, "text", "name", "varchar", "bpchar", '"char"')
 _JSON: Final = ("json", "jsonb")
 
-# Without a backslash: that would be an escape in JSON, and would hide where a literal of a statement ends.
+# The escapes have no backslash, because it would be an escape in JSON, and would hide where a literal of a statement
+# ends.
 _AS_ESCAPES: Final = "penstock.escapes"
 
 
@@ -39,7 +40,7 @@ def receive_any_text(connection: Connection[tuple[Any, ...]]) -> None:
     try:
         encoding = codecs.lookup(name.replace("WIN", "cp").replace("KOI8", "koi8_")).name
     except LookupError:
-        # Python does not know the encoding, or the database is SQL_ASCII, which is no encoding.
+        # Python does not know the encoding, or the database is SQL_ASCII, which is not an encoding.
         name, encoding = "SQL_ASCII", "utf-8"
     connection.execute("SELECT pg_catalog.set_config('client_encoding', %s, false)", [name])
 

@@ -1,6 +1,6 @@
 """The TLS settings to use if the user gave none. Pure.
 
-Servers of Amazon RDS are verified, including their host name; for others libpq's defaults apply.
+Servers of Amazon RDS are verified, including their host name. For others libpq's defaults apply.
 docs/decisions/0011-tls-defaults.md gives the reasons.
 """
 
@@ -20,7 +20,7 @@ def tls_defaults(
 ) -> dict[str, str]:
     """Return the TLS settings to add to what the user gave.
 
-    `find_roots` returns the file of root certificates, or raises; it is called only if that file is needed.
+    `find_roots` returns the file of root certificates, or raises. It is called only if that file is needed.
     `sends_token` is whether an IAM token will be sent, which anybody who reads it could use. Raises UsageError if the
     token would be sent unencrypted, and what `find_roots` raises.
     """

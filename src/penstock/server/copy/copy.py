@@ -35,9 +35,10 @@ if TYPE_CHECKING:
 # A complete statement that contains all its values. Other modules use this type to pass statements on.
 Statement: TypeAlias = sql.Composed
 
-# The length of one CopyData message. libpq keeps a copy until it is sent, and the server one until it is parsed. At
-# this size both stay in the CPU caches (with messages as long as a block, backends used 3 % more CPU). With its 5-byte
-# header a message fills libpq's 8 KiB buffer a whole number of times; a remainder would cost a system call of its own.
+# The length of one CopyData message. libpq keeps a copy of a message until it is sent, and the server until it is
+# parsed. With this length both stay in the CPU caches (with messages as long as a block, backends used 3 % more CPU).
+# With its 5-byte header a message fills libpq's 8 KiB buffer a whole number of times. A remainder would cost its own
+# system call.
 _MESSAGE_BYTES = 64 * 1024 - 5
 
 # How many milliseconds a wait lasts before it checks whether it was cancelled.
@@ -48,7 +49,7 @@ _CANCEL_TIMEOUT_S = 5.0
 # The signature, no flags, and no extension (documentation of COPY, "Binary Format"). The end of the data needs no mark.
 _BINARY_HEADER: Final = b"PGCOPY\n\xff\r\n\x00" + bytes(8)
 
-# From this version on, COPY can skip rows whose values their types refuse, and reports each skipped row in a notice
+# Since PostgreSQL 17, COPY can skip rows with values that their types refuse, and reports each skipped row in a notice
 # (release notes of 17, "COPY ... ON_ERROR ignore").
 _IGNORES_SINCE = 170_000
 
@@ -57,8 +58,8 @@ _COPY_PARSER: Final = "copyfromparse.c"
 
 _NUMBER = re.compile(r"\d+")
 
-# What to run before the next COPY command, by the state of the savepoint. In state "broken", it runs before any other
-# statement too.
+# The SQL to run before the next COPY command, by the state of the savepoint. In state "broken", it runs before any
+# other statement too.
 _SAVEPOINTS: Final[dict[str, LiteralString]] = {
     "none": "SAVEPOINT penstock",
     "kept": "RELEASE SAVEPOINT penstock; SAVEPOINT penstock",
@@ -66,11 +67,11 @@ _SAVEPOINTS: Final[dict[str, LiteralString]] = {
 }
 
 
-# Without this, a session reports its statistics at most once a second, and those of a short load too late.
+# Without this, a session reports its statistics at most once a second, and a short load's statistics too late.
 _REPORT: Final = "SELECT pg_catalog.pg_stat_force_next_flush(); "
 
-# Runs at the start of a protected transaction. A deferred constraint would fail at the commit, when the record can no
-# longer be identified. Notices report the rows that COPY skips.
+# This runs at the start of a protected transaction. A deferred constraint would fail at the commit, when the record can
+# no longer be identified. Notices report the rows that COPY skips.
 _PROTECTION: Final = "SET CONSTRAINTS ALL IMMEDIATE; SET LOCAL client_min_messages = notice"
 
 
@@ -78,7 +79,7 @@ class CopyFailed(Exception):
     """The server refused a session's work, or the connection to it broke.
 
     `context` is the position within the COPY command that was running. `is_disconnect` is whether the session is lost.
-    `location` is the record's place in its file, if the caller has found it.
+    The attribute `location` is the record's place in its file, if the caller has found it.
     """
 
     def __init__(self, report: ServerReport, context: CopyContext, *, is_disconnect: bool) -> None:
@@ -94,7 +95,7 @@ class OtherTypes(Exception):
 
 
 class Superseded(Exception):
-    """Another process has taken the load over, so this session must not write anything."""
+    """Another process has taken over the load, so this session must not write anything."""
 
 
 def compose_table(spec: CopySpec) -> sql.Identifier:
@@ -105,7 +106,7 @@ def compose_table(spec: CopySpec) -> sql.Identifier:
 def copy_statement(spec: CopySpec, *, ignores_types: bool = False) -> sql.Composed:
     """Return `COPY table (columns) FROM STDIN WITH (...)` for a spec, with every name and value quoted.
 
-    With `ignores_types`, COPY skips rows whose values their types refuse, each with a notice. Needs PostgreSQL 17.
+    With `ignores_types`, COPY skips rows with values that their types refuse, each with a notice. Needs PostgreSQL 17.
     """
     options = copy_options(spec)
     if ignores_types:
@@ -138,7 +139,7 @@ def copy_options(spec: CopySpec) -> list[sql.Composable]:
 
 
 def _check_types(spec: CopySpec, found: str) -> None:
-    """Raise OtherTypes if columns have other types than a spec says; `found` is the result of `compose_look`.
+    """Raise OtherTypes if columns have other types than a spec says. `found` is the result of `compose_look`.
 
     COPY does not check types in the binary format: it stores a bigint as double precision, for example.
     """
@@ -148,20 +149,12 @@ def _check_types(spec: CopySpec, found: str) -> None:
 
 
 class CopySession:
-    """A connection, its open transaction and at most one COPY in progress; used by one thread.
+    """A connection, its open transaction and at most one COPY in progress. One thread uses it.
 
     Only `cancel` may be called from another thread. Methods raise CopyFailed. Needs INSERT on the table.
 
-    `fence` is a query that runs at the start of every transaction. If it returns no row, Superseded is raised.
-
-    If `is_protected`, each COPY command runs under a savepoint, so that another COPY may follow after one fails, and
-    constraints are checked at each command's end. If the server can, it skips rows whose values their types refuse;
-    `skipped` has the line numbers that the last command skipped.
-
-    `tables` has the tables as they were at the start of the load, by their names in CopySpecs. Each COPY command
-    checks, under its own lock, that the name still belongs to the same table; if not, TargetError is raised.
-
-    `transaction` counts the transactions that were opened.
+    The attribute `skipped` has the line numbers of the rows that the last command skipped. `transaction` counts the
+    transactions that were opened.
 
     The session calls libpq's functions for COPY itself. psycopg's Copy does not read while it waits until it can write.
     If the server meanwhile waits until its notices (such as a trigger's warnings) are read, both sides wait for ever.
@@ -171,14 +164,20 @@ class CopySession:
         self,
         connection: psycopg.Connection[Any],
         *,
+        # A query that runs at the start of every transaction. If it returns no row, Superseded is raised.
         fence: sql.Composed | None = None,
+        # Whether each COPY command runs under a savepoint, so that another COPY may follow after one fails. Constraints
+        # are then checked at each command's end, and if the server can, it skips rows with values that their types
+        # refuse.
         is_protected: bool = False,
+        # The tables at the start of the load, by their names in CopySpecs. Each COPY command checks, under its own
+        # lock, that the name still belongs to the same table. If it does not, TargetError is raised.
         tables: Mapping[TableName, LoadedTable] | None = None,
     ) -> None:
         self._connection = connection
         self._tables = tables or {}
         self._pgconn = connection.pgconn
-        # The backend's process id, also after the session is closed.
+        # The backend's process id. It is known even after the session is closed.
         self.backend_pid = connection.info.backend_pid
         self._fence = fence
         self._is_protected = is_protected
@@ -200,7 +199,7 @@ class CopySession:
         self.commit_s = 0.0
 
     def begin(self) -> None:
-        """Open a transaction, if none is open."""
+        """Open a transaction if none is open."""
         if not self._is_open:
             with self._failures():
                 self._pgconn.send_query(self._opening().as_bytes(self._connection))
@@ -211,10 +210,10 @@ class CopySession:
             self.transaction += 1
 
     def start_copy(self, spec: CopySpec) -> None:
-        """Begin a COPY command, and a transaction if none is open, in one round trip.
+        """Start a COPY command, and a transaction if none is open, in one round trip.
 
-        `round_trip_s` is set to the elapsed time. The command runs with the user's search_path, because triggers,
-        defaults and types may need it.
+        The attribute `round_trip_s` is set to the elapsed time. The command runs with the user's search_path, because
+        triggers, defaults and types may need it.
         """
         self._spec = spec
         began = time.perf_counter()
@@ -288,14 +287,15 @@ class CopySession:
                     self._flush()
 
     def has_answer(self) -> bool:
-        """Return whether the server has sent something during a COPY: usually an error, which `finish_copy` raises.
+        """Return whether the server has sent something during a COPY.
 
-        There is no other way to learn of an error early: after an error, the server reads and discards data until the
+        Usually it is an error, which `finish_copy` raises.
+
+        There is no other way to notice an error early: after an error, the server reads and discards data until the
         command ends (protocol documentation, "COPY Operations").
         """
         if self._reports_skipped:
-            # A notice about a skipped row is no reason to end the command, and it cannot be distinguished from an
-            # error.
+            # A notice about a skipped row does not end the command. Here it cannot be distinguished from an error.
             return False
         return self._has_input or bool(self._poll(select.POLLIN, 0))
 
@@ -319,8 +319,8 @@ class CopySession:
     def finish_copy(self) -> int:
         """End the COPY command and return its row count.
 
-        Raises TargetError if the table's name belongs to a table other than the one in `tables`, OtherTypes if the
-        rows were encoded for other types than the columns have.
+        Raises TargetError if the table's name belongs to a table other than the one in `tables`. Raises OtherTypes if
+        the rows were encoded for other types than the columns have.
         """
         assert self._spec is not None
         self._is_copying, table = False, self._find_table(self._spec)
@@ -336,7 +336,10 @@ class CopySession:
         return reported
 
     def _take_look(self, table: LoadedTable | None, spec: CopySpec) -> str:
-        """Read the last result, that of `compose_look` if there is a table; return its columns. Raises TargetError."""
+        """Read the last result, which is that of `compose_look` if there is a table.
+
+        Return its columns. Raises TargetError.
+        """
         found = None if table is None else self._take(ExecStatus.TUPLES_OK)
         self._expect_end()
         if table is None or found is None:
@@ -360,9 +363,9 @@ class CopySession:
         self.execute(checks if statement is None else sql.SQL("{}; {}").format(checks, statement))
 
     def commit(self, statement: sql.Composed | None = None) -> None:
-        """Run a last statement, if given, and commit; the session then reports its statistics.
+        """Run a last statement, if given, and commit. The session then reports its statistics.
 
-        `commit_s` is set to the elapsed time. Deferred triggers run with the user's search_path.
+        The attribute `commit_s` is set to the elapsed time. Deferred triggers run with the user's search_path.
         """
         began = time.perf_counter()
         report = _REPORT if self._connection.info.server_version >= CAN_FLUSH_STATISTICS else ""
@@ -422,7 +425,7 @@ class CopySession:
     def abandon(self) -> None:
         """End a COPY in progress with an error and close the connection, which rolls back.
 
-        It is for error paths: it never waits or raises.
+        This is for error paths. It never waits or raises.
         """
         with contextlib.suppress(psycopg.Error, OSError):
             if self._is_copying:

@@ -3,10 +3,10 @@
 Records are copied into a temporary table, which is dropped at the end of the transaction. Records of files are copied
 as text, which COPY always accepts. One DO statement then stores them by INSERT, or by the statement of a merge, in
 stretches of consecutive records, each under its own savepoint. A sequence counts the records of a stretch that were
-begun, so if a record fails, its position is known. The records before the failed record are stored. The failed record
-is then tried again as the first one of a stretch, and recorded with the fields of the error. All the table's types,
-constraints, triggers, partitions and indexes apply as usual. If a stretch fails as a whole, for example by a foreign
-key that is checked at its end, the next stretch is half as long.
+begun, so the position of a failed record is known. The records before it are stored. The failed record is then tried
+again as the first one of a stretch, and recorded with the fields of the error. All the table's types, constraints,
+triggers, partitions and indexes apply as usual. If a stretch fails as a whole, for example because of a foreign key
+that is checked at its end, the next stretch is half as long.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ _TYPED: Final = "penstock_typed"
 _COUNTER: Final = "penstock_counter"
 
 # The best number of records in a stretch is about the square root of (this factor / the share of bad records). Longer
-# stretches are undone and stored again too often, and shorter ones have too much overhead (of 20, 80 and 320, 80 was
-# the fastest with 1 % bad records).
+# stretches are undone and stored again too often, and shorter ones have too much overhead. Of 20, 80 and 320 records,
+# 80 were the fastest with 1 % bad records.
 _STRETCH_FACTOR = 60.0
 
 # A bad record without a known position causes as much repeated work as this many bad records with a known one.
@@ -82,15 +82,16 @@ class SortingColumn:
 
 
 class RefusedRow(NamedTuple):
-    """A row that could not be stored, and why. `position` counts from 1 in the order of the COPY."""
+    """A row that could not be stored."""
 
+    # Counted from 1 in the order of the COPY.
     position: int
     reason: Reason
 
 
 @frozen
 class Sorted:
-    """How many rows were stored, and which were refused. Triggers may have skipped others."""
+    """How many rows were stored, and which were refused. Triggers may have skipped other rows."""
 
     stored: int
     refused: tuple[RefusedRow, ...]
@@ -104,7 +105,7 @@ class _Made(NamedTuple):
 
 
 def find_hindrance(connection: psycopg.Connection[Any], table: str) -> str | None:
-    """Return a hint that says why records for a table cannot be sorted, or None if they can. Raises psycopg.Error.
+    """Return a hint why records for a table cannot be sorted, or None if they can. Raises psycopg.Error.
 
     `table` is a quoted name.
     """
@@ -136,7 +137,10 @@ class Sorter:
         self._columns: dict[str, SortingColumn] = {}
 
     def prepare(self, spec: CopySpec) -> CopySpec:
-        """Create the stage for a table and return the spec of a COPY into it; then call `sort`. Raises Hindered."""
+        """Create the stage for a table and return the spec of a COPY into it.
+
+        Call `sort` afterwards. Raises Hindered.
+        """
         self._session.begin()
         made = _Made(self._session.transaction, spec)
         if made != self._made:
@@ -203,7 +207,7 @@ class Sorter:
         )
 
     def _compose_store(self, spec: CopySpec) -> sql.Composed:
-        """Return the statement that stores a stretch; it converts the texts as the columns' types do."""
+        """Return the statement that stores a stretch. It converts the texts as the columns' types do."""
         values: list[sql.Composable] = []
         fields: list[sql.Composable] = []
         for name in spec.columns:
@@ -237,19 +241,21 @@ class Sorter:
 
 
 class SortingParts(NamedTuple):
-    """The parts of the statement that differ between its uses.
+    """The parts of the sorting statement that differ between its uses."""
 
-    The rows of `stage`, or a `portion` of them, are sorted: `store` stores a stretch, `after_stretch` runs after it,
-    `note` records the refused row number `bad`, and `outcome` is the JSON that is left in setting penstock.outcome.
-    """
-
+    # The table with the rows to be sorted.
     stage: sql.Identifier
+    # Stores a stretch.
     store: sql.Composable
+    # Records the refused row number `bad`.
     note: sql.Composable
+    # The JSON that is left in setting penstock.outcome.
     outcome: sql.Composable
     find_field: sql.Composable = _NOTHING
+    # Runs after a stretch.
     after_stretch: sql.Composable = _NOTHING
     declarations: sql.Composable = _NOTHING
+    # The condition for the part of the rows to be sorted; by default all rows.
     portion: sql.Composable = _NOTHING
 
 
@@ -262,7 +268,7 @@ def compose_sorting(
     most_in_stretch: int,
     first_size: int = _FIRST_SIZE,
 ) -> sql.Composed:
-    """Return the statement that stores rows stretch by stretch and records those that the table refuses."""
+    """Return the statement that stores rows stretch by stretch, and records those that the table refuses."""
     body = sql.SQL(SORT).format(
         **parts._asdict(),
         counter=sql.Literal(counter.as_string(connection)),

@@ -17,8 +17,8 @@ HAS_RIGHTS: Final = """
                )
 """
 
-# The sequence counts the records that a stretch has begun, because it is not rolled back. It has a large cache, because
-# without one each nextval takes as long as a small INSERT.
+# The sequence counts the records that a stretch has begun, because a sequence is not rolled back. It has a large cache:
+# without one, each nextval takes as long as a small INSERT.
 MAKE: Final = """
     {drop}
     CREATE TABLE {stage} ({texts}) ON COMMIT DROP;

@@ -2,5 +2,5 @@
 
 The order of calls is capture_table, find_obstacles, create_replacement, (enforce_early, if rows are to be refused one
 by one), the load, finish_replacement, swap_replacement. Until swap_replacement commits, the old table is unchanged.
-Other rooms load the rows, record the replacement in the ledger, and drop a replacement that is given up.
+Other packages load the rows, record the replacement in the ledger, and drop a replacement that is given up.
 """

@@ -47,16 +47,16 @@ def capture_table(connection: Connection, oid: int, *, name: TableName | None = 
 def find_obstacles(connection: Connection, definition: TableDefinition) -> tuple[Obstacle, ...]:
     """Return everything that prevents a table's replacement: dependents, its kind, missing privileges.
 
-    Function bodies that are stored as text (PL/pgSQL, SQL in quotes) and prepared statements look the table up by name,
-    so they find the new one and are no obstacle. pg_shdepend records nothing that depends on a table. Raises
-    ServerError.
+    Function bodies that are stored as text (PL/pgSQL, SQL in quotes) and prepared statements look up the table by name,
+    so they find the new one and do not prevent the replacement. pg_shdepend records nothing that depends on a table.
+    Raises ServerError.
     """
     with translate_errors(f"looking for what depends on table {definition.name}"):
         return tuple(fetch_rows(connection, "ddl_obstacles", Obstacle, oid=definition.oid))
 
 
 def refuse_obstacles(name: TableName, obstacles: Sequence[Obstacle]) -> None:
-    """Raise TargetError with all obstacles; return if there is none."""
+    """Raise TargetError with all obstacles. Return if there is none."""
     if not obstacles:
         return
     lines = "\n".join(f"{obstacle.kind}: {obstacle.description}" for obstacle in obstacles)
@@ -97,7 +97,7 @@ def _capture(connection: Connection, oid: int, name: TableName | None) -> TableD
 
 
 def _gone(connection: Connection, oid: int, name: TableName | None) -> TargetError:
-    """Return the error for a table whose oid no longer exists. Its name may belong to another table now."""
+    """Return the error for a table whose OID no longer exists. Its name may belong to another table now."""
     if name is None:
         return TargetError("the table is gone", detail=f"There is no relation with oid {oid}.")
     quoted = table_identifier(name).as_string(connection)

@@ -34,8 +34,8 @@ def compose_index(index: IndexRow, constraint: ConstraintRow | None, table: Tabl
     """Return the statements that create an index under a name, and its constraint if it has one.
 
     A primary key or unique constraint uses a finished index, because only CREATE INDEX can set the tablespace. An
-    exclusion constraint, or one WITHOUT OVERLAPS, creates its own index; ALTER INDEX then sets what ADD CONSTRAINT
-    cannot.
+    exclusion constraint, or one WITHOUT OVERLAPS, creates its own index. ALTER INDEX then sets what ADD CONSTRAINT
+    cannot set.
     """
     named = sql.Identifier(name)
     if constraint is not None and constraint.makes_index:
@@ -53,7 +53,7 @@ def compose_index(index: IndexRow, constraint: ConstraintRow | None, table: Tabl
 
 
 def compose_create_index(index: IndexRow, table: sql.Composable, name: sql.Composable) -> sql.Composed:
-    """Return CREATE INDEX; if the name is empty, the server chooses one."""
+    """Return CREATE INDEX. If the name is empty, the server chooses one."""
     unique = sql.SQL("UNIQUE " if index.is_unique else "")
     return sql.SQL("CREATE {}INDEX {} ON {} {}").format(unique, name, table, sql.SQL(index.body or ""))
 
@@ -75,7 +75,7 @@ def compose_parent_index(index: IndexRow, constraint: ConstraintRow | None, tabl
 def compose_index_marks(index: IndexRow, constraint: ConstraintRow | None, table: Table) -> list[sql.Composed]:
     """Return the statements for an index's properties that are not in its definition. The index has its final name."""
     name, relation = sql.Identifier(table[0], index.name), sql.Identifier(*table)
-    # ALTER INDEX has no ONLY: it would give the indexes of all partitions the target of their parent.
+    # ALTER INDEX has no ONLY. It would give the indexes of all partitions the target of their parent.
     statements: list[sql.Composed] = [
         sql.SQL("ALTER TABLE ONLY {} ALTER COLUMN {} SET STATISTICS {}").format(
             name, sql.Literal(number), sql.Literal(target)

@@ -1,6 +1,6 @@
-"""A table's definition as frozen values: the rows of the ddl_*.sql files, and what they add up to.
+"""A table's definition as frozen values: the rows of the ddl_*.sql files, and their combination.
 
-Two definitions are equal if the tables differ only in their oids and in the state of their sequences. All expressions
+Two definitions are equal if the tables differ only in their OIDs and in the state of their sequences. All expressions
 and definitions are the server's own text, with every name qualified.
 """
 
@@ -14,13 +14,14 @@ from penstock.model.server.table import TableName
 
 @frozen
 class TableRow:
-    """The row of ddl_table.sql; `persistence` is pg_class's letter."""
+    """The row of ddl_table.sql."""
 
     oid: int = field(compare=False)
     name: str
     schema: str
     quoted_name: str
     owner: str
+    # pg_class.relpersistence.
     persistence: str
     access_method: str | None
     tablespace: str
@@ -28,11 +29,12 @@ class TableRow:
 
 @frozen
 class IndexRow:
-    """The row of ddl_indexes.sql; `constraint_name` is None for an index that belongs to no constraint."""
+    """The row of ddl_indexes.sql."""
 
     name: str
     is_unique: bool
     body: str | None
+    # None for an index without a constraint.
     constraint_name: str | None
     tablespace: str
     options: list[str]
@@ -43,15 +45,16 @@ class IndexRow:
 
     @property
     def is_marked(self) -> bool:
-        """Whether ALTER TABLE must mark it, which locks the table: for CLUSTER, or as the replica identity."""
+        """Whether ALTER TABLE must mark the index, which locks the table: for CLUSTER, or as the replica identity."""
         return self.is_clustered or self.is_replica_identity
 
 
 @frozen
 class ConstraintRow:
-    """The row of ddl_constraints.sql; `kind` is pg_constraint.contype, 'n' for NOT NULL."""
+    """The row of ddl_constraints.sql."""
 
     name: str
+    # pg_constraint.contype, 'n' for NOT NULL.
     kind: str
     definition: str
     is_deferrable: bool
@@ -69,18 +72,20 @@ class ConstraintRow:
 
 @frozen
 class PublicationRow:
-    """The row of ddl_publications.sql; `statement` is None for a publication of all tables, or of a whole schema."""
+    """The row of ddl_publications.sql."""
 
     name: str
+    # None for a publication of all tables, or of a whole schema.
     statement: str | None
 
 
 @frozen
 class PartRow:
-    """The row of ddl_parts.sql; `statement` is None if the part was dropped while it was read."""
+    """The row of ddl_parts.sql."""
 
     part: str
     step: str
+    # None if the part was dropped while it was read.
     statement: str | None
 
 
@@ -112,7 +117,7 @@ class TableDefinition:
 
     @property
     def oid(self) -> int:
-        """Return the table's oid."""
+        """Return the table's OID."""
         return self.table.oid
 
     @property
@@ -140,7 +145,7 @@ class TableDefinition:
 def find_differences(first: TableDefinition, second: TableDefinition, *, retyped: int = 0) -> tuple[str, ...]:
     """Return the parts in which two definitions differ, as words: table, indexes, constraints, columns, triggers ...
 
-    That `retyped` columns have other types is no difference.
+    The other types of `retyped` columns do not count as a difference.
     """
     fields = ("table", "indexes", "constraints", "publications")
     found = {name for name in fields if getattr(first, name) != getattr(second, name)}

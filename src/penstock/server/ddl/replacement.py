@@ -23,9 +23,10 @@ from penstock.server.table.tables import check_names
 
 _log = logging.getLogger(__name__)
 
-# The swap has locked the old table. A session that waits for this lock may itself hold another lock that the DROP TABLE
-# needs. Then the two would be deadlocked, and PostgreSQL would cancel the session's query, because it began to wait
-# first and deadlock_timeout (1 s) ends for it first. So the swap waits only this long for each further lock.
+# The swap has locked the old table. A session that waits for this lock may itself hold another lock that DROP TABLE
+# needs. Then the two would be deadlocked. PostgreSQL would cancel the session's query, because the session began to
+# wait first and so its deadlock_timeout (1 s) ends first. Therefore the swap waits only this long for each further
+# lock.
 _FURTHER_LOCKS_TIMEOUT = "100ms"
 
 
@@ -36,15 +37,15 @@ def _at_once(act: Callable[[], object]) -> object:
 def create_replacement(
     connection: Connection, definition: TableDefinition, *, name: str, retyped: Sequence[ColumnChange] = ()
 ) -> int:
-    """Create the new table in the old one's schema, without indexes, and return its oid.
+    """Create the new table in the old one's schema, without indexes, and return its OID.
 
-    The columns in `retyped` get other types than in the old table. An index or a CHECK constraint that cannot be
-    created for these is an error now, and not after the rows.
+    The columns in `retyped` get other types than in the old table. If an index or a CHECK constraint cannot be created
+    for these types, the error is raised now, and not after the rows are loaded.
 
-    It has what CREATE TABLE (LIKE ...) copies except indexes. That includes CHECK constraints, whose functions are
-    called for each row, with the user's search_path. The old table's owner owns it, and nobody else may read it.
-    Identity columns continue after the old ones' values; a serial column uses the old sequence. Needs CREATE on the
-    schema, the owner's role and SELECT on the old table. Raises TargetError, ServerError.
+    The new table has what CREATE TABLE (LIKE ...) copies except indexes. That includes CHECK constraints; their
+    functions are called for each row, with the user's search_path. The old table's owner owns it, and nobody else may
+    read it. Identity columns continue after the old ones' values; a serial column uses the old sequence. Needs CREATE
+    on the schema, the owner's role and SELECT on the old table. Raises TargetError, ServerError.
     """
     new = TableName(schema=definition.table.schema, name=name)
     check_names(new, [])
@@ -58,7 +59,7 @@ def create_replacement(
     with translate_errors(f"creating table {new}"), local_settings(connection, default_tablespace=""):
         connection.execute(compose_create(definition, name))
         if retyped:
-            # The table is empty: no value has to be converted.
+            # The table is empty, so no value has to be converted.
             change = sql.SQL("ALTER COLUMN {0} TYPE {1} USING NULL::{1}")
             parts = [change.format(sql.Identifier(each.column), sql.SQL(each.type_name)) for each in retyped]
             connection.execute(sql.SQL("ALTER TABLE {} {}").format(table, sql.SQL(", ").join(parts)))
@@ -89,7 +90,7 @@ def enforce_early(
 
     Their functions are not called now, because the table is empty. They are called for each row, with the user's
     search_path. With `with_foreign_keys`, foreign keys are added too, which locks the referenced tables until the
-    transaction ends. finish_replacement adds the rest. Raises TargetError, ServerError.
+    transaction ends. finish_replacement adds the remaining ones. Raises TargetError, ServerError.
     """
     replacement = capture_table(connection, oid)
     with translate_errors(f"preparing table {replacement.name}"):
@@ -119,8 +120,8 @@ def finish_replacement(
 
     In autocommit mode all indexes are created in one transaction. Each foreign key, and each validation, has its own
     transaction, so that writers to the referenced table wait only while the key is added. Without `with_foreign_keys`,
-    the caller calls add_foreign_keys before the swap. After an error the function may be called again: what exists is
-    kept. Raises DataError if the rows violate a constraint, TargetError, ServerError.
+    the caller calls add_foreign_keys before the swap. After an error the function may be called again: it keeps what
+    exists. Raises DataError if the rows violate a constraint, TargetError, ServerError.
     """
     replacement = capture_table(connection, oid)
     with _finishing(definition, replacement.name):
@@ -140,7 +141,7 @@ def add_foreign_keys(
 ) -> None:
     """Add the foreign keys that the loaded table lacks.
 
-    `with_locks` is called with the function that adds a key and locks the referenced table; it may be
+    `with_locks` is called with the function that adds a key and locks the referenced table. It may be
     with_lock_retries. Raises DataError if the rows violate a key, TargetError, ServerError.
     """
     replacement = capture_table(connection, oid)
@@ -150,7 +151,7 @@ def add_foreign_keys(
 
 @contextmanager
 def _finishing(definition: TableDefinition, working: TableName) -> Iterator[None]:
-    """Convert errors in the block, whose messages then have the name that the new table will have."""
+    """Convert errors in the block. Their messages then have the name that the new table will have."""
     try:
         with translate_errors(f"finishing the table that replaces {definition.name}"):
             yield

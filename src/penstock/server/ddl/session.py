@@ -1,4 +1,4 @@
-"""Local settings for a block of statements, and running statements together."""
+"""Runs a block of statements with local settings, and several statements together."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _Result = TypeVar("_Result")
 # How many times look_again reads. A transaction that drops several parts has usually ended by the second attempt.
 _LOOKS = 3
 
-# "cache lookup failed", if a part was dropped meanwhile.
+# The server reports "cache lookup failed" with this code if a part was dropped meanwhile.
 _INTERNAL_ERROR = "XX000"
 
 
@@ -35,9 +35,9 @@ class Unread(TargetError):
 def look_again(read: Callable[[], _Result], connection: Connection | None = None) -> _Result:
     """Return the result of `read`. If it raises Unread, call it again, at most three times in all.
 
-    A part that another transaction drops during a query is visible in the query's snapshot but has no definition any
-    more. If it is dropped while the server composes the definition, that is an internal error of the server. In a
-    transaction of the caller's, each look is in a savepoint, so that the transaction outlasts such an error.
+    A part that another transaction drops during a query is visible in the query's snapshot, but has no definition any
+    more. If it is dropped while the server composes the definition, the server raises an internal error. In a
+    transaction of the caller's, each call is in a savepoint, so the transaction survives such an error.
     """
     if connection is not None and connection.info.transaction_status is TransactionStatus.INTRANS:
         return look_again(partial(_in_savepoint, read, connection))
@@ -61,7 +61,7 @@ def _in_savepoint(read: Callable[[], _Result], connection: Connection) -> _Resul
 def local_settings(connection: Connection, **settings: str) -> Iterator[None]:
     """Run the block in one transaction, or a part of the caller's, with these settings, and restore them afterwards.
 
-    SET LOCAL alone would last until the caller's transaction ends. An error rolls the block's changes back.
+    SET LOCAL alone would last until the caller's transaction ends. An error rolls back the block's changes.
     """
     with in_transaction(connection):
         before = {name: change_setting(connection, name, value) for name, value in settings.items()}
@@ -71,6 +71,6 @@ def local_settings(connection: Connection, **settings: str) -> Iterator[None]:
 
 
 def run_all(connection: Connection, statements: Iterable[Composed | str]) -> None:
-    """Run statements in order in one round trip, so that locks are held only as long as they take."""
+    """Run statements in order in one round trip, so locks are held only while the statements run."""
     if found := [sql.SQL(each) if isinstance(each, str) else each for each in statements]:
         connection.execute(sql.SQL("; ").join(found))

@@ -16,7 +16,7 @@ from penstock.server.sql.queries import send_query
 
 @frozen
 class ServerRow:
-    """The row of server.sql; `server_address` is None on a Unix socket."""
+    """The row of server.sql."""
 
     version_num: int
     version: str
@@ -25,6 +25,7 @@ class ServerRow:
     server_encoding: str
     free_connections: int
     is_in_recovery: bool
+    # None on a Unix socket.
     server_address: str | None
     may_checkpoint: bool
     is_aurora: bool
@@ -32,7 +33,7 @@ class ServerRow:
 
 
 def read_server_facts(connection: Connection) -> ServerFacts:
-    """Return the facts of a connection's server. This connection is counted among those in use.
+    """Return the facts of a connection's server. This connection counts as one that is in use.
 
     Raises ServerError.
     """
@@ -40,7 +41,10 @@ def read_server_facts(connection: Connection) -> ServerFacts:
 
 
 def ask_server_facts(connection: Connection) -> Callable[[], ServerFacts]:
-    """Send the query of `read_server_facts` without waiting, for a pipeline; the returned function gives the facts."""
+    """Send the query of `read_server_facts` without waiting, for a pipeline.
+
+    The returned function returns the facts.
+    """
     address = describe_connection(connection)
     with translate_errors(f"reading the facts of {address}"):
         fetch = send_query(connection, "server", ServerRow)

@@ -38,7 +38,7 @@ _FLAVOURS: tuple[tuple[tuple[str, str], FlavourKind, str], ...] = (
     (("extension", "citus"), "citus", "Citus"),
 )
 
-# A single setting may come from any `postgres -c`. Patroni always passes all of these.
+# Patroni always passes all of these. A single one may come from any `postgres -c`.
 _PATRONI_SETTINGS = {"cluster_name", "hot_standby", "wal_level", "wal_log_hints"}
 
 _PATRONI_CHANGE = "patronictl edit-config"
@@ -61,7 +61,10 @@ def recognise_flavour(marks: Collection[Mark], *, is_multi_az_cluster: bool = Fa
 
 
 def recognise_managers(marks: Collection[Mark], *, cluster_name: str | None) -> tuple[Manager, ...]:
-    """Return the software that also changes the server's settings. `cluster_name`, the setting, is added as a hint."""
+    """Return the software that also changes the server's settings.
+
+    A hint names the cluster (setting `cluster_name`).
+    """
     found = {(mark.kind, mark.name) for mark in marks}
     scope = f' (cluster "{cluster_name}")' if cluster_name else ""
     managers = [*_kubernetes(found, scope), *_patroni(marks, scope)]

@@ -1,6 +1,6 @@
-"""Server settings by SQL: read with their sources, changed by ALTER SYSTEM, and reloaded until the reload took effect.
+"""Server settings by SQL: reads them with their sources, changes them by ALTER SYSTEM, and reloads the server.
 
-Other rooms decide what should change.
+A reload is awaited until it has taken effect. Other packages decide what should change.
 """
 
 from __future__ import annotations
@@ -20,15 +20,17 @@ from penstock.server.connect.errors import translate_errors
 from penstock.server.facts.recognise import recognise_flavour, recognise_managers
 from penstock.server.sql.queries import fetch_many, fetch_one, fetch_rows
 
-# A busy postmaster reloads within milliseconds. If it has not after this time, it found an error in the files.
+# Even a busy postmaster reloads within milliseconds. If it has not reloaded after this time, it found an error in the
+# files.
 _RELOAD_TIMEOUT_S = 10.0
 _RELOAD_LOOK_S = 0.01
 
 
 @frozen
 class FileLine:
-    """The row of settings_lines.sql. `name` is None for a line with an `error`."""
+    """The row of settings_lines.sql."""
 
+    # None for a line with an error.
     name: str | None
     text: str | None
     file: str
@@ -80,8 +82,8 @@ def read_identity(connection: Connection) -> ServerIdentity:
 def read_lines(connection: Connection) -> dict[str, FileLine]:
     """Return the lines of postgresql.auto.conf for the settings that leases change.
 
-    Needs pg_file_settings. Raises ServerError, also if a line of the server's configuration files is invalid: then a
-    reload would change nothing.
+    Needs pg_file_settings. Raises ServerError, also if a line of the server's configuration files is invalid, because a
+    reload would then change nothing.
     """
     with translate_errors("reading postgresql.auto.conf"):
         rows = fetch_rows(connection, "settings_lines", FileLine)
@@ -96,7 +98,9 @@ def read_lines(connection: Connection) -> dict[str, FileLine]:
 
 
 def alter_system(connection: Connection, name: str, text: str | None) -> None:
-    """Write a setting to postgresql.auto.conf, or remove it; a reload makes it effective. Raises TargetError.
+    """Write a setting to postgresql.auto.conf, or remove it.
+
+    A reload makes the change effective. Raises TargetError.
 
     Does not work in a transaction. Needs ALTER SYSTEM on the setting.
     """

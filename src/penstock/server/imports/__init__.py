@@ -1,1 +1,1 @@
-"""Imports from S3 that the server makes itself, by the extension aws_s3 of Amazon RDS and Aurora."""
+"""Imports from S3 by the server itself, with the extension aws_s3 of Amazon RDS and Aurora."""

@@ -21,7 +21,7 @@ _SHOWN = 200
 
 
 class S3Place(NamedTuple):
-    """Where an object is."""
+    """The place of an object in S3."""
 
     bucket: str
     key: str
@@ -29,7 +29,7 @@ class S3Place(NamedTuple):
 
 
 def compose_import(spec: CopySpec, place: S3Place, *, has_header: bool) -> sql.Composed:
-    """Return the call. The function puts table, columns and options into a COPY command of its own, as they are."""
+    """Return the call. The function puts table, columns and options unchanged into its own COPY command."""
     options = copy_options(spec) + ([sql.SQL("HEADER true")] if has_header else [])
     texts = (
         compose_table(spec).as_string(None),
@@ -42,7 +42,7 @@ def compose_import(spec: CopySpec, place: S3Place, *, has_header: bool) -> sql.C
 
 
 def read_result(text: str | None) -> int:
-    """Return the count of rows that an import has reported. Raises ServerError if the text has none.
+    """Return the number of rows that an import has reported. Raises ServerError if the text has none.
 
     >>> read_result('3 rows imported into relation "t" from file a/b.csv of 27 bytes')
     3

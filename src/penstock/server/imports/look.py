@@ -1,4 +1,4 @@
-"""Reads what an import from S3 needs, and how far imports are, with an ordinary role's rights."""
+"""Reads what an import from S3 needs, and the progress of imports, with an ordinary role's rights."""
 
 from __future__ import annotations
 
@@ -14,22 +14,21 @@ from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import translate_errors
 from penstock.server.sql.queries import fetch_rows
 
-# Enough to fill the window of a TCP connection to another region, and sent within seconds by any link.
+# This fills the window of a TCP connection to another region, and any link sends it within seconds.
 _PROBE_BYTES = 2 * 1024 * 1024
 _ROUND_TRIPS = 5
 
 
 @frozen
 class ImportRow:
-    """How far the import of one backend is.
-
-    `rows` and `bytes_read` are those of its COPY command, None if the server does not show them; bytes are
-    decompressed. `is_blocked`: it waits for a lock.
-    """
+    """The progress of one backend's import."""
 
     pid: int
+    # The rows of its COPY command, None if the server does not show them.
     rows: int | None
+    # The decompressed bytes of its COPY command, None if the server does not show them.
     bytes_read: int | None
+    # Whether it waits for a lock.
     is_blocked: bool
 
 
@@ -41,13 +40,13 @@ def read_import_rights(connection: Connection) -> ImportRights:
 
 
 def read_imports(connection: Connection, pids: Sequence[int]) -> list[ImportRow]:
-    """Return how far the imports of backends are. Raises ServerError."""
+    """Return the progress of the imports of backends. Raises ServerError."""
     with translate_errors("reading the progress of imports"):
         return fetch_rows(connection, "import_progress", ImportRow, pids=list(pids))
 
 
 def read_table_bytes(connection: Connection, oids: Sequence[int]) -> int:
-    """Return the size of tables and their partitions, which grows before rows are committed. Raises ServerError."""
+    """Return the size of tables and their partitions. It grows before rows are committed. Raises ServerError."""
     query = """
         SELECT coalesce(pg_catalog.sum(pg_catalog.pg_relation_size(each.oid)), 0)::int8
           FROM (
@@ -66,7 +65,7 @@ def measure_link(connection: Connection) -> Link:
     """Return the shortest of a few round trips, and how fast a text of 2 MiB is sent. Raises ServerError."""
     with translate_errors("measuring the link to the server"):
         round_trip_s = min(_time(connection, "") for _ in range(_ROUND_TRIPS))
-        # Random, so that no tunnel compresses it.
+        # The text is random, so that no tunnel can compress it.
         sent_s = _time(connection, secrets.token_hex(_PROBE_BYTES // 2))
     return Link(round_trip_s=round_trip_s, bytes_per_s=_PROBE_BYTES / max(sent_s - round_trip_s, 1e-6))
 

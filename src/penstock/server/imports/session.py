@@ -1,4 +1,4 @@
-"""A session that has the server import objects from S3, each in a transaction of its own."""
+"""A session that has the server import objects from S3, each in its own transaction."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from penstock.server.copy.copy import CopySession
 from penstock.server.imports.call import S3Place, compose_import
 from penstock.server.table.identity import compose_look
 
-# How often the server looks, during an import, whether its client is still connected. Without that, the import of a
-# client that was killed would run on, and keep the load from being resumed.
+# How often the server checks, during an import, whether its client is still connected. Otherwise the import of a killed
+# client would continue, and would prevent the load from being resumed.
 _LOOK_FOR_CLIENT = (
     "SELECT pg_catalog.set_config(name, '2s', false) FROM pg_catalog.pg_settings"
     " WHERE name = 'client_connection_check_interval'"
@@ -20,12 +20,12 @@ _LOOK_FOR_CLIENT = (
 
 
 class ImportSession(CopySession):
-    """A CopySession whose rows the server reads from S3 itself; `import_object` takes the place of COPY FROM STDIN."""
+    """A CopySession in which the server reads the rows from S3 itself: `import_object` replaces COPY FROM STDIN."""
 
     _is_prepared = False
 
     def begin(self) -> None:
-        """Open a transaction, if none is open; a session's first one also has the server look for its client."""
+        """Open a transaction if none is open. The first one of a session also has the server check its client."""
         if not self._is_prepared:
             self.execute(sql.SQL(_LOOK_FOR_CLIENT))
             self._is_prepared = True

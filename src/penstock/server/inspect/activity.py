@@ -1,4 +1,4 @@
-"""What a server is doing: its sessions, its statistics views, and its WAL position. Read in one round trip."""
+"""Reads what a server is doing, in one round trip: its sessions, its statistics views, and its WAL position."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from penstock.server.sql.queries import fetch_rows, send_query
 if TYPE_CHECKING:
     from penstock.model.server.counters import CounterRow
 
-# The statistics views that are read if the server has them, each with a condition that leaves out rows of zeros in
-# large views. The columns are not named, because they depend on the version: a new version needs no new query.
+# The statistics views that are read if the server has them. For large views, a condition leaves out rows of zeros. The
+# columns are not named, because they depend on the version, so a new version needs no new query.
 _VIEWS: Final = {
     "pg_stat_database": "v.datname IS NOT NULL",
     "pg_stat_bgwriter": "true",
@@ -31,7 +31,7 @@ _VIEWS: Final = {
     "pg_stat_wal_receiver": "true",
 }
 
-# The views of commands that report their progress, which are read with the table's name.
+# The views of commands that report their progress. They are read with the table's name.
 _PROGRESS: Final = ("pg_stat_progress_copy", "pg_stat_progress_create_index", "pg_stat_progress_vacuum")
 
 STATEMENTS: Final = "pg_stat_statements"
@@ -40,7 +40,7 @@ TEMP_FILES: Final = "temp_files"
 
 INDEX_READS: Final = "pg_statio_user_indexes"
 
-# The blocks that were read of each index, with the rows of its table that have changed.
+# The blocks that were read from each index, with the rows of its table that have changed.
 _INDEX_READS: Final = (
     "SELECT pg_catalog.jsonb_build_object('schemaname', i.schemaname, 'relname', i.relname, 'indexrelname',"
     " i.indexrelname, 'idx_blks_read', i.idx_blks_read, 'idx_blks_hit', i.idx_blks_hit, 'idx_scan',"
@@ -59,14 +59,14 @@ _TEMP_FILES: Final = (
     " WHERE t.spcname <> 'pg_global' GROUP BY t.spcname, (pg_catalog.regexp_match(f.name, '^pgsql_tmp([0-9]+)'))[1]"
 )
 
-# The number of commits of every database, and how many microseconds they took.
-# Source: Aurora User Guide, aurora_stat_get_db_commit_latency.
+# The number of commits of every database, and their time in microseconds. Source: Aurora User Guide,
+# aurora_stat_get_db_commit_latency.
 _AURORA_COMMITS: Final = (
     "SELECT pg_catalog.jsonb_build_object('datname', d.datname, 'commit_latency_us',"
     " pg_catalog.aurora_stat_get_db_commit_latency(d.oid)) FROM pg_catalog.pg_database AS d WHERE d.datallowconn"
 )
 
-# The settings that decide what a commit waits for, when checkpoints begin, and what the figures of statements mean.
+# The settings that decide what a commit waits for, when checkpoints start, and what the figures of statements mean.
 _SETTINGS: Final = (
     "synchronous_commit",
     "synchronous_standby_names",
@@ -89,9 +89,10 @@ _SETTINGS: Final = (
 
 @frozen
 class RightsRow:
-    """The row of observe_rights.sql; `statements_schema` is None if the extension is not installed."""
+    """The row of observe_rights.sql."""
 
     reads_statistics: bool
+    # None if the extension is not installed.
     statements_schema: str | None
 
 
@@ -105,7 +106,7 @@ class Observation:
 
 
 class ActivityReader:
-    """Reads one server's activity over its own session; `open_reader` creates it. Each reading is one transaction."""
+    """Reads one server's activity over its own session. `open_reader` creates it. Each reading is one transaction."""
 
     def __init__(self, connection: Connection, views: Mapping[str, sql.SQL | sql.Composed]) -> None:
         self._connection = connection
@@ -141,11 +142,9 @@ class ActivityReader:
         return dict(rows)
 
     def read_directories(self) -> dict[str, str]:
-        """Return the directories of tablespaces and pg_wal by name; pg_default has the data directory.
+        """Return the directories of tablespaces and pg_wal by name. pg_default has the data directory.
 
-        Raises ServerError.
-
-        Needs pg_read_all_settings for the data directory.
+        Needs pg_read_all_settings for the data directory. Raises ServerError.
         """
         with translate_errors("reading tablespaces"):
             rows = self._connection.execute(
@@ -220,7 +219,7 @@ def flush_statistics(connection: Connection) -> None:
 
 
 def _find_views(connection: Connection) -> set[str]:
-    """Return which of _VIEWS the server has."""
+    """Return the views of _VIEWS that the server has."""
     query = (
         "SELECT v FROM pg_catalog.unnest(%s::text[]) AS v WHERE pg_catalog.to_regclass('pg_catalog.' || v) IS NOT NULL"
     )

@@ -1,4 +1,4 @@
-"""Looks at extension aws_s3, creates it, and drops it."""
+"""Reads the state of extension aws_s3, creates it, and drops it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.server.sql.queries import fetch_rows
 
 
 def look_at_extension(connection: Connection) -> ExtensionFacts:
-    """Return what the session's database has of aws_s3. Raises ServerError."""
+    """Return the state of aws_s3 in the session's database. Raises ServerError."""
     with translate_errors("looking for extension aws_s3"):
         (found,) = fetch_rows(connection, "aws_extension", ExtensionFacts)
     return found
@@ -24,6 +24,6 @@ def find_database(connection: Connection, oid: int) -> str | None:
 
 
 def run_extension_statement(connection: Connection, text: str) -> None:
-    """Create or drop the extension; needs rds_superuser, to drop it ownership. Raises ServerError, TargetError."""
+    """Create or drop the extension. Needs rds_superuser; to drop it, ownership. Raises ServerError, TargetError."""
     with translate_errors(f"running {text}"):
         connection.execute(text.encode())

@@ -1,4 +1,4 @@
-"""What the server counts of the I/O and the WAL of sessions."""
+"""Reads the server's counters of the I/O and the WAL of sessions."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from penstock.server.sql.queries import fetch_rows
 def read_backend_io(connection: Connection, pids: Iterable[int]) -> BackendIo | None:
     """Return what backends have read and written since they started, None if that cannot be read.
 
-    Before PostgreSQL 18, it is what all clients have read and written. A backend reports at a commit, if
-    CopySession.commit asks for it. No error is raised: a lost connection is noticed by the next statement.
+    Before PostgreSQL 18, it is what all clients have read and written. A backend reports at a commit if
+    CopySession.commit requests it. No error is raised: the next statement notices a lost connection.
     """
     try:
         (found,) = fetch_rows(connection, "backend_io", BackendIo, pids=sorted(pids))

@@ -21,9 +21,11 @@ _LONGEST_S = 10.0
 
 @frozen
 class ProbeResult:
-    """How many seconds each small commit took, with its round trip, and the median of a round trip alone."""
+    """The result of timing small commits."""
 
+    # The time of each commit, with its round trip.
     commits_s: tuple[float, ...]
+    # The median of a round trip alone.
     round_trip_s: float
 
     @property
@@ -37,9 +39,9 @@ def probe_commits(
 ) -> ProbeResult:
     """Time 100 commits, or fewer if they take more than 10 s in total.
 
-    Each writes a message of a few bytes to the WAL, so its transaction waits like any other. Only a logical decoder
-    could see the message, with the prefix penstock. Needs no privilege. Raises ServerError on a standby, and if a
-    commit takes longer than `give_up_s`.
+    Each commit writes a message of a few bytes to the WAL, so its transaction waits like any other. Only a logical
+    decoder could see the message, with the prefix penstock. Needs no privilege. Raises ServerError on a standby, and if
+    a commit takes longer than `give_up_s`.
     """
 
     def measure(statement: str) -> float:
@@ -55,7 +57,7 @@ def probe_commits(
         row = connection.execute("SELECT pg_catalog.pg_is_in_recovery()").fetchone()
         refuse(check_standby(row is None or row[0], "measure commits"), ServerError)
         commits_s: list[float] = []
-        # A commit that waits for missing standbys waits for ever: statement_timeout does not end it.
+        # A commit that waits for missing standbys waits for ever, because statement_timeout does not end it.
         has_given_up = threading.Event()
         giving_up = threading.Timer(give_up_s, give_up)
         giving_up.daemon = True

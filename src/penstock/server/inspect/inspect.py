@@ -1,7 +1,7 @@
 """Reads everything about a server that SQL shows, in three round trips (four on Amazon RDS with rds_tools).
 
-No privilege is needed: what a role may not read is None. If a server lacks a function (Aurora refuses some of
-replication's), the queries are run one by one, and the one that fails is reported with the server's message.
+No privilege is needed: what a role may not read is None. If a server lacks a function (Aurora refuses some functions of
+replication), the queries are run one by one, and a query that fails is reported with the server's message.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from penstock.server.sql.queries import fetch_rows, send_query
 from penstock.server.table.catalog import check_loadable, find_foreign_partitions, find_table
 from penstock.server.table.locking import LOCK_NOT_AVAILABLE, with_lock_retries
 
-# The queries, and a name for what cannot be read if one fails.
+# The queries, each with a name for what cannot be read if it fails.
 _QUERIES: dict[str, tuple[type, str]] = {
     "inspect_marks": (Mark, "marks of managed services"),
     "inspect_rights": (Rights, "rights"),
@@ -80,11 +80,11 @@ def inspect_server(
 ) -> Inspection:
     """Return everything that SQL shows the current role about a server. `clock` is this host's, in Unix time.
 
-    Raises ServerError if the server goes away, and TargetError if not even the role's rights can be read.
+    Raises ServerError if the connection is lost, and TargetError if not even the role's rights can be read.
     """
     server, ledger = _ask_basics(connection, ledger_schema)
     if pooler is not None:
-        # The server's address is as seen from the pooler, which may be on another machine.
+        # The server's address is the one that the pooler uses, and the pooler may be on another machine.
         server = replace(server, is_local=False)
     answers, unread = _ask_all(connection)
     marks: list[Mark] = answers.get("inspect_marks", [])
@@ -171,14 +171,14 @@ def _ask_all(connection: Connection) -> tuple[dict[str, list[Any]], list[Unread]
 
 
 def _raise_if_lost(error: psycopg.Error, connection: Connection) -> None:
-    """Raise an error that does not concern one query: the connection is lost, or the server is in trouble."""
+    """Raise an error that does not concern one query only: the connection is lost, or the server has failed."""
     is_lost = connection.closed or isinstance(error, psycopg.OperationalError)
     if is_lost and is_passing(error.sqlstate, is_disconnect=error.sqlstate is None):
         raise to_penstock_error(error, "inspecting the server") from error
 
 
 def _is_multi_az_cluster(connection: Connection, marks: list[Mark]) -> bool:
-    """Ask rds_tools, which may be installed on any RDS instance, whether this is a Multi-AZ DB cluster."""
+    """Ask rds_tools whether this is a Multi-AZ DB cluster. The extension may be installed on any RDS instance."""
     if _CLUSTER_FUNCTION not in marks:
         return False
     try:
@@ -187,7 +187,7 @@ def _is_multi_az_cluster(connection: Connection, marks: list[Mark]) -> bool:
     except PenstockError as error:
         if error.is_transient:
             raise
-        # The role may not ask. The server is then treated as an instance.
+        # The role may not call the function. The server is then treated as an instance.
         return False
     return row is not None and bool(row[0])
 
@@ -208,7 +208,7 @@ def inspect_table(
     ledger_schema: str | None = None,
     is_repeating: bool = False,
 ) -> TableInspection:
-    """Return what a load into a table would meet. `user` is the role that loads. Raises ServerError.
+    """Return what affects a load into a table. `user` is the role that loads. Raises ServerError.
 
     `ledger_schema` is None if the ledger cannot be read. With `is_repeating`, other ledgers may know the table.
     """

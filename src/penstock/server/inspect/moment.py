@@ -1,4 +1,4 @@
-"""What changes on a server from moment to moment, and how far its clock is ahead."""
+"""Reads what changes on a server from moment to moment, and how far its clock is ahead."""
 
 from __future__ import annotations
 

@@ -13,14 +13,16 @@ from penstock.server.sql.queries import fetch_rows
 
 @frozen
 class Received:
-    """The row of received.sql: the end of the WAL that a standby has received, and whether it is still streaming."""
+    """The row of received.sql, read on a standby."""
 
+    # The end of the WAL that the standby has received.
     end_bytes: int
+    # Whether it is still streaming.
     is_streaming: bool
 
 
 def create_slots(connection: Connection, names: Iterable[str]) -> None:
-    """Create the missing physical slots, which keep WAL from now on. Needs REPLICATION. Raises ServerError."""
+    """Create the missing physical slots, which keep WAL from this moment on. Needs REPLICATION. Raises ServerError."""
     query = """
         SELECT pg_catalog.pg_create_physical_replication_slot(%(name)s, true)
          WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_replication_slots AS s WHERE s.slot_name = %(name)s)
@@ -37,7 +39,7 @@ def read_standbys(connection: Connection) -> list[Standby]:
 
 
 def commit_durably(connection: Connection) -> None:
-    """Commit a transaction that writes WAL but no table; it waits like any other. Raises ServerError."""
+    """Commit a transaction that writes WAL but to no table. It waits like any other commit. Raises ServerError."""
     with translate_errors("committing"):
         connection.execute("SELECT pg_catalog.pg_logical_emit_message(true, 'penstock', '')")
 

@@ -1,9 +1,8 @@
 """The statements of a merge from a staging table, and the counts that the server returns for them.
 
-The merge runs in the caller's transaction, in which the caller records what was merged and drops the staging table. Of
-several records with the same key, the position in the files decides which one is used; the table's unique index decides
+The merge runs in the caller's transaction, in which the caller records what was merged and drops the staging table. The
+position in the files decides which one of several records with the same key is used. The table's unique index decides
 whether two keys are equal (merge_key.py). merge_whole.py runs the statement once, merge_sorting.py in stretches.
-
 The server counts what the statement does with each record: EXPLAIN ANALYZE runs it and returns how many records were
 proposed, how many conflicted with a row of their key, and how many were stored (docs/decisions/0009).
 """
@@ -36,7 +35,7 @@ from penstock.server.sql.queries import fetch_one, list_identifiers, table_ident
 
 _COMMA = sql.SQL(", ")
 
-# Makes the server count the records. Without times and buffers, counting costs next to nothing.
+# This makes the server count the records. Without times and buffers, counting costs almost nothing.
 COUNTING = sql.SQL("EXPLAIN (ANALYZE, VERBOSE OFF, COSTS OFF, BUFFERS OFF, TIMING OFF, SUMMARY OFF, FORMAT JSON) ")
 
 # EXPLAIN's "Parent Relationship" of a node whose rows its parent node reads. Other values, such as InitPlan and
@@ -46,18 +45,20 @@ _INPUTS = ("Outer", "Subquery")
 
 @frozen
 class MergeCounts:
-    """What happened to the records of a staging table; `staged` is the sum of the other counts.
+    """What happened to the records of a staging table."""
 
-    `duplicates` were dropped because another staged record with the same key was chosen. `existing` were left out
-    because the table already had a row with the same key. `suppressed` were skipped by triggers. If
-    triggers on both INSERT and UPDATE may have skipped records, only the sum of `inserted` and `updated` is right.
-    """
-
+    # The sum of the other counts.
     staged: int
+    # Dropped because another staged record with the same key was chosen.
     duplicates: int = 0
+    # If triggers on both INSERT and UPDATE may have skipped records, only the sum of this and the next count is
+    # correct.
     inserted: int = 0
+    # Records that updated a row with their key.
     updated: int = 0
+    # Left out because the table already had a row with the same key.
     existing: int = 0
+    # Skipped by triggers.
     suppressed: int = 0
 
     def landed(self, *, number: int, target_oid: int) -> LandedCounts:
@@ -67,34 +68,33 @@ class MergeCounts:
 
 @frozen
 class PlanCounts:
-    """EXPLAIN ANALYZE's counts of INSERT ... SELECT ... ON CONFLICT ... RETURNING.
+    """EXPLAIN ANALYZE's counts of INSERT ... SELECT ... ON CONFLICT ... RETURNING."""
 
-    `staged` rows were read, and `proposed` of them reached the table. Of these, `conflicts` met a row with their key.
-    `stored` rows were returned.
-    """
-
+    # The rows that were read.
     staged: int
+    # The rows that reached the table.
     proposed: int
+    # The proposed rows that met a row with their key.
     conflicts: int
+    # The rows that were returned.
     stored: int
 
 
 @frozen
 class MergeParts:
-    """The parts of a merge. If `key` is None, all records are inserted.
-
-    If `updates` is true, a record whose key has a row updates the row; if not, the record is left out. With
-    `refuses_duplicates`, two records with the same key are an error. With `is_sorted_out`, records that the table
-    refuses are rejected, and the merge goes on.
-    """
+    """The parts of a merge."""
 
     staging: TableName
     target: TableFacts
     columns: tuple[str, ...]
+    # None if all records are inserted.
     key: Key | None = None
+    # Whether a record updates the row with its key. If not, the record is left out.
     updates: bool = False
     keeps_last: bool = False
+    # Whether two records with the same key are an error.
     refuses_duplicates: bool = False
+    # Whether records that the table refuses are rejected, and the merge continues.
     is_sorted_out: bool = False
 
     def compose_order(self) -> tuple[sql.Composable, sql.Composed]:
@@ -105,8 +105,8 @@ class MergeParts:
         """
         if self.key is None:
             return sql.SQL(""), list_identifiers(POSITION_COLUMNS)
-        # Records with null in a NOT NULL column are told apart too, if each is refused by itself or if a trigger may
-        # replace the null.
+        # Records with null in a NOT NULL column are also distinguished if each is refused separately or if a trigger
+        # may replace the null.
         with_not_null = self.is_sorted_out or bool(self.target.suppressing_triggers)
         unequal = tell_unequal(self.key, with_not_null=with_not_null)
         direction = sql.SQL(" DESC" if self.keeps_last else "")
@@ -172,7 +172,7 @@ def find_parts(
     updates: bool = False,
     keep: Keep = "error",
 ) -> MergeParts:
-    """Return the parts of a merge; without a key, all records are inserted.
+    """Return the parts of a merge. Without a key, all records are inserted.
 
     `keep` decides, by file order, which of several records with the same key updates the row. If the merge does not
     update rows, the first of them is inserted. Raises TargetError if there is no index for the key, and ServerError.
@@ -226,7 +226,7 @@ def count_upserted(counted: PlanCounts, *, has_insert_triggers: bool) -> MergeCo
 
 
 def count_new(counted: PlanCounts) -> MergeCounts:
-    """Return what ON CONFLICT DO NOTHING did: every record that conflicted with a row was left out."""
+    """Return what ON CONFLICT DO NOTHING did. Every record that conflicted with a row was left out."""
     return MergeCounts(
         staged=counted.staged,
         duplicates=counted.staged - counted.proposed,
@@ -257,7 +257,7 @@ def _find_input(plan: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _compose_insert(target: TableFacts, columns: Sequence[str]) -> sql.Composed:
-    # COPY too stores the given values in columns that are GENERATED ALWAYS AS IDENTITY.
+    # As in COPY, given values are stored in columns that are GENERATED ALWAYS AS IDENTITY.
     is_overriding = any(column.identity == "a" and column.name in columns for column in target.columns)
     return sql.SQL("INSERT INTO {} ({}){}").format(
         table_identifier(target.name),

@@ -1,4 +1,4 @@
-"""Adds to the errors of a merge which records of the files caused them."""
+"""Adds to the errors of a merge the records of the files that caused them."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def explain_merge(
 def _choose_hint(diagnostic: Diagnostic, columns: Sequence[str], *, has_key: bool) -> str | None:
     """Return the hint for errors that only a merge raises, or that mean something else in a merge.
 
-    If the server sent a hint, such as a trigger's, it stays.
+    If the server sent a hint, such as a trigger's, that hint is kept.
     """
     if diagnostic.message_hint:
         return None

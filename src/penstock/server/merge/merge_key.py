@@ -24,7 +24,7 @@ _COMMA = sql.SQL(", ")
 
 @frozen
 class UniqueIndex:
-    """The row of merge_keys.sql; None in `columns` stands for an expression."""
+    """The row of merge_keys.sql."""
 
     oid: int
     name: str
@@ -34,19 +34,21 @@ class UniqueIndex:
     is_deferrable: bool
     is_exclusion: bool
     has_equal_nulls: bool
+    # None means an expression.
     columns: list[str | None]
 
 
 @frozen
 class PartitionColumn:
-    """The row of partition_columns.sql; None in `name` stands for an expression."""
+    """The row of partition_columns.sql."""
 
+    # None means an expression.
     name: str | None
 
 
 @frozen
 class KeyColumn:
-    """The row of merge_key_columns.sql: a column, its collation, operator class, < and = in the index."""
+    """The row of merge_key_columns.sql: a column, and its collation, operator class, < and = in the index."""
 
     name: str
     is_not_null: bool
@@ -71,10 +73,11 @@ class ColumnPrivileges:
 
 @frozen
 class Key:
-    """The unique index that decides conflicts. `has_equal_nulls` is whether two nulls in the key are equal."""
+    """The unique index that decides conflicts."""
 
     index: str
     columns: tuple[KeyColumn, ...]
+    # Whether two nulls in the key are equal.
     has_equal_nulls: bool
 
     @property
@@ -88,9 +91,9 @@ def check_key(
 ) -> None:
     """Raise TargetError if ON CONFLICT cannot merge records of `columns` by `key`.
 
-    The key must be columns of the file. A valid unique index must exist on exactly these columns, not partial, not
-    deferrable, and without expressions. The role needs SELECT on the key and, if the merge updates
-    rows, UPDATE on the other columns. Raises UsageError, ServerError.
+    The key must be columns of the file. A valid unique index must exist on exactly these columns. It may not be partial
+    or deferrable, or have expressions. The role needs SELECT on the key and, if the merge updates rows, UPDATE on the
+    other columns. Raises UsageError, ServerError.
     """
     check_key_names(target, key, columns)
     find_key(connection, target, key)
@@ -141,7 +144,7 @@ def tell_unequal(key: Key, *, with_not_null: bool) -> list[sql.Composed]:
     """Return a list with an expression that differs for each record with null in the key, so that none is a duplicate.
 
     The list is empty if nulls are equal or cannot occur. Without `with_not_null`, columns that are NOT NULL are
-    ignored: the statement fails for the first record with null in one of them.
+    ignored, because the statement fails for the first record with null in one of them.
     """
     names = [
         column.name for column in key.columns if (with_not_null if column.is_not_null else not key.has_equal_nulls)
@@ -231,7 +234,7 @@ def _collate(column: KeyColumn) -> sql.Composed:
 
 
 def check_key_names(target: TableFacts, key: Sequence[str], columns: Sequence[str]) -> None:
-    """Raise UsageError or TargetError if a key is not columns of a table and of the file's `columns`."""
+    """Raise UsageError or TargetError if a key is not columns of the table and of the file's `columns`."""
     if not key:
         raise UsageError("--key has no column", hint="Name the columns of a unique index: --key a,b.")
     for position, name in enumerate(key):
@@ -283,7 +286,10 @@ def _check_privileges(
 def _no_index(
     target: TableFacts, key: Sequence[str], indexes: Sequence[UniqueIndex], parts: Sequence[PartitionColumn]
 ) -> TargetError:
-    """Return the error for a key without an index; `parts` are what the table and its partitions are divided by."""
+    """Return the error for a key without an index.
+
+    `parts` are the columns that partition the table and its partitions.
+    """
     listed = ", ".join(key)
     near = [index for index in indexes if set(index.columns) & set(key)] or list(indexes)
     is_table = target.kind in {"r", "p"}
@@ -297,7 +303,10 @@ def _no_index(
 def _hint_index(
     target: TableFacts, key: Sequence[str], indexes: Sequence[UniqueIndex], parts: Sequence[PartitionColumn]
 ) -> str:
-    """Return how the table gets a unique index that PostgreSQL does not refuse: it needs the partitions' columns."""
+    """Return how to create a unique index that PostgreSQL accepts.
+
+    The index needs the columns that partition the table.
+    """
     if any(part.name is None for part in parts):
         return "Load into a partition: the table is divided by an expression, so it can have no unique index."
     whole = list(dict.fromkeys([*key, *(part.name for part in parts if part.name is not None)]))
@@ -315,7 +324,7 @@ def _hint_index(
 
 
 def _spell(name: str) -> str:
-    """Return a column as a list of names has it, with quotes if it has a comma, a quote or blanks at its ends."""
+    """Return a column as a list of names has it. It is quoted if it has a comma, a quote or blanks at its ends."""
     is_plain = name == name.strip() and not set(name) & set(',"\n')
     return name if is_plain else '"' + name.replace('"', '""') + '"'
 

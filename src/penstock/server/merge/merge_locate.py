@@ -24,10 +24,13 @@ _POLICY_FUNCTION = "ExecWithCheckOptions"
 
 @frozen
 class RecordPosition:
-    """A record's position: the number of its object, the offset of its block in bytes, its number in the block."""
+    """A record's position in the files."""
 
+    # The number of its object in the load.
     object_number: int
+    # The offset of its block, in bytes.
     block_start: int
+    # Its number in the block.
     record: int
 
 

@@ -1,7 +1,7 @@
 """The records that a merge has refused, with the reasons, in a temporary table of the merge's transaction.
 
-A chosen record that the table refuses is added to this temporary table. A record that is to be tried again is moved
-back to the chosen records.
+If the table refuses a chosen record, the record is added to this temporary table. A record that is to be tried again is
+moved back to the chosen records.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 _COMMA: Final = sql.SQL(", ")
 
-# Columns for the reason; they follow the record's own columns.
+# The columns for the reason. They follow the record's own columns.
 _REASONS: Final = ("penstock_sqlstate", "penstock_message", "penstock_detail", "penstock_column")
 
-# The message prefix for a record that is rejected because another with its key was refused.
+# The beginning of the message for a record that is rejected because another record with its key was refused.
 _SAME_KEY: Final = "another record with this key was rejected: "
 
 # How many refused records one fetch returns.
@@ -42,14 +42,18 @@ _FETCHED = 1000
 
 
 class RefusedRecord(NamedTuple):
-    """A record that the merge refused, and why. Its position counts only the staged records of the block, from 1."""
+    """A record that the merge refused."""
 
+    # It counts only the staged records of the block, from 1.
     position: RecordPosition
     reason: Reason
 
 
 class RefusedRecords:
-    """The refused records of one merge. `number` tells the merges of a transaction apart. Methods raise ServerError."""
+    """The refused records of one merge. Methods raise ServerError.
+
+    `number` distinguishes the merges of a transaction.
+    """
 
     def __init__(self, connection: Connection, parts: MergeParts, *, number: int) -> None:
         self._connection = connection
@@ -96,7 +100,7 @@ class RefusedRecords:
         return self._count("SELECT pg_catalog.count(*) FROM {refused} WHERE {sqlstate} = {reference}")
 
     def take_references(self, chosen: sql.Identifier, *, is_backwards: bool) -> int:
-        """Move the records that violate a foreign key back to the chosen ones; return how many records were moved.
+        """Move the records that violate a foreign key back to the chosen ones. Return how many records were moved.
 
         With `is_backwards`, they are moved in descending order of their positions.
         """

@@ -30,8 +30,8 @@ from penstock.server.sql.queries import fetch_one, list_identifiers, table_ident
 
 _TEMPORARY: Final = "pg_temp"
 
-# The overhead of a stretch is as much as some hundred rows cost. For each bad record in it, a stretch is undone and
-# stored again.
+# A stretch costs as much overhead as some hundred rows. For each bad record in it, the stretch is undone and stored
+# again.
 _MOST_IN_STRETCH = 20_000
 
 
@@ -46,9 +46,8 @@ class _Sums:
 class MergeSorter:
     """Merges one staging table and rejects its bad records. Methods raise PenstockError.
 
-    `number` tells the merges of a transaction apart. `refused` are the records that were not stored. `own_codes` are
-    prefixes of the SQLSTATEs that a single bad record causes. One statement merges at most `portion_bytes`, because it
-    keeps the position of each row in memory. Call `merge`, and then `settle` with the sorters of all tables.
+    Call `merge`, and then `settle` with the sorters of all tables. The attribute `refused` has the records that were
+    not stored.
     """
 
     def __init__(
@@ -56,8 +55,12 @@ class MergeSorter:
         connection: Connection,
         parts: MergeParts,
         *,
+        # Distinguishes the merges of a transaction.
         number: int,
+        # Prefixes of the SQLSTATEs that a single bad record causes.
         own_codes: Sequence[str],
+        # The most that one statement merges. It is limited, because the statement keeps the position of each row in
+        # memory.
         portion_bytes: int,
     ) -> None:
         self._connection = connection
@@ -96,7 +99,7 @@ class MergeSorter:
         self._process(limit=limit)
 
     def retry_references(self) -> int:
-        """Try records that violate a foreign key again; return how many were stored."""
+        """Try records that violate a foreign key again. Return how many were stored."""
         with translate_errors(self._what):
             moved = self.refused.take_references(self._chosen, is_backwards=self._is_backwards)
         if not moved:
@@ -107,7 +110,7 @@ class MergeSorter:
         return moved - self.refused.count_references()
 
     def refuse_same_keys(self) -> None:
-        """Refuse the records that have the key of a refused one. Call it when no more records can be stored."""
+        """Refuse the records that have the key of a refused one. Call this when no more records can be stored."""
         if self._has_others:
             with translate_errors(self._what):
                 self.refused.add_same_keys()
@@ -115,7 +118,7 @@ class MergeSorter:
     def counts(self) -> MergeCounts:
         """Return the counts of all records except the refused ones."""
         sums = self._sums
-        # Each record was refused, or was proposed to the table once, or was left out for another record with its key.
+        # Each record was either refused, or proposed to the table once, or left out because another record has its key.
         staged = self._staged - self.refused.count()
         assert sums.proposed == staged or self._has_others
         counted = PlanCounts(

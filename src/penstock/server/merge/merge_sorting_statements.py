@@ -60,7 +60,8 @@ READ_REFUSED: Final = """
      ORDER BY r.{object}, r.{block}, r.{sequence}
 """
 
-# If several refused records have one key, which is only possible for a key with nulls, any of them gives the reason.
+# If several refused records have one key, which is only possible for a key with nulls, the reason of any of them is
+# used.
 ADD_SAME_KEYS: Final = """
     INSERT INTO {refused} ({columns}, {reasons})
     SELECT DISTINCT ON (s.{object}, s.{block}, s.{sequence})

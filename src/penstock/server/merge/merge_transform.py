@@ -23,7 +23,7 @@ from penstock.server.connect.search_path import users_settings
 
 PLACEHOLDER = ":staging"
 
-# Tokens in which the placeholder is not replaced: strings, quoted names, dollar quotes, comments (they nest, see
+# The placeholder is not replaced in these tokens: strings, quoted names, dollar quotes, comments (which nest, see
 # below). `::staging` is a cast. Source: src/bin/psql/psqlscan.l, src/backend/parser/scan.l
 _TOKENS = re.compile(
     r"""
@@ -40,7 +40,7 @@ _TOKENS = re.compile(
 )
 _COMMENT_ENDS = re.compile(r"/\*|\*/")
 
-# The operations, in EXPLAIN's words, that store rows and report how many.
+# The operations that store rows and report their number, in EXPLAIN's words.
 _OPERATIONS = ("Insert", "Merge")
 
 _HOW = "Write INSERT INTO ... SELECT ... FROM :staging."
@@ -59,7 +59,7 @@ def check_transform(connection: Connection, transform: Transform, *, staging: Ta
     """Make the server plan a statement without running it, so that errors are found before anything is loaded.
 
     Raises UsageError if it is not one INSERT or MERGE that uses `:staging`. Raises the server's errors with the
-    position in the file: TargetError, DataError (a constant of the wrong type), ServerError.
+    position in the file: TargetError, DataError (for a constant of the wrong type), ServerError.
     """
     rows = _execute(connection, transform, staging, prefix=_EXPLAIN).fetchall()
     # A rule may rewrite one statement to several.
@@ -75,8 +75,8 @@ def check_transform(connection: Connection, transform: Transform, *, staging: Ta
 def run_transform(connection: Connection, transform: Transform, *, staging: TableName) -> CommandTag:
     """Run a statement on a staging table and return the server's command tag.
 
-    check_transform runs first, so the statement cannot end the caller's transaction. Raises what check_transform
-    raises.
+    check_transform runs first, so the statement cannot end the caller's transaction. Raises the same as
+    check_transform.
     """
     check_transform(connection, transform, staging=staging)
     cursor = _execute(connection, transform, staging, prefix="")

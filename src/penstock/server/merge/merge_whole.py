@@ -30,21 +30,21 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# How many bytes the sorter merges by one statement. They are few, because one bad record is enough and the sorter stops
-# between portions.
+# How many bytes the sorter merges by one statement. A small portion is enough, because the sorter stops between
+# portions once it has found one bad record.
 _PORTION_BYTES = 1024 * 1024
 
 
 def merge_whole(connection: Connection, parts: MergeParts, *, name_record: NameRecord = name_by_number) -> MergeCounts:
     """Store all staged records in the table; without a key, in file order.
 
-    Unlike COPY, the statement works with row-level security; its policies apply. A key with a null equals no other key,
+    Unlike COPY, the statement works with row-level security: its policies apply. A key with a null equals no other key,
     unless the index is NULLS NOT DISTINCT. `name_record` describes a record's position in errors. Raises DuplicateKey,
     DataError, TargetError, ServerError. Needs the rights that check_key checks; without a key, only INSERT on the
     columns.
     """
     if parts.key is None:
-        # Do not count with RETURNING as for other merges, because it would need SELECT privileges and policies.
+        # Do not count with RETURNING as other merges do, because it would need SELECT privileges and policies.
         inserted = _run(connection, parts, parts.compose(), name_record=name_record).rowcount
         staged = count_staged(connection, parts.staging) if parts.target.suppressing_triggers else inserted
         return MergeCounts(staged=staged, inserted=inserted, suppressed=staged - inserted)
@@ -78,7 +78,7 @@ def _find_refused(connection: Connection, parts: MergeParts, sqlstate: str) -> R
     """Return a record that the table refuses with an SQLSTATE, or None if the sorter cannot be used or finds none."""
     table = table_identifier(parts.target.name).as_string(connection)
     found: RecordPosition | None = None
-    # Errors here are ignored: the original error is the one to report.
+    # Errors here are ignored, because the original error is reported.
     with suppress(psycopg.Error, PenstockError), rolled_back(connection):
         if find_hindrance(connection, table) is None:
             sorter = MergeSorter(connection, parts, number=0, own_codes=[sqlstate], portion_bytes=_PORTION_BYTES)

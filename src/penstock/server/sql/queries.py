@@ -1,4 +1,4 @@
-"""Runs queries: the .sql files, chosen by name and server version, whose rows become dataclasses, and short ones.
+"""Runs queries and returns their rows as dataclasses: the .sql files, by name and server version, and short queries.
 
 A file runs in psql unchanged; its header says how (`psql -v name=value ... -f file`). psql's `:'name'` becomes a
 parameter here. `table.pg17.sql` is the variant for PostgreSQL 17 and later. The newest variant that the server can run
@@ -83,7 +83,7 @@ def fetch_one(
 def fetch_as(
     connection: Connection, row_type: type[Row], query: SQL | Composed, parameters: Params | None = None
 ) -> list[Row]:
-    """Run a query and return its rows; each column becomes the field of the same name."""
+    """Run a query and return its rows. Each column becomes the field of the same name."""
     return connection.cursor(row_factory=class_row(row_type)).execute(query, parameters).fetchall()
 
 
@@ -94,7 +94,7 @@ def change_setting(connection: Connection, name: str, value: str) -> str:
 
 
 def fetch_rows(connection: Connection, query: str, row_type: type[Row], **parameters: object) -> list[Row]:
-    """Run a named query and return its rows; each column becomes the field of the same name."""
+    """Run a named query and return its rows. Each column becomes the field of the same name."""
     return send_query(connection, query, row_type, **parameters)()
 
 
@@ -106,16 +106,18 @@ def fetch_names(connection: Connection, query: str, **parameters: object) -> lis
 def send_query(
     connection: Connection, query: str, row_type: type[Row], **parameters: object
 ) -> Callable[[], list[Row]]:
-    """Send a named query as `fetch_rows` does; the returned function gives the rows. In a pipeline this does not wait.
+    """Send a named query as `fetch_rows` does.
 
-    Call that function after the end of the pipeline: inside, it costs a round trip of its own.
+    The returned function returns the rows. In a pipeline this does not wait.
+
+    Call that function after the end of the pipeline. Within the pipeline, it would cost its own round trip.
     """
     statement = _load(query, connection.info.server_version // 10_000)
     return connection.cursor(row_factory=class_row(row_type)).execute(statement, parameters).fetchall
 
 
 def fetch_many(connection: Connection, queries: Iterable[tuple[str, type]], **parameters: object) -> list[list[Any]]:
-    """Run named queries with the same parameters in one round trip; return the rows of each as its row type."""
+    """Run named queries with the same parameters in one round trip. Return the rows of each as its row type."""
     with connection.pipeline():
         fetches: list[Callable[[], list[Any]]] = [
             send_query(connection, query, row_type, **parameters) for query, row_type in queries

@@ -1,1 +1,1 @@
-"""Tables: look them up, create, lock, truncate and vacuum them."""
+"""Tables: looks them up, creates, locks, truncates and vacuums them."""

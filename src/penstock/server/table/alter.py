@@ -1,4 +1,4 @@
-"""Adds columns to tables, and widens them, in the transaction that records the load."""
+"""Adds columns to tables, and changes them to wider types, in the transaction that records the load."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def find_dependents(connection: Connection, oid: int, column: str) -> list[str]:
 
 
 def alter_table(connection: Connection, name: TableName, oid: int, changes: Sequence[ColumnChange]) -> None:
-    """Make changes of columns, in one ALTER TABLE and one transaction; changes that are made already are passed over.
+    """Change columns, in one ALTER TABLE and one transaction. Changes that are made already are skipped.
 
-    Takes an ACCESS EXCLUSIVE lock, also on partitions, until the caller's transaction ends. If a type is
-    altered, PostgreSQL rewrites the table. Needs the table's owner. Raises OtherTableError if the table is not as it
-    was planned.
+    Takes an ACCESS EXCLUSIVE lock, also on partitions, until the caller's transaction ends. If a type is altered,
+    PostgreSQL rewrites the table. Needs the table's owner. Raises OtherTableError if the table is not as it was
+    planned.
     """
     table = table_identifier(name)
     with in_transaction(connection, f"altering table {name}"):
@@ -51,7 +51,7 @@ def alter_table(connection: Connection, name: TableName, oid: int, changes: Sequ
         connection.execute(sql.SQL("ALTER TABLE {} {}").format(table, sql.SQL(", ").join(map(_compose, missing))))
         columns = _read_columns(connection, oid)
         if not all(_is_made(change, columns, oids, name) for change in missing):
-            # Another session has added or dropped a column, so this one has another number than planned.
+            # Another session has added or dropped a column, so this column has another number than planned.
             raise _changed(name)
     for change in missing:
         _log.info("table %s: %s", name, change.action)
@@ -67,7 +67,7 @@ def _read_columns(connection: Connection, oid: int) -> dict[str, tuple[int, int]
 
 
 def _read_types(connection: Connection, changes: Sequence[ColumnChange]) -> dict[str | None, int]:
-    """Return the oids of the types that columns have, before the changes and after them."""
+    """Return the OIDs of the types that columns have before the changes and after them."""
     names = [name for change in changes for name in (change.was, change.type_name) if name is not None]
     return dict(connection.execute("SELECT name, name::regtype::oid FROM unnest(%s::text[]) AS name", [names]))
 
@@ -75,7 +75,10 @@ def _read_types(connection: Connection, changes: Sequence[ColumnChange]) -> dict
 def _is_made(
     change: ColumnChange, columns: dict[str, tuple[int, int]], oids: Mapping[str | None, int], table: TableName
 ) -> bool:
-    """Return whether a change is made; raise OtherTableError if the column is neither as before nor as after it."""
+    """Return whether a change is made.
+
+    Raise OtherTableError if the column is neither as before the change nor as after.
+    """
     found = columns.get(change.column)
     if found == (change.number, oids[change.type_name]):
         return True

@@ -88,7 +88,7 @@ def _ask_tables(
 ) -> Callable[[], list[TableFacts | None]]:
     """Send the queries for the facts of tables in these schemas. In a pipeline, this does not wait.
 
-    The returned function gives the facts, in one more round trip. Both raise ServerError.
+    The returned function returns the facts, after one more round trip. Both raise ServerError.
     """
     what = f"looking up {', '.join(f'table {name}' for name in names)}"
     with translate_errors(what):
@@ -150,8 +150,8 @@ def check_loadable(
 ) -> None:
     """Raise TargetError if COPY into a relation would be refused, or would write to another server.
 
-    COPY is also refused with row-level security. That is not checked here: records then go through a staging table.
-    `user` is the role that loads. Source: BeginCopyFrom, DoCopy in src/backend/commands/copy*.c
+    COPY is also refused with row-level security. That is not checked here, because records then go through a staging
+    table. `user` is the role that loads. Source: BeginCopyFrom, DoCopy in src/backend/commands/copy*.c
     """
     _check_kind(facts, foreign_partitions)
     if not facts.can_insert:
@@ -190,13 +190,16 @@ def _compose_grants(name: TableName, user: str) -> str:
 
 
 def list_tables(connection: Connection, beginning: str, *, without: str) -> list[str]:
-    """Return up to 200 tables, except those of schema `without`, whose names as SQL spells them have this beginning."""
+    """Return up to 200 tables with names that have this beginning, as SQL spells them.
+
+    Tables of schema `without` are not returned.
+    """
     with translate_errors("listing tables"):
         return fetch_names(connection, "table_names", beginning=beginning, without=without)
 
 
 def read_table_storage(connection: Connection, oids: Sequence[int]) -> list[TableStorage]:
-    """Return where tables are stored, in one round trip. Oid 0 is a table to be created. Raises ServerError."""
+    """Return where tables are stored, in one round trip. OID 0 is a table to be created. Raises ServerError."""
     with translate_errors("looking up disk space"):
         with connection.pipeline():
             asked = [send_query(connection, "space_place", TableStorage, oid=oid) for oid in oids]

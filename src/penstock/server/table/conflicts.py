@@ -1,8 +1,8 @@
 """How the sessions of one load can block each other: foreign keys between their rows, and locks they wait for.
 
-The transactions of all sessions stay open until the load's end. So a row that refers to another session's row does not
-see it, and two rows with the same key wait for each other for ever. Neither the server's deadlock check nor a timeout
-ends that, because the session that holds the lock is idle.
+The transactions of all sessions stay open until the load's end. So a foreign key does not see a row that another
+session has stored, and two rows with the same key wait for each other for ever. Neither the server's deadlock check nor
+a timeout ends that, because the session that holds the lock is idle.
 """
 
 from __future__ import annotations
@@ -24,20 +24,18 @@ class ReferenceRow:
 
 @frozen
 class BlockedRow:
-    """The row of blocked.sql: a backend of the load that waits for a lock.
-
-    `waits_for_own` is true if another session of the load blocks it, at first or at second hand, and the lock can last
-    until that session's transaction ends. `others` describes, as text, the sessions and prepared transactions outside
-    the load that block it.
-    """
+    """The row of blocked.sql: a backend of the load that waits for a lock."""
 
     pid: int
+    # Whether another session of the load blocks it, directly or indirectly, with a lock that can last until that
+    # session's transaction ends.
     waits_for_own: bool
+    # Descriptions of the sessions and prepared transactions outside the load that block it.
     others: list[str]
 
 
 def find_references(connection: Connection, oid: int) -> frozenset[int]:
-    """Return the oids of the tables that a table's foreign keys refer to. Raises ServerError."""
+    """Return the OIDs of the tables that a table's foreign keys refer to. Raises ServerError."""
     with translate_errors("looking up foreign keys"):
         return frozenset(row.oid for row in fetch_rows(connection, "references", ReferenceRow, oid=oid))
 
@@ -49,6 +47,6 @@ def defer_constraints(connection: Connection) -> None:
 
 
 def find_blocked(connection: Connection, pids: Sequence[int]) -> list[BlockedRow]:
-    """Return those of the given backends that wait for a lock. Raises ServerError."""
+    """Return the given backends that wait for a lock. Raises ServerError."""
     with translate_errors("reading what the load's sessions wait for"):
         return fetch_rows(connection, "blocked", BlockedRow, pids=list(pids))

@@ -1,4 +1,4 @@
-"""Checks, under a lock, that names still belong to the table and columns that a load began with.
+"""Checks, under a lock, that names still belong to the table and columns with which a load began.
 
 Commands use the names of tables and columns. A command that has waited for a lock uses the table that has the name at
 that time. Another session may have swapped in or renamed that table.
@@ -42,18 +42,17 @@ _LOOK = """
 
 
 class LoadedTable(NamedTuple):
-    """A table's name with its schema, its oid at the start of the load, and its columns at that time.
+    """A table as it was at the start of the load."""
 
-    `columns` is only set for tables that others can have altered; without it columns are not checked.
-    """
-
+    # With its schema.
     name: TableName
     oid: int
+    # Set only for tables that others can have altered. If empty, columns are not checked.
     columns: tuple[Column, ...] = ()
 
 
 def compose_look(table: LoadedTable, columns: Sequence[str] = ()) -> sql.Composed:
-    """Return the query for the table and columns that have the names now; `check_look` compares its result."""
+    """Return the query for the table and columns that have the names now. `check_look` compares its result."""
     name = table_identifier(table.name).as_string(None)
     return sql.SQL(_LOOK).format(table=sql.Literal(name), columns=sql.Literal(list(columns)))
 
@@ -61,7 +60,7 @@ def compose_look(table: LoadedTable, columns: Sequence[str] = ()) -> sql.Compose
 def send_check(
     connection: psycopg.Connection[Any], table: LoadedTable, columns: Sequence[str] = ()
 ) -> Callable[[], None]:
-    """Send the check. In a pipeline this does not wait; the returned function raises TargetError, ServerError.
+    """Send the check. In a pipeline this does not wait. The returned function raises TargetError, ServerError.
 
     The caller has written to the table in this transaction, so it holds a lock.
     """

@@ -22,13 +22,13 @@ from penstock.server.sql.queries import change_setting, fetch_rows
 Result = TypeVar("Result")
 
 LOCK_NOT_AVAILABLE = "55P03"
-# If the server ends a deadlock by cancelling this session, that too means that a lock was not granted.
+# If the server ends a deadlock by cancelling this session, a lock was not granted either.
 _RETRIED = {LOCK_NOT_AVAILABLE, "40P01"}
 
 # Longer than deadlock_timeout (1 s by default): if an autovacuum worker blocks this session, the server cancels the
 # worker only after that time.
 DEFAULT_LOCK_TIMEOUT_S = 2.0
-# Between attempts, sessions that queued for the lock can run. The pause doubles up to the second value.
+# Between attempts, sessions that have queued for the lock can run. The pause doubles up to the second value.
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
 
@@ -60,9 +60,9 @@ def with_lock_retries(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Result:
-    """Run `act` in its own transaction, or a savepoint of the caller's, until it gets its locks; return its result.
+    """Run `act` in its own transaction, or a savepoint of the caller's, until it gets its locks. Return its result.
 
-    `relations` are the oids of the tables that `act` locks. After each failed attempt `on_blocked` is called with the
+    `relations` are the OIDs of the tables that `act` locks. After each failed attempt `on_blocked` is called with the
     blockers. At least one attempt is made. Raises ServerError with the blockers after `deadline_s`, and any other error
     of `act`.
     """
@@ -79,7 +79,7 @@ def with_lock_retries(
                 raise _give_up(blockers, max(deadline_s, lock_timeout_s)) from error
         if on_blocked is not None:
             on_blocked(blockers)
-        # A random pause, so that two loads that wait for each other's locks do not retry at the same time.
+        # The pause is random, so that two loads that wait for each other's locks do not retry at the same time.
         sleep(pause_s * random.uniform(0.5, 1))  # noqa: S311
         pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
 
@@ -124,7 +124,7 @@ def _attempt(connection: Connection, act: Callable[[], Result], lock_timeout_s: 
     with in_transaction(connection, "waiting for locks"):
         before = change_setting(connection, "lock_timeout", in_ms(lock_timeout_s))
         result = act()
-        # In a caller's transaction the setting would otherwise last longer than this block.
+        # In a caller's transaction the setting would otherwise outlast this block.
         change_setting(connection, "lock_timeout", before)
     return result
 

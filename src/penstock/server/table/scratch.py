@@ -1,4 +1,4 @@
-"""Temporary tables like the targets, to check what a load would meet without loading."""
+"""Temporary tables like the targets, to check what a load would do without loading."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _CHECKS_OF_COLUMNS = """
 
 
 class ScratchTables:
-    """The temporary tables of one session, each created at its first use. Every commit deletes their rows."""
+    """The temporary tables of one session. Each is created when it is first used. Every commit deletes their rows."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -38,14 +38,14 @@ class ScratchTables:
     def name_for(self, facts: TableFacts, filled: Collection[str]) -> str:
         """Return the name, in pg_temp, of the table for a load that fills the columns `filled`.
 
-        The table has the target's columns, and their NOT NULL and CHECK constraints. Constraints on columns whose
-        values the server supplies (made_up_columns) are left out. Defaults are left out too, because the default of a
-        serial column would advance the target's sequence. If the target does not exist yet (oid 0), all columns are
-        text. Needs TEMPORARY on the database and SELECT on the target. Raises TargetError, ServerError.
+        The table has the target's columns, and their NOT NULL and CHECK constraints, except constraints on columns that
+        the server fills (made_up_columns). Defaults are left out too, because the default of a serial column would
+        advance the target's sequence. If the target does not exist yet (OID 0), all columns are text. Needs TEMPORARY
+        on the database and SELECT on the target. Raises TargetError, ServerError.
         """
         key = (facts.name, frozenset(filled))
         if key not in self._names:
-            # Numbered, because two schemas may have a table of the same name.
+            # The tables are numbered, because two schemas may have a table of the same name.
             name = f"penstock_check_{len(self._names) + 1}"
             try:
                 with translate_errors(f"creating a temporary table like {facts.name}"):
@@ -59,9 +59,9 @@ class ScratchTables:
 
 
 def made_up_columns(facts: TableFacts, filled: Collection[str]) -> tuple[str, ...]:
-    """Return the columns whose values the server supplies in a load that fills the columns `filled`.
+    """Return the columns that the server fills in a load that fills the columns `filled`.
 
-    If there are any, all generated columns are included, because they may be computed from them.
+    If there are any, all generated columns are included, because they may be computed from these columns.
     """
     unfilled = {
         column.name

@@ -1,7 +1,7 @@
 """Advances sequences past the values that a load has stored.
 
-COPY writes the given values to identity and serial columns and does not advance their sequences, so the next INSERT
-would get a key that exists.
+COPY writes the given values to identity and serial columns and does not advance their sequences. Without the advance,
+the next INSERT would get a key that exists.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from penstock.server.sql.queries import fetch_rows, table_identifier
 
 _log = logging.getLogger(__name__)
 
-# Column types whose greatest value fits a sequence. Keys from other databases are often numeric.
+# The column types with a greatest value that fits a sequence. Keys from other databases are often numeric.
 _KEY_TYPES = ("smallint", "integer", "bigint", "numeric")
 
 
 @frozen
 class SequenceRow:
-    """The row of sequence.sql; `last_value` is None if the sequence has never been used or may not be read."""
+    """The row of sequence.sql."""
 
     oid: int
     increment: int
@@ -35,15 +35,16 @@ class SequenceRow:
     start: int
     can_set: bool
     can_read: bool
+    # None if the sequence has never been used or may not be read.
     last_value: int | None
 
 
 def advance_sequences(connection: Connection, facts: TableFacts, columns: Collection[str]) -> list[str]:
-    """Advance the sequences that the loaded columns own past the columns' values; return warnings.
+    """Advance the sequences that the loaded columns own past the columns' values. Return warnings.
 
-    The last value of a column is read from an index, or else from the whole table. A sequence never moves backwards
-    (but a nextval by hand between the query and setval can be undone). Needs SELECT on the column and USAGE and UPDATE
-    on the sequence; without them a warning says what to grant. Raises ServerError.
+    The last value of a column is read from an index, or otherwise from the whole table. A sequence never moves
+    backwards (but a nextval by hand between the query and setval can be undone). Needs SELECT on the column and USAGE
+    and UPDATE on the sequence; without them a warning says what to grant. Raises ServerError.
     """
     warnings = []
     for column in facts.columns:

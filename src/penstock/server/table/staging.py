@@ -32,38 +32,39 @@ _SEQUENCE_CACHE = 1000
 
 @frozen
 class ColumnType:
-    """The row of landing_columns.sql; the collation is None if it is the type's default."""
+    """The row of landing_columns.sql."""
 
     name: str
     type_name: str
+    # Both are None if the collation is the type's default.
     collation_schema: str | None
     collation: str | None
 
 
 @frozen
 class GrantRow:
-    """The row of landing_grants.sql; `grantee` is None for PUBLIC, `kind` is pg_class.relkind."""
+    """The row of landing_grants.sql."""
 
+    # pg_class.relkind.
     kind: str
     schema: str
     name: str
+    # None for PUBLIC.
     grantee: str | None
 
 
 @frozen
 class LandingTable:
-    """The row of landing_table.sql: the relation that has a staging table's name.
-
-    `is_own` is whether the current role owns it. `has_code` is whether it has triggers, rules or row-level security;
-    penstock's staging tables have none.
-    """
+    """The row of landing_table.sql: the relation that has a staging table's name."""
 
     oid: int
     schema: str
     name: str
     owner: str
+    # Whether the current role owns it.
     is_own: bool
     is_logged_table: bool
+    # Whether it has triggers, rules or row-level security. penstock's staging tables have none.
     has_code: bool
     columns: list[str]
 
@@ -77,9 +78,9 @@ class LandingTable:
 def make_landing_table(
     connection: Connection, *, schema: str, name: str, target: TableFacts, columns: Sequence[str], as_text: bool
 ) -> int:
-    """Create an empty staging table for records of `columns` and return its oid.
+    """Create an empty staging table for records of `columns` and return its OID.
 
-    The columns have the target's types and collations; with `as_text` all are text. Needs CREATE on the schema and
+    The columns have the target's types and collations. With `as_text` all are text. Needs CREATE on the schema and
     USAGE on the target's types. Raises TargetError, ServerError.
     """
     check_landing_columns(columns, target.name)
@@ -130,10 +131,12 @@ def find_landing_table(connection: Connection, *, schema: str, name: str) -> Lan
 
 
 def drop_landing_table(connection: Connection, *, schema: str, name: str, oid: int) -> bool:
-    """Drop a table that was created for a load. Return False if it does not exist or its name belongs to another table.
+    """Drop a table that was created for a load.
+
+    Return False if it does not exist or its name belongs to another table.
 
     Waits for other sessions for at most lock_timeout. Raises ServerError, and TargetError if another object depends on
-    it.
+    the table.
     """
     table = sql.Identifier(schema, name)
     with translate_errors(f"dropping table {schema}.{name}"):

@@ -24,24 +24,25 @@ from penstock.server.table.locking import DEFAULT_LOCK_TIMEOUT_S, LOCK_NOT_AVAIL
 
 LockMode = Literal["ROW SHARE", "ROW EXCLUSIVE", "ACCESS EXCLUSIVE"]
 
-# The order in which locks are taken: the mode that blocks readers comes last, so it is held for the shortest time.
+# Locks are taken in this order. The mode that blocks readers is the last, so it is held for the shortest time.
 _MODES: Final[tuple[LockMode, ...]] = ("ROW SHARE", "ROW EXCLUSIVE", "ACCESS EXCLUSIVE")
 
 # Other sessions may have a shorter deadlock_timeout than this one, but rarely shorter than the default.
 _LONGEST_DEADLOCK_TIMEOUT_S = 1.0
 
-# The lock mode of VACUUM and ANALYZE. An autovacuum worker is recognised by it, because a role without
+# The lock mode of VACUUM and ANALYZE. It shows which session is an autovacuum worker, because a role without
 # pg_read_all_stats sees nothing else of the worker.
 _VACUUM_MODE = "ShareUpdateExclusiveLock"
 
 
 @frozen
 class LockableRow:
-    """The row of lockable.sql; `kind` is pg_class.relkind."""
+    """The row of lockable.sql."""
 
     oid: int
     schema: str
     name: str
+    # pg_class.relkind.
     kind: str
     may_lock: bool
     may_insert: bool
@@ -58,10 +59,10 @@ class LockableRow:
 
 
 class TableLocks:
-    """The locks that one transaction needs: the oid of each table with its mode.
+    """The locks that one transaction needs: the OID of each table with its mode.
 
-    Tables that the role may not lock are locked by the statements that need them. So is a single table, at the first
-    attempt. Methods raise ServerError, TargetError.
+    Tables that the role may not lock are locked by the statements that need them. A single table too is locked by its
+    statement at the first attempt. Methods raise ServerError, TargetError.
     """
 
     def __init__(self, connection: Connection, wanted: Mapping[int, LockMode]) -> None:
@@ -88,9 +89,9 @@ class TableLocks:
             try:
                 self._lock(self._rows)
             except psycopg.errors.InsufficientPrivilege:
-                # LOCK TABLE on a view also locks the view's tables, for which the view's owner may lack the right. The
-                # load may succeed all the same, because an INSTEAD OF trigger may have that right. So lock the other
-                # relations only.
+                # LOCK TABLE on a view also locks the view's tables, and the view's owner may lack the right to that.
+                # The load may succeed all the same, because an INSTEAD OF trigger may have that right. So lock only the
+                # other relations.
                 self._lock({mode: [row for row in rows if row.kind != "v"] for mode, rows in self._rows.items()})
 
     def _look_up(self) -> None:
@@ -108,7 +109,7 @@ class TableLocks:
                 self._connection.execute(statement)
             return
         longest_s = min(self._deadlock_timeout_s, _LONGEST_DEADLOCK_TIMEOUT_S)
-        # All statements together take at most half of it, so that the locks are released in the other half.
+        # All statements together take at most half of deadlock_timeout, so the locks are released in the other half.
         timeout_s = longest_s / 2 / len(statements)
         try:
             with in_transaction(self._connection):

@@ -21,7 +21,7 @@ from penstock.server.sql.queries import fetch_one, list_identifiers, table_ident
 
 _log = logging.getLogger(__name__)
 
-# NAMEDATALEN - 1. The server truncates longer names, and a look-up of the full name would fail.
+# NAMEDATALEN - 1. The server truncates longer names, and a look-up of the full name would then fail.
 _NAME_BYTES = 63
 # Dropping an empty table waits for sessions that use it, but an error should be reported soon.
 _DROP_LOCK_TIMEOUT = "5s"
@@ -29,10 +29,11 @@ _DROP_LOCK_TIMEOUT = "5s"
 
 @frozen
 class CreatedTable:
-    """A table that was created here; `has_new_schema` is whether its schema was created too."""
+    """A table that was created here."""
 
     oid: int
     name: TableName
+    # Whether its schema was created too.
     has_new_schema: bool
 
 
@@ -45,7 +46,7 @@ def create_table(
 ) -> CreatedTable:
     """Create a table, and its schema if it does not exist, in one transaction.
 
-    `types` are the columns' types as SQL, by default all text; they must not come from a user. `key` are the columns of
+    `types` are the columns' types as SQL, by default all text. They must not come from a user. `key` are the columns of
     its primary key. Needs CREATE on the schema, or on the database if the schema does not exist. Raises TargetError for
     names that PostgreSQL cannot store, TableExistsError, ServerError.
     """
@@ -88,7 +89,10 @@ def drop_created(connection: Connection, created: CreatedTable) -> bool:
 
 
 def is_empty(connection: Connection, oid: int) -> bool:
-    """Return whether a table has no rows; without the right to read it, whether it has no pages. Raises ServerError."""
+    """Return whether a table has no rows.
+
+    Without the right to read it, return whether it has no pages. Raises ServerError.
+    """
     with translate_errors("checking whether the table is empty"):
         row = connection.execute(
             "SELECT n.nspname, c.relname, c.relkind IN ('r', 'p'),"
@@ -163,7 +167,8 @@ def _create_with_schema(connection: Connection, name: TableName, columns: sql.Co
         return _create(connection, name, columns)
     except (psycopg.errors.UniqueViolation, psycopg.errors.DuplicateObject, psycopg.errors.DuplicateSchema):
         # Another session created the schema or table at the same time and has committed, so try again. If it committed
-        # between the server's looks at names of relations and of types, the error is about the table's row type.
+        # after the server had looked for the relation's name, and before it looked for the type's name, the error is
+        # about the table's row type.
         return _create(connection, name, columns)
 
 
@@ -198,7 +203,7 @@ def _has_schema(connection: Connection, schema: str) -> bool:
 def _drop_if_untouched(connection: Connection, table: sql.Identifier, oid: int) -> bool:
     connection.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(_DROP_LOCK_TIMEOUT)))
     connection.execute(sql.SQL("LOCK TABLE ONLY {} IN ACCESS EXCLUSIVE MODE").format(table))
-    # As a literal, not a parameter: a name may contain a %, which psycopg would take for a placeholder.
+    # The name is a literal, not a parameter: it may contain a %, which psycopg would read as a placeholder.
     name = sql.Literal(table.as_string(connection))
     is_untouched = connection.execute(
         sql.SQL("SELECT {}::regclass::oid = {} AND NOT EXISTS (SELECT FROM {})").format(name, sql.Literal(oid), table)

@@ -34,7 +34,7 @@ class ReferencingRow:
 def check_truncatable(connection: Connection, target: TableFacts, *, together: Sequence[int] = ()) -> None:
     """Raise TargetError if TRUNCATE would be refused: for a view, a missing privilege, or a referenced table.
 
-    `together` are the oids of the tables in the same TRUNCATE.
+    `together` are the OIDs of the tables in the same TRUNCATE.
     """
     if target.kind not in {"r", "p"}:
         raise TargetError(f'cannot truncate "{target.name}": it is not a table', hint="Load with --mode append.")
@@ -63,8 +63,8 @@ def check_truncatable(connection: Connection, target: TableFacts, *, together: S
 def truncate_tables(connection: Connection, targets: Sequence[TableFacts]) -> None:
     """Remove all rows of tables, and of the partitions of partitioned tables, but not of tables that inherit from them.
 
-    One statement, because their foreign keys may refer to each other. Takes ACCESS EXCLUSIVE locks until the caller's
-    transaction ends. Raises TargetError, also if a name belongs to another table by then, and ServerError.
+    It is one statement, because the tables' foreign keys may refer to each other. Takes ACCESS EXCLUSIVE locks until
+    the caller's transaction ends. Raises TargetError, also if a name belongs to another table by then, and ServerError.
     """
     tables = [
         sql.SQL("{}{}").format(sql.SQL("" if target.kind == "p" else "ONLY "), table_identifier(target.name))

@@ -1,4 +1,4 @@
-"""VACUUM, ANALYZE and CHECKPOINT for loaded tables. loading decides when they are due.
+"""VACUUM, ANALYZE and CHECKPOINT for loaded tables. Package loading decides when they are due.
 
 VACUUM cannot run in a transaction block, so sessions are in autocommit mode.
 """
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 def read_relations(connection: Connection, oids: Sequence[int]) -> list[Relation]:
     """Return tables with their partitions as VACUUM would process them. Waits for locks on them. Raises ServerError.
 
-    Views and foreign tables are left out.
+    Views and foreign tables are not returned.
     """
     with translate_errors("reading the tables to vacuum"):
         return fetch_rows(connection, "upkeep_relations", Relation, oids=list(oids))

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from typing import LiteralString
 
 
-# How a replay runs a statement: EXPLAIN returns a few kilobytes, and the rows are not sent to the client.
+# A replay runs a statement with this. EXPLAIN returns a few kilobytes, and the rows are not sent to the client.
 EXPLAIN = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "
 
 # A condition on pg_stat_statements AS s. It excludes the statements of a replay and of a placement's proof, which spill
@@ -32,5 +32,5 @@ def find_statements_schema(connection: Connection) -> str | None:
 
 
 def compose(query: LiteralString, *, schema: str) -> sql.Composed:
-    """Return a query with its {schema} and {not_ours} filled in."""
+    """Return a query with its {schema} and {not_ours} replaced."""
     return sql.SQL(query).format(schema=sql.Identifier(schema), not_ours=_NOT_OURS)

@@ -22,7 +22,7 @@ _EXPLAIN = re.compile(r"\s*explain\s*(\([^)]*\)|analy[sz]e|verbose|\s)*", re.IGN
 
 
 def strip_explain(query: str) -> str:
-    """Return the statement that an EXPLAIN explains; any other statement is returned unchanged.
+    """Return the statement that an EXPLAIN explains. Any other statement is returned unchanged.
 
     >>> strip_explain("EXPLAIN (ANALYZE, BUFFERS) SELECT 1")
     'SELECT 1'

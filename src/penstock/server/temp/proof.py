@@ -9,7 +9,7 @@ from penstock.server.connect.connection import Connection, ConnectionFactory
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.sql.queries import fetch_one
 
-# Sorts some megabytes with the least work_mem: the temporary file exists as long as the cursor.
+# This sorts some megabytes with the least work_mem. The temporary file exists as long as the cursor.
 _SPILL = "DECLARE penstock_proof CURSOR FOR SELECT g FROM pg_catalog.generate_series(1, 200000) AS g ORDER BY -g"
 
 _FILES = """

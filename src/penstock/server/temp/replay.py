@@ -37,27 +37,28 @@ _TOTALS = """
 
 @frozen
 class DirectoryRow:
-    """The row of temp_directories.sql; `directory` is None if the role may not see it."""
+    """The row of temp_directories.sql."""
 
     name: str
+    # None if the role may not see it.
     directory: str | None
 
 
 @frozen
 class Explained:
-    """A statement that was run: the seconds that its session measured, and its plan as in EXPLAIN's JSON."""
+    """A statement that was run."""
 
+    # The seconds that its session measured.
     elapsed_s: float
+    # The plan as in EXPLAIN's JSON.
     plan: dict[str, Any]
 
 
 @frozen
 class ReplayFacts:
-    """The facts about a server that a replay needs: block size, memory, and the role's temp_tablespaces.
+    """The facts about a server that a replay needs: block size, memory, and the role's temp_tablespaces."""
 
-    `is_superuser`: the session's user is a superuser, or a member of a superuser role.
-    """
-
+    # Whether the session's user is a superuser, or a member of a superuser role.
     is_superuser: bool
     block_bytes: int
     work_mem_bytes: int
@@ -67,11 +68,11 @@ class ReplayFacts:
 
 
 class ReplaySession:
-    """A session that replays; its search_path and other settings are the user's own. Methods raise PenstockError."""
+    """A session that replays. Its search_path and other settings are the user's own. Methods raise PenstockError."""
 
     def __init__(self, factory: ConnectionFactory, *, timeout_s: float) -> None:
         self._connection = factory.connect(label="replay")
-        # 0 would be no timeout at all.
+        # A value of 0 would mean no timeout.
         self._timeout = f"{max(1, round(timeout_s * 1000))}ms"
         with translate_errors("preparing a session"):
             self._connection.execute("SET search_path TO DEFAULT")
@@ -84,7 +85,7 @@ class ReplaySession:
                 self._connection.execute(statement.encode(), binary=True)
 
     def explain(self, statement: str, *, tablespace: str, work_mem_bytes: int | None = None) -> Explained:
-        """Run a statement with its temporary work in a tablespace; its rows are not sent to the client."""
+        """Run a statement with its temporary work in a tablespace. Its rows are not sent to the client."""
         with translate_errors("running a statement"), rolled_back(self._connection):
             self._connection.execute("SET TRANSACTION READ ONLY")
             self._set("temp_tablespaces", tablespace)
@@ -100,7 +101,7 @@ class ReplaySession:
         return Explained(elapsed_s=elapsed_s, plan=plan)
 
     def cancel(self) -> None:
-        """Cancel the running statement; safe from any thread."""
+        """Cancel the running statement. Any thread may call this."""
         self._connection.cancel_safe(timeout=5)
 
     def close(self) -> None:
@@ -142,7 +143,7 @@ def read_replay_facts(connection: Connection) -> ReplayFacts:
 
 
 def find_top_statements(connection: Connection, count: int) -> tuple[list[str], list[Skipped]]:
-    """Return the statements of this database that spilled most, and those whose text the role may not see.
+    """Return the statements of this database that spilled most, and those with a text that the role may not see.
 
     Needs pg_stat_statements, and pg_read_all_stats for statements of other roles. Raises TargetError without the
     extension, ServerError.

@@ -13,8 +13,8 @@ from penstock.units import MIB
 
 _MOST_BYTES = 16 * MIB
 
-# The current log file. If the server writes several formats, it is the first of the given list, which has the most
-# fields.
+# The current log file. If the server writes several formats, the first one in the given list is used, which has the
+# most fields.
 _FILE = """
     SELECT f.format, pg_catalog.pg_current_logfile(f.format)
       FROM pg_catalog.unnest(%s::text[]) WITH ORDINALITY AS f (format, number)
@@ -29,7 +29,7 @@ _END = """
 
 
 def _formats(connection: Connection) -> list[LogFormat]:
-    """Return the log formats that the server's version has; the server refuses names of other formats."""
+    """Return the log formats that the server's version has. The server refuses the names of other formats."""
     return ["jsonlog", "csvlog", "stderr"] if connection.info.server_version >= 150000 else ["csvlog", "stderr"]
 
 

@@ -25,7 +25,7 @@ _AUTO_LINE = """
      LIMIT 1
 """
 
-# Elements of setconfig are name=value; each name occurs once.
+# Elements of setconfig are name=value. Each name occurs once.
 _STORED = """
     SELECT pg_catalog.substr(c.line, pg_catalog.length(%(setting)s::text) + 2)
       FROM pg_catalog.pg_db_role_setting AS s
@@ -72,7 +72,7 @@ def read_setting(connection: Connection, scope: Scope) -> tuple[str, ...] | None
 
 
 def find_naming(connection: Connection, tablespace: str) -> list[str]:
-    """Return the databases, roles, and roles in databases whose temp_tablespaces names a tablespace.
+    """Return the databases, roles, and roles in databases that name a tablespace in their temp_tablespaces.
 
     Raises ServerError.
     """

@@ -17,27 +17,30 @@ DROP = f"DROP TABLESPACE {TABLESPACE}"
 
 @frozen
 class PlaceRow:
-    """The row of temp_place.sql; `receivers` are the application_names of the sessions that receive WAL."""
+    """The row of temp_place.sql."""
 
     data_directory: str | None
     version_folder: str
     temp_file_limit: str
+    # The application_names of the sessions that receive WAL.
     receivers: list[str]
 
 
 @frozen
 class TablespaceRow:
-    """The row of temp_tablespaces.sql; `excluded` are roles that may log in but may not create in the tablespace."""
+    """The row of temp_tablespaces.sql."""
 
     oid: int
     location: str
+    # The roles that may log in but may not create in the tablespace.
     excluded: list[str]
 
 
 @frozen
 class OccupantRow:
-    """The row of temp_occupants.sql; `kind` is the kind of the object as ALTER names it."""
+    """The row of temp_occupants.sql."""
 
+    # The kind of the object as ALTER names it.
     kind: str
     name: str
     is_temporary: bool
@@ -60,8 +63,7 @@ _DATABASES = """
      ORDER BY d.datname
 """
 
-# pg_ls_tmpdir does not show files of parallel workers, so these are missing here; DROP TABLESPACE fails because of
-# them.
+# pg_ls_tmpdir does not show files of parallel workers, so these are missing here. They make DROP TABLESPACE fail.
 _SPILLING = """
     SELECT DISTINCT pg_catalog.format('temporary files of backend %%s (%%s in %%s)', a.pid, a.usename, a.datname)
       FROM pg_catalog.pg_ls_tmpdir(%s::oid) AS f
@@ -118,7 +120,7 @@ def run_statement(connection: Connection, text: str) -> None:
 
 
 def find_occupants(connect: ConnectionFactory, control: Connection, oid: int) -> list[Occupant]:
-    """Return the objects of all databases in a tablespace. Needs CONNECT on each database; raises ServerError."""
+    """Return the objects of all databases in a tablespace. Needs CONNECT on each database. Raises ServerError."""
     with translate_errors("looking for what lies in a tablespace"):
         databases = control.execute(_DATABASES, {"oid": oid}).fetchall()
     found: list[Occupant] = []
@@ -142,13 +144,13 @@ def find_occupants(connect: ConnectionFactory, control: Connection, oid: int) ->
 
 
 def find_spilling(connection: Connection, oid: int) -> list[Occupant]:
-    """Return the sessions that have temporary files in a tablespace now. Needs pg_monitor; raises ServerError."""
+    """Return the sessions that have temporary files in a tablespace now. Needs pg_monitor. Raises ServerError."""
     with translate_errors("looking for temporary files"):
         return [Occupant(what=row[0]) for row in connection.execute(_SPILLING, [oid]).fetchall()]
 
 
 def folder_exists(connection: Connection, path: str) -> bool:
-    """Return whether the server sees a directory. Needs pg_stat_file, which superusers have; raises ServerError."""
+    """Return whether the server sees a directory. Needs pg_stat_file, which superusers have. Raises ServerError."""
     with translate_errors(f"looking for {path}"):
         row = connection.execute("SELECT s.isdir FROM pg_catalog.pg_stat_file(%s, true) AS s", [path]).fetchone()
     return row == (True,)

@@ -1,4 +1,4 @@
-"""Reads a server's present statistics of temporary work; changes nothing."""
+"""Reads a server's present statistics of temporary work. Changes nothing."""
 
 from __future__ import annotations
 
