@@ -1,6 +1,6 @@
 """The entry point: finds the command, runs it, and turns an error into a message and an exit code.
 
-Each command is in a module of its own, which is imported only if the command runs, so that a load starts fast.
+Each command is in its own module, which is imported only if the command runs, so a load starts fast.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from typer._click import Command, Context
     from typer._click.shell_completion import CompletionItem
 
-# All commands under their headings, in the order of --help. Each command has its name and its module, which has a
-# function of this name, or an `app` of several commands. Add a new command here.
+# All commands under their headings, in the order of --help. Each command has its name and its module. The module has a
+# function with this name, or an `app` with several commands. Add a new command here.
 _HEADINGS = MappingProxyType(
     {
         "Loads": {
@@ -84,16 +84,16 @@ _HEADINGS = MappingProxyType(
 )
 COMMANDS = MappingProxyType({name: module for commands in _HEADINGS.values() for name, module in commands.items()})
 
-# Commands whose arguments need no conversion, so that they start faster.
+# Commands with arguments that need no conversion, so they start faster.
 _TEXT_COMMANDS = ("load", "resume")
 
 # A line end within a paragraph.
 _LINE_END = re.compile(r"(?<!\n)\n(?!\n)")
 
-# What rich reads as markup, with the backslashes before it (rich.markup.escape, without its import).
+# The text that rich reads as markup, with the backslashes before it (rich.markup.escape, without its import).
 _MARKUP = re.compile(r"(\\*)(\[[a-z#/@][^[]*?\])")
 
-# What the shell's completion sets, by typer's naming.
+# The variable that the shell's completion sets, by typer's naming.
 _COMPLETION = "_PENSTOCK_COMPLETE"
 
 _EPILOG = "Exit codes:\n\n" + "\n\n".join(f"{code}: {meaning}." for code, meaning in EXIT_CODES)
@@ -124,14 +124,20 @@ def _make_app(name: str, function: Callable[..., None]) -> typer.Typer:
 
 
 def _join_lines(command: Command) -> None:
-    """Join the lines of each paragraph of a help text, because typer keeps a docstring's line ends at any width."""
+    """Join the lines of each paragraph of a help text.
+
+    Otherwise typer would keep a docstring's line ends at any width.
+    """
     command.help = _LINE_END.sub(" ", command.help or "")
     for below in getattr(command, "commands", {}).values():
         _join_lines(below)
 
 
 def _escape_help(command: Command) -> None:
-    """Have --help print brackets of help texts, such as those of pg-penstock[report], which rich takes for markup."""
+    """Have --help print the brackets of help texts, such as those of pg-penstock[report].
+
+    rich would read them as markup.
+    """
     command.help = _MARKUP.sub(r"\1\1\\\2", command.help or "")
     for param in command.params:
         if isinstance(param, typer.core.TyperOption | typer.core.TyperArgument):
@@ -150,7 +156,7 @@ class _LazyGroup(typer.core.TyperGroup):
         return load_command(cmd_name)
 
     def shell_complete(self, ctx: Context, incomplete: str) -> list[CompletionItem]:
-        """Offer the commands' names without importing the commands, and the options."""
+        """Offer the options and the names of commands. The commands are not imported for this."""
         from typer._click.shell_completion import CompletionItem
 
         names = [CompletionItem(name) for name in COMMANDS if name.startswith(incomplete)]
@@ -185,7 +191,8 @@ def run_process() -> NoReturn:
     gc.freeze() prevents the interpreter's last search for cycles, which takes a tenth of a short command's time.
     """
     if _COMPLETION in os.environ:
-        # Ctrl-C while a server is asked ends the process without a word: the shell shows the line that is being typed.
+        # Ctrl-C while the server answers ends the process without a message, because the shell shows the line that is
+        # being typed.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         from typer.completion import shell_complete
 
@@ -201,7 +208,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     open_closed_streams()
     begin_output()
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # A finished load must not fail because the locale cannot write a file's name.
+        # A finished load must not fail because the locale has no characters for a file's name.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         with interrupting_signals(), showing_log():
@@ -226,7 +233,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(arguments: list[str]) -> int:
     name, rest = arguments[0], arguments[1:]
     try:
-        # A known command is called without its group: typer needs 60 ms for the group's options.
+        # A known command is called without its group, because typer needs 60 ms for the group's options.
         if name in COMMANDS:
             command, path = load_command(name), f"penstock {name}"
         else:
@@ -275,13 +282,13 @@ def _no_such_option(name: str, context: Context | None) -> UsageError:
 
 
 def _fail(error: PenstockError, arguments: Sequence[str]) -> int:
-    """Print an error on standard error, and with --json also as an object on standard output; return its exit code."""
+    """Print an error on standard error and, with --json, also as an object on standard output. Return its exit code."""
     show_error(error)
     return _answer(error, arguments, error.exit_code)
 
 
 def _answer(error: PenstockError, arguments: Sequence[str], code: int) -> int:
-    """Print an error as an object if --json was given and no result is printed yet; return the exit code."""
+    """Print an error as an object if --json was given and no result is printed yet. Return the exit code."""
     if "--json" in arguments and not has_result():
         described = _describe(error)
         try:
@@ -290,7 +297,7 @@ def _answer(error: PenstockError, arguments: Sequence[str], code: int) -> int:
         except BrokenPipeError:
             return _leave_broken_pipe()
         except OutputError:
-            # The first error is printed already, and decides the exit code.
+            # The first error is printed already, and it decides the exit code.
             abandon_output()
     return code
 

@@ -1,7 +1,7 @@
-"""A typer command that passes its arguments on as they are typed.
+"""A typer command that passes on its arguments as they are typed.
 
-typer uses pydantic to convert every value. Importing pydantic takes about 60 ms of CPU, more than the rest of reading
-arguments. A command whose arguments are text and flags only needs no conversion.
+typer uses pydantic to convert every value. Importing pydantic takes about 60 ms of CPU, more than all other work of
+reading arguments. A command with arguments that are text and flags only needs no conversion.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 class TextCommand(typer.core.TyperCommand):
-    """A command whose parameters are text, lists of text and flags; the command itself validates them.
+    """A command with parameters that are text, lists of text and flags. The command itself validates them.
 
     Parameters that are not given have their defaults.
     """
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
-        """Set the context's parameters from the typed arguments; --help prints the help and exits."""
+        """Set the context's parameters from the typed arguments. --help prints the help and exits."""
         parser = self.make_parser(ctx)
         values, rest, _ = parser.parse_args(args=args)
         for param in self.get_params(ctx):

@@ -1,6 +1,6 @@
 """`penstock cat`: prints objects as bytes.
 
-The functions of a lab's aws_s3 start it for each call. So it does not import the api room, which takes 0.3 s.
+The functions of a lab's aws_s3 start it for each call, so it does not import package api, which takes 0.3 s.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ def _write(piece: bytes) -> None:
 
 
 def _end_with_reader() -> None:
-    """End this process once nobody reads the pipe that it writes to, also while it waits for a source.
+    """End this process when nobody reads its output pipe any more, even while it waits for a source.
 
-    A backend waits for the end of the program of a COPY that was cancelled.
+    If a COPY is cancelled, its backend waits until the program has ended.
     """
     number = sys.stdout.fileno()
     if not stat.S_ISFIFO(os.fstat(number).st_mode):
@@ -78,7 +78,7 @@ def _end_with_reader() -> None:
 
     def watch() -> None:
         poll = select.poll()
-        # POLLERR, which is always reported, is the loss of the reader.
+        # POLLERR is always reported. It means that nobody reads the pipe any more.
         poll.register(number, 0)
         poll.poll()
         os._exit(BROKEN_PIPE)

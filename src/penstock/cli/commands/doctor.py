@@ -54,7 +54,7 @@ def doctor(sources: For = None, as_json: Json = False, **options: Any) -> None:
         lines = [] if planned is None else describe_plan(planned.plan, planned.server, outlook=planned.outlook)
         facts = describe_facts(found.inspection)
         if found.described is not None:
-            # The empty row separates the facts of AWS; all rows share their columns.
+            # The empty row separates the facts of AWS. All rows share their columns.
             facts += [("", ""), *describe_rds_facts(found.described)]
         write_drawn(render(facts, found.findings, goes=found.would_load, plan=lines))
     if not found.would_load:

@@ -1,4 +1,4 @@
-"""`penstock lab`: data sets and servers for tests. The lab room creates them."""
+"""`penstock lab`: data sets and servers for tests. Package lab creates them."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _upload_files(folder: Path, out: str, *, tables: list[str] | None, has_other
 def _write_to_s3(
     write: Callable[..., Sequence[DataFile]], out: str, *, tables: list[str] | None, show: OnProgress | None
 ) -> None:
-    """Write and upload one table after the other, so that the largest file is all that needs space on disk."""
+    """Write and upload one table after the other, so only the largest file needs space on disk."""
     from penstock.lab.datasets.imdb import choose_tables
     from penstock.lab.datasets.upload import S3Folder
 
@@ -136,7 +136,7 @@ def sysbench(
 
 
 def _show_progress(progress: TableProgress) -> None:
-    """Rewrite one line of the terminal; the line is cleared when a table is finished."""
+    """Rewrite one line of the terminal. Clear the line when a table is finished."""
     percent = 100 * progress.rows // progress.expected_rows
     is_done = progress.rows == progress.expected_rows
     line = "" if is_done else f"{progress.table}: {format_count(progress.rows)} rows, {percent} %"

@@ -1,4 +1,4 @@
-"""`penstock lab up`, `down` and the other commands for topologies. The lab room does the work."""
+"""`penstock lab up`, `down` and the other commands for topologies. Package lab does the work."""
 
 from __future__ import annotations
 

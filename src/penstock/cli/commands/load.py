@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from penstock.server.connect.connection import ConnectionFactory
 
     Show = Callable[[LoadProgress], None] | None
-    # Adds the progress of members on other nodes to what is shown.
+    # Adds the progress of members on other nodes to the progress that is shown.
     Adding = Callable[[Show], Show]
 
 Sources = Annotated[
@@ -123,7 +123,7 @@ def load(
 
 
 def _read_request(sources: Sequence[str], options: Mapping[str, Any]) -> Request:
-    """Return the request that the options make, or that a job file makes; options override keys of the job file.
+    """Return the request of the options, or of a job file. Options override keys of the job file.
 
     Raises UsageError.
     """
@@ -196,7 +196,10 @@ class LoadCommand:
 
     @contextmanager
     def _on_ray(self, request: Request, connect: ConnectionFactory) -> Iterator[Adding | None]:
-        """With --ray, start members; provide the function that adds their progress. They end with the block."""
+        """With --ray, start members, and provide the function that adds their progress.
+
+        The members end with the block.
+        """
         if self.ray is None:
             yield None
             return

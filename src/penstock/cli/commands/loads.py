@@ -32,7 +32,7 @@ from penstock.errors import UsageError
 from penstock.model.options import parse_duration
 
 if TYPE_CHECKING:
-    # typer contains its own copy of click, whose types have no public name.
+    # typer contains its own copy of click, and the types in it have no public name.
     from typer._click import Command, Context
 
 # The beginning of a load's id. No command's name matches this pattern.
@@ -150,7 +150,7 @@ def _write_metrics(options: Mapping[str, Any], path: Path | None) -> None:
 
 
 def _read_since(text: str, *, now: datetime) -> datetime:
-    """Return the time that --since gives as a date, or as a duration before `now`. Raises UsageError."""
+    """Return the time of --since, which is a date, or a duration before `now`. Raises UsageError."""
     try:
         return datetime.fromisoformat(text).astimezone()
     except ValueError:

@@ -1,4 +1,4 @@
-"""`penstock server`: commands for the embedded PostgreSQL server. The lab room does the work."""
+"""`penstock server`: commands for the embedded PostgreSQL server. Package lab does the work."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ def _open(options: Mapping[str, Any]) -> ServerSettings:
 
 
 def _parse_wishes(wishes: Sequence[str] | None) -> Profile:
-    """Return the named profile, or a profile of the given settings; bulk-load by default. Raises UsageError."""
+    """Return the named profile, or a profile of the given settings, by default bulk-load. Raises UsageError."""
     if not wishes:
         return BULK_LOAD
     if len(wishes) == 1 and "=" not in wishes[0]:

@@ -1,4 +1,4 @@
-"""`penstock storage`: the limits of a server's storage, what a workload used of them, and what would carry it."""
+"""`penstock storage`: the limits of a server's storage, a workload's use of them, and storage that would carry it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What the shell offers when the user presses Tab: values of options, tables and loads of the server that is named.
+"""What the shell offers when the user presses Tab: values of options, and tables and loads of the named server.
 
-The server is asked only if it answers fast. The embedded server is not started for it.
+The server's answer is used only if it comes fast. The embedded server is not started for this.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from penstock.model.options import pick
 if TYPE_CHECKING:
     from penstock.api.ledger_view import LedgerView
 
-# Nobody waits longer for what Tab offers.
+# Nobody waits longer for the offers of Tab.
 _LIMIT_S = 2.0
 _LOADS = 50
 
@@ -29,7 +29,7 @@ _WORD = re.compile(r"[a-z][a-z-]*")
 
 
 def words_of(metavar: str | None) -> Callable[[str], list[str]] | None:
-    """Return the completion of an option whose values are words, as in append|truncate; None for other options.
+    """Return the completion of an option with words as values, such as append|truncate; None for other options.
 
     >>> words_of("auto|N")("")
     ['auto']
@@ -74,7 +74,7 @@ def _latest(meaning: str, incomplete: str) -> list[tuple[str, str]]:
 
 
 def _ask(ctx: typer.Context, question: Callable[[LedgerView], list[Any]]) -> list[Any]:
-    """Return the answer of the server that the options name; nothing if it does not answer in time or refuses."""
+    """Return the answer of the server that the options name; an empty list if it does not answer in time or refuses."""
     from penstock.api import connect_to
     from penstock.api.ledger_view import LedgerView
     from penstock.lab import default_server
@@ -99,6 +99,6 @@ def _ask(ctx: typer.Context, question: Callable[[LedgerView], list[Any]]) -> lis
 
 
 def _leave() -> None:
-    """End the process with what is printed so far, although libpq or the resolver still waits."""
+    """End the process with what is printed so far, although libpq or the resolver is still waiting."""
     sys.stdout.flush()
     os._exit(0)

@@ -20,14 +20,17 @@ TARGET_OPTIONS = {name: field for kind in TARGET_KINDS for name, field in option
 LOAD_OPTIONS = {name: field for kind in LOAD_KINDS for name, field in option_fields(kind).items()}
 _OPTIONS = TARGET_OPTIONS | LOAD_OPTIONS
 
-# The options that say which server is used and how to connect. LEDGER also has the options that say where the ledger
-# is.
+# SERVER has the options that name the server and the way to connect. LEDGER also has the options for the ledger's
+# place.
 SERVER = ("to", "role", "iam_auth", "tunnel")
 LEDGER = (*SERVER, "read_write", "ledger_schema")
 
 
 def takes(names: Iterable[str]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator for a command with **options: it accepts these options, and gets those that were typed."""
+    """Return a decorator for a command with **options.
+
+    The command accepts these options, and gets those that were typed.
+    """
     fields = [_OPTIONS[name] for name in names]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -60,7 +63,7 @@ def takes(names: Iterable[str]) -> Callable[[Callable[..., None]], Callable[...,
 
 
 def flag(field: Field[Any], value: object = None) -> str:
-    """Return how an option is typed: --name, or --no-name if `value` is False or if the switch is on by default."""
+    """Return how an option is typed: --name, or --no-name if `value` is False or the switch is on by default."""
     name = field.name.replace("_", "-")
     is_off = _is_switch(field) and (field.default is True or value is False)
     return f"--no-{name}" if is_off else f"--{name}"

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def render_manpage(commands: Iterable[tuple[Command, Context]], *, exit_codes: Sequence[tuple[int, str]]) -> str:
-    """Return the man page in troff's macros. `commands` begins with the root."""
+    """Return the man page in troff's macros. The first of `commands` is the root."""
     (root, root_context), *others = commands
     lines = [
         ".TH PENSTOCK 1",
@@ -51,7 +51,7 @@ def _options(command: Command, context: Context) -> list[str]:
 
 
 def _escape(text: str) -> str:
-    r"""Return a text that troff prints as it is.
+    r"""Return a text so that troff prints it unchanged.
 
     >>> _escape(".5 of --a\\b")
     '\\&.5 of \\-\\-a\\eb'

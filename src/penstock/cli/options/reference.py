@@ -1,7 +1,7 @@
 """Writes the declared options into docs/reference and api/keywords.py: `python -m penstock.cli.options.reference`.
 
-It writes cli.md and the man page from the commands, the tables of keys in job.md, and in api/keywords.py the types of
-the options of Python functions. A test compares the files with what this module returns, so that every option is
+It writes cli.md and the man page from the commands, the tables of keys in job.md, and the types of the options of
+Python functions in api/keywords.py. A test compares the files with what this module returns, so every option is
 documented and typed.
 """
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from typer._click import Command, Context
 
 _FOLDER = Path("docs/reference")
-# A wheel installs what is below man/data into the environment, where man finds it.
+# A wheel installs the files below man/data into the environment, where man finds them.
 _MANPAGE = Path("man/data/share/man/man1/penstock.1")
 _KEYWORDS = Path("src/penstock/api/keywords.py")
 _KEYWORDS_HEAD = '''\
@@ -63,7 +63,7 @@ def render_reference() -> str:
 def walk_commands() -> Iterator[tuple[Command, Context]]:
     """Yield every command and group with its context, `penstock` itself first."""
     root = get_command(app)
-    # The context is made without rich, so that the help is plain text.
+    # The context is created without rich, so that the help is plain text.
     yield from _walk(root, root.context_class(root, info_name="penstock", obj={}))
 
 
@@ -91,12 +91,12 @@ def _row(names: str, text: str) -> str:
 
 
 def _escape(text: str) -> str:
-    """Return a text in which | is escaped, so that it does not end a table's cell."""
+    """Return a text with an escaped |, so that it does not end a table's cell."""
     return " ".join(text.split()).replace("|", "\\|")
 
 
 def render_job_tables(text: str) -> str:
-    """Return the text of job.md with its tables of keys made from the declared options."""
+    """Return the text of job.md with its tables of keys written from the declared options."""
     for name, options in (("top level", LOAD_OPTIONS), ("target", TARGET_OPTIONS)):
         rows = [_key_row(field) for field in options.values()]
         table = "\n".join(["| key | value | meaning | option |", "|---|---|---|---|", *rows])

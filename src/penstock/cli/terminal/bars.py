@@ -37,15 +37,16 @@ _REFRESH_INTERVAL_S = 0.095
 
 _BAR_CELLS = 40
 
-# If more files are open, no bars are shown for them: the bars would scroll other output off the screen.
+# If more files are open, no bars are shown for them, because the bars would scroll other output off the screen.
 _FILES_SHOWN = 4
 
 
 @frozen
 class Bar:
-    """One bar and the text after it; `fraction` is None if it is not known."""
+    """One bar and the text after it."""
 
     name: str
+    # The part that is done, 0 to 1, None if it is not known.
     fraction: float | None
     words: str
 
@@ -84,7 +85,7 @@ class Bars:
     """A context manager that shows bars on standard error while its block runs, and removes them at the end."""
 
     def __init__(self, console: Console | None = None) -> None:
-        # The bars are drawn when progress is reported: a thread that refreshes them would cost CPU and show nothing
+        # The bars are drawn when progress is reported. A thread that refreshes them would cost CPU and show nothing
         # newer. Messages on standard error appear above the bars, and so do results if standard output is a terminal.
         self._live = Live(
             console=console or Console(file=sys.stderr),

@@ -9,7 +9,7 @@ from penstock.cli.terminal.visible import visible
 
 
 def width_of(text: str) -> int:
-    """Return how many cells of a terminal a text takes: a wide character takes two, a combining one none."""
+    """Return how many cells of a terminal a text takes. A wide character takes two cells, a combining one none."""
     if text.isascii():
         return len(text)
     return sum(_cells(character) for character in text)
@@ -22,7 +22,7 @@ def _cells(character: str) -> int:
 
 
 def pad(text: str, width: int, align: str = "<") -> str:
-    """Return a text filled with blanks to a width in cells; a longer text is returned unchanged.
+    """Return a text filled with blanks to a width in cells. A longer text is returned unchanged.
 
     `align` is "<" for the left and ">" for the right.
     """
@@ -31,7 +31,7 @@ def pad(text: str, width: int, align: str = "<") -> str:
 
 
 def shorten_left(text: str, width: int) -> str:
-    """Return a text, or an ellipsis and its end if it is too wide: the end of a path is the file's name.
+    """Return a text; if it is too wide, an ellipsis and the text's end, because the end of a path is the file's name.
 
     >>> shorten_left("data/2024/title.principals.tsv.gz", 20)
     '…e.principals.tsv.gz'
@@ -40,7 +40,7 @@ def shorten_left(text: str, width: int) -> str:
 
 
 def shorten_right(text: str, width: int) -> str:
-    """Return a text, or its beginning and an ellipsis if it is too wide.
+    """Return a text; if it is too wide, its beginning and an ellipsis.
 
     >>> shorten_right("SELECT a, b FROM t", 10)
     'SELECT a,…'

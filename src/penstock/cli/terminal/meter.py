@@ -1,4 +1,4 @@
-"""Computes a load's rates and the time left from its progress. Pure: the time comes with the progress.
+"""Computes a load's rates and the time left from its progress. Pure: the progress includes the time.
 
 The time left is computed from the stored bytes of the sources, because the number of rows is not known in advance.
 """
@@ -14,20 +14,20 @@ from penstock.units import count_nouns, format_count, format_duration
 if TYPE_CHECKING:
     from penstock.model.load.outcome import LoadProgress
 
-# Rates are averages over this time: long enough to smooth a checkpoint, short enough to follow a change of pace.
+# Rates are averages over this time. It is long enough to smooth a checkpoint, and short enough to follow a change of
+# pace.
 _WINDOW_S = 20.0
 
 
 @frozen
 class Reading:
-    """A load's rates in bytes per second over the last seconds, and the time left, None if it is not known.
-
-    `fraction` is the part of the sources that has been read, from 0 to 1, None if their size is not known.
-    """
+    """A load's rates over the last seconds, in bytes per second."""
 
     read_rate: float
     sent_rate: float
+    # The part of the sources that has been read, from 0 to 1, None if their size is not known.
     fraction: float | None
+    # The time left, None if it is not known.
     left_s: float | None
 
 
@@ -38,7 +38,7 @@ class Meter:
         self._samples: deque[tuple[float, int, int]] = deque([(0.0, 0, 0)])
 
     def read(self, progress: LoadProgress) -> Reading:
-        """Add a load's progress, and return the rates; time before the first byte is read does not count."""
+        """Add a load's progress, and return the rates. Time before the first byte is read does not count."""
         if not progress.bytes_read:
             self._samples.clear()
         self._samples.append((progress.elapsed_s, progress.bytes_read, progress.bytes_copied))
@@ -57,7 +57,7 @@ class Meter:
 
 
 def is_all_sent(progress: LoadProgress) -> bool:
-    """Return whether all rows are sent, so that only commits and steps after the last row are left."""
+    """Return whether all rows are sent, so that only commits and steps after the last row remain."""
     return len(progress.files) == progress.file_count and all(file.is_done for file in progress.files)
 
 
@@ -78,7 +78,7 @@ def format_left(left_s: float | None) -> str:
 
 
 def format_rebuilds(progress: LoadProgress) -> str:
-    """Return in words how many rebuilds follow. Their time is not known, so the time left does not include them."""
+    """Return in words how many rebuilds follow. Their time is not known, so it is not in the time left."""
     return f"then {count_nouns(progress.to_rebuild, 'rebuild')}" if progress.to_rebuild else ""
 
 
@@ -88,7 +88,7 @@ def format_sessions(progress: LoadProgress) -> str:
 
 
 def format_percent(fraction: float | None) -> str:
-    """Return a fraction in whole per cent, rounded down, so that 100 % means the end.
+    """Return a fraction in whole per cent, rounded down, so 100 % means that the work is complete.
 
     >>> format_percent(0.999)
     '99 %'

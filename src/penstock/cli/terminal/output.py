@@ -1,6 +1,6 @@
 """Writes results to standard output and messages to standard error, and handles errors of writing.
 
-Text for people is made safe for the terminal here; JSON has its own escapes. In JSON, dataclasses are objects.
+Text for people is made safe for the terminal here. JSON has its own escapes. In JSON, dataclasses are objects.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class OutputError(PenstockError):
-    """Standard output cannot be written: the disk is full, it is closed, or the like."""
+    """Standard output cannot be written, for example because the disk is full or the stream is closed."""
 
 
 @dataclass(slots=True)
@@ -58,7 +58,7 @@ def shown_warnings() -> list[Notice]:
 
 
 def has_result() -> bool:
-    """Return whether a result was written: JSON output is one object, so nothing may follow it."""
+    """Return whether a result was written. JSON output is one object, so nothing may follow it."""
     return _written.has_result
 
 
@@ -66,7 +66,7 @@ def open_closed_streams() -> None:
     """Open /dev/null for each standard stream that was closed when the process started.
 
     Otherwise the next file or connection would get the number of the closed stream. Reading standard input and writing
-    standard output then fail; messages to standard error are lost.
+    standard output then fail. Messages to standard error are lost.
     """
     # A new descriptor gets the lowest free number, so each stream gets its own number.
     if sys.stdin is None:
@@ -96,7 +96,7 @@ def write_result(result: Mapping[str, object] | DataclassInstance | Sequence[str
 
 
 def _to_json(value: Any) -> object:
-    """Return a value that JSON lacks as one that it has: the fields of a dataclass, a time, a path, or a set."""
+    """Return a value that JSON lacks as a value that JSON has: the fields of a dataclass, a time, a path, or a set."""
     if isinstance(value, (datetime, Path)):
         return value.isoformat() if isinstance(value, datetime) else str(value)
     if isinstance(value, frozenset):
@@ -123,7 +123,7 @@ def abandon_output() -> None:
 
 
 def write_message(*lines: str, head: str = "") -> None:
-    """Print a message on standard error; a message that cannot be written is lost.
+    """Print a message on standard error. A message that cannot be written is lost.
 
     A full disk or a closed pipe must not end the load or change the exit code. `head` is printed unchanged. The lines
     are printed by one call, so that messages of several threads do not mix.
@@ -143,11 +143,14 @@ def _redirect_to_null(stream: TextIO) -> None:
 
 @contextmanager
 def naming_output_failure(done: str | None = None) -> Iterator[None]:
-    """Turn an OSError of writing output into OutputError, except BrokenPipeError; `done` as for write_result."""
+    """Turn an OSError of writing output into OutputError, except BrokenPipeError.
+
+    `done` is the detail of the error: what the command has done in spite of the failure.
+    """
     try:
         yield
     except BrokenPipeError:
-        # The reader of the pipe has ended. That is not a failure; main exits without a message.
+        # The reader of the pipe has ended. That is not a failure, so main exits without a message.
         raise
     except OSError as exc:
         raise OutputError(f"could not write to standard output: {exc.strerror}", detail=done) from exc

@@ -1,4 +1,4 @@
-"""Shows a load's progress: as bars on a terminal, otherwise as a line every ten seconds, with --quiet not at all."""
+"""Shows a load's progress as bars on a terminal, otherwise as a line every ten seconds. With --quiet it shows none."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def showing_progress(messages: Messages) -> Iterator[Callable[[LoadProgress], No
 class PlainProgress:
     """Prints a line of progress every ten seconds, and a line when an activity after the last row begins.
 
-    The first line appears after ten seconds; that of an activity after one second of the load, or
-    at once if indexes are rebuilt.
+    The first line appears after ten seconds. The line of an activity appears after one second of the load, or at once
+    if indexes are rebuilt.
     """
 
     def __init__(self, messages: Messages) -> None:

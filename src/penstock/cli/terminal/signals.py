@@ -1,4 +1,4 @@
-"""Ends a command at SIGTERM and SIGHUP as at Ctrl-C, so that it restores what it has changed and says what happened."""
+"""Ends a command at SIGTERM and SIGHUP as at Ctrl-C, so that it restores what it has changed and reports the result."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from types import FrameType
 
 @contextmanager
 def interrupting_signals() -> Iterator[None]:
-    """Raise KeyboardInterrupt at SIGTERM and SIGHUP; only the main thread can set that, elsewhere nothing is set."""
+    """Raise KeyboardInterrupt at SIGTERM and SIGHUP.
+
+    Outside the main thread nothing is set, because only it can do this.
+    """
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    # Signals that are ignored stay ignored, as SIGHUP is by nohup.
+    # Ignored signals stay ignored, such as SIGHUP with nohup.
     is_main = threading.current_thread() is threading.main_thread()
     numbers = (signal.SIGTERM, signal.SIGHUP) if is_main else ()
     taken = [number for number in numbers if signal.getsignal(number) == signal.SIG_DFL]

@@ -1,7 +1,7 @@
 """Writes hints so that they can be typed as shown: commands with the options that name the server and the ledger.
 
-In a load of a job file, what belongs in a [[target]] is written as the file's keys. Rooms below the command line
-compose hints without knowing these options, and whether there is a job file.
+In a load of a job file, options that belong in a [[target]] are written as the file's keys. The packages below the
+command line compose hints without knowing these options, or whether there is a job file.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from penstock.model.load.job import TARGET_KINDS
 from penstock.model.options import Option, find_option, option_fields
 from penstock.model.redaction import hide_secrets
 
-# The commands that find a load, a change or a lease, with the beginning of a load's id or ID if one follows, and whole
-# commands that load. A command that has these options already is passed over.
+# Matches the commands that find a load, a change or a lease, with the beginning of a load's id or ID if one follows,
+# and whole commands that load. A command that has these options already is skipped.
 _COMMAND = re.compile(
     r"\bpenstock (resume|retry|rejects|repair|loads(?: show| forget| prune)?|settings (?:restore|leases)"
     r"|load(?= --into ))\b"
     r"(?: (?:ID\b|[0-9a-f][0-9a-f-]{7,}))?+(?! --(?:to|role|tunnel|ledger-schema|iam-auth)\b)"
 )
 
-# An option, and what follows it if that is a value: quoted, with = or a comma inside, in capitals or digits, or a word.
+# Matches an option and its value: quoted, with = or a comma inside, in capitals or digits, or a word.
 _OPTION = re.compile(r"(?<![\w-])--([a-z][a-z-]*)(?:[ =]('[^']*'|[\w{}]+[=,][\w{}=,:/-]+|[A-Z0-9_]+\b|[a-z-]+\b))?")
 
 _named: dict[str, Any] = {}
@@ -31,13 +31,13 @@ _keys: dict[str, Option] = {}
 
 
 def remember_target(options: Mapping[str, Any]) -> None:
-    """Keep the options by which this run reaches its server and ledger; without options, forget them."""
+    """Keep the options by which this run reaches its server and ledger. Without options, forget them."""
     _named.clear()
     _named.update(options)
 
 
 def spell_as_keys(*, is_job_file: bool) -> None:
-    """Write options of a target as keys of a job file from now on, or as options."""
+    """From now on, write options of a target as keys of a job file, or as options if there is no job file."""
     _keys.clear()
     if is_job_file:
         fields = (field for kind in TARGET_KINDS for field in option_fields(kind).values())
@@ -45,7 +45,7 @@ def spell_as_keys(*, is_job_file: bool) -> None:
 
 
 def complete_commands(text: str) -> str:
-    """Return a text with these options behind each command that needs them, without secrets, and with a job's keys.
+    """Return a text with these options after each command that needs them, without secrets, and with a job's keys.
 
     >>> remember_target({"to": "dbname=shop password=x", "ledger_schema": "own"})
     >>> complete_commands("Resume with: penstock resume 0a1b2c3d4e.")
@@ -68,7 +68,10 @@ def complete_commands(text: str) -> str:
 
 
 def _spell(found: re.Match[str]) -> str:
-    """Return an option and its value as a line of a job file; other text, and options of the whole load, unchanged."""
+    """Return an option and its value as a line of a job file.
+
+    Other text, and options of the whole load, are unchanged.
+    """
     name, value = found[1].removeprefix("no-").replace("-", "_"), found[2]
     if (option := _keys.get(found[1].replace("-", "_"), _keys.get(name))) is None:
         return found[0]
@@ -97,7 +100,7 @@ def _compose(*, has_ledger: bool) -> str:
 def _without_secrets(to: str) -> str | None:
     """Return a connection string as it was typed, or without its secrets.
 
-    If it has a secret, only the words that name the server are returned; None if no word does.
+    If it has a secret, only the words that name the server are returned; None if no word names it.
     """
     from penstock.server.connect.conninfo import describe_target, parse_conninfo
 

@@ -6,7 +6,8 @@ output.py, or before it is drawn (bars, tables, doctor).
 
 from __future__ import annotations
 
-# The control characters (C0 except tab, DEL, C1), and those that change the direction of text and so its order.
+# The control characters (C0 except tab, DEL, C1), and the characters that change the direction of text and so its
+# order.
 _CONTROLS = [*range(0x20), *range(0x7F, 0xA0)]
 _TURNS = [*range(0x202A, 0x202F), *range(0x2066, 0x206A)]
 _ON_ONE_LINE = {code: f"\\x{code:02x}" for code in _CONTROLS} | {code: f"\\u{code:04x}" for code in _TURNS}
@@ -25,7 +26,7 @@ def visible(text: str) -> str:
 
 
 def visible_lines(text: str) -> str:
-    r"""Return a text of several lines; lines after the first are indented, so that none looks like penstock's own.
+    r"""Return a text of several lines. Lines after the first are indented, so that none looks like penstock's own.
 
     >>> print(visible_lines("could not connect\nerror: connection refused\x07"))
     could not connect

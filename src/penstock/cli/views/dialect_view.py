@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def describe_dialect(dialect: Dialect, compression: Compression, *, bom: str | None) -> str:
     r"""Return a dialect in one line. Characters are written as on the command line, such as \t.
 
-    `bom` is the encoding of the file's byte-order mark, None if it has none; it is shown instead of the dialect's
+    `bom` is the encoding of the file's byte-order mark, None if it has none. It is shown instead of the dialect's
     encoding.
 
     >>> from penstock.model.source.dialect import Dialect
@@ -57,7 +57,7 @@ def describe_format(target: TargetPlan) -> str:
 
 
 def spell(character: str) -> str:
-    r"""Return a character in quotes, spelled as --delimiter takes it.
+    r"""Return a character in quotes, spelled as --delimiter accepts it.
 
     >>> print(spell("\t"), spell("|"), spell("\x1f"))
     '\t' '|' '\x1f'

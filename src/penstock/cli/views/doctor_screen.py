@@ -20,7 +20,7 @@ from penstock.cli.terminal.visible import visible, visible_lines
 if TYPE_CHECKING:
     from penstock.model.finding import Finding
 
-# The width if standard output is not a terminal, and the maximum on a terminal: longer lines are hard to read.
+# The width if standard output is not a terminal, and the maximum on a terminal, because longer lines are hard to read.
 _WIDTH = 110
 
 _STYLES = {"ok": "green", "note": "cyan", "warning": "bold yellow", "refusal": "bold red"}
@@ -29,7 +29,7 @@ _STYLES = {"ok": "green", "note": "cyan", "warning": "bold yellow", "refusal": "
 def render(
     facts: Sequence[tuple[str, str]], findings: Sequence[Finding], *, goes: bool, plan: Sequence[str] = ()
 ) -> str:
-    """Return the screen as text that is safe to print, with colours for a terminal; `plan` is shown last."""
+    """Return the screen as text that is safe to print, with colours for a terminal. `plan` is shown last."""
     is_coloured = shows_colours(sys.stdout)
     sink = io.StringIO()
     width = min(_WIDTH, Console().width) if sys.stdout.isatty() else _WIDTH

@@ -10,7 +10,7 @@ from penstock.units import KIB, MIB, count_nouns, format_bytes, format_count, fo
 if TYPE_CHECKING:
     from penstock.model.server.inspection import Inspection, Setting, Slot, Standby, TableInspection, Volume
 
-# How many items of a long list are shown. The number of the others follows.
+# How many items of a long list are shown. The number of the other items follows.
 _SHOWN = 4
 
 # The units of pg_settings, in bytes and in seconds.

@@ -32,7 +32,7 @@ _METRICS = (
 # How much of an id is shown: enough to distinguish loads. Commands accept the beginning of an id.
 _SHOWN_OF_ID = 8
 
-# What --json prints of an object of a load, in this order.
+# The fields of an object of a load that --json prints, in this order.
 _FILE_KEYS = (
     *("uri", "table", "version", "size_bytes", "is_complete", "is_staged"),
     *("rows", "suppressed", "rejected", "bytes_committed"),
@@ -72,7 +72,7 @@ def _describe_unreadable(record: LoadRecord) -> list[str]:
 def describe_load(
     record: LoadRecord, objects: Sequence[ObjectRecord], members: Sequence[MemberRecord] = ()
 ) -> list[str]:
-    """Return lines that describe one load, a line for each process if there are several, and for each object."""
+    """Return lines that describe one load, with a line for each process if there are several, and for each object."""
     took = format_duration(record.seconds)
     staged = sum(item.rows for item in objects if item.is_staged)
     waiting = f"{format_count(staged)} records staged, " if staged and record.state == "running" else ""
@@ -191,7 +191,7 @@ def describe_metrics(totals: Sequence[TableTotals], server: ServerFacts) -> list
 
 
 def _escape_label(text: str) -> str:
-    r"""Return a label's value without what would end it.
+    r"""Return a label's value with escapes for the characters that would end it.
 
     >>> _escape_label('a"b')
     'a\\"b'

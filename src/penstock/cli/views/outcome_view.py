@@ -22,11 +22,11 @@ _SLOWEST_SHOWN = 10
 
 
 def describe_outcome(outcome: LoadOutcome) -> list[str]:
-    """Return what was loaded in one line. If there are several files, a line for each file follows."""
-    # Penstock does not know into which tables a transform stored rows.
+    """Return in one line what was loaded. If there are several files, a line for each file follows."""
+    # penstock does not know into which tables a transform stored rows.
     transformed = {statement.table for statement in outcome.statements}
     tables = list(dict.fromkeys(file.table for file in outcome.files if file.table not in transformed))
-    # If only the last transaction of an interrupted load was left to do, the outcome has no files.
+    # If only the last transaction of an interrupted load remained, the outcome has no files.
     into = f" into {tables[0] if len(tables) == 1 else f'{len(tables)} tables'}" if tables else ""
     pace = f"{_rate(outcome.bytes_copied, outcome.seconds)}, {count_nouns(outcome.sessions, 'session')}"
     what = f"loaded {count_nouns(outcome.rows, 'row')}{into}"
@@ -78,7 +78,7 @@ def describe_steps(steps: Mapping[str, StepPart]) -> list[str]:
 
 
 def describe_verdict(diagnoses: Sequence[Diagnosis]) -> list[str]:
-    """Return two lines: what limited the load most, and what would change that; no lines if nothing did."""
+    """Return two lines: what limited the load most, and how to change that; no lines if nothing limited it."""
     if not diagnoses:
         return []
     limit = diagnoses[0]
@@ -86,10 +86,10 @@ def describe_verdict(diagnoses: Sequence[Diagnosis]) -> list[str]:
 
 
 def describe_rejected(outcome: LoadOutcome) -> list[str]:
-    """Return what a load that is complete has not loaded.
+    """Return what a complete load has not loaded.
 
-    A line for its rejected records, for those of each earlier load of skipped objects, and for each object that could
-    not be read.
+    There is a line for its rejected records, for those of each earlier load of skipped objects, and for each object
+    that could not be read.
     """
     lines = [f"not loaded: {item.uri} cannot be read: {item.reason}" for item in outcome.unreadable]
     if outcome.rejected:

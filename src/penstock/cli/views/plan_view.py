@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from penstock.model.server.server import ServerFacts
     from penstock.model.source.source import SourceObject
 
-# How many files are listed: enough to see whether the right files were found.
+# How many files are listed. These are enough to see whether the right files were found.
 _OBJECTS_SHOWN = 20
 
 _ACTIONS = {"new": "", "resume": "resumed", "skip": "skipped: loaded already"}
@@ -28,12 +28,11 @@ _ACTIONS = {"new": "", "resume": "resumed", "skip": "skipped: loaded already"}
 
 @frozen
 class FieldUse:
-    """The column into which a field of the files is loaded.
+    """The column into which a field of the files is loaded."""
 
-    `field` is the field's name or number. `column` is None if the field is skipped.
-    """
-
+    # The field's name or number.
     field: str
+    # None if the field is skipped.
     column: str | None
     type_name: str | None
 
@@ -59,7 +58,7 @@ def field_uses(target: TargetPlan) -> tuple[FieldUse, ...]:
 
 
 def folder_columns(target: TargetPlan) -> dict[str, str]:
-    """Return the columns that names of folders fill, each with the value for the first object."""
+    """Return the columns that are filled from names of folders, each with the value for the first object."""
     mapped = target.column_map
     constants = zip(mapped.columns[len(mapped.columns) - len(mapped.constants) :], mapped.constants, strict=True)
     return {name: "null" if value is None else value for name, value in constants if name not in target.job.set}
@@ -252,7 +251,7 @@ def _describe_target(target: TargetPlan, *, is_atomic: bool) -> list[str]:
 
 
 def describe_creation(target: TargetPlan) -> list[str]:
-    """Return the CREATE TABLE of a table whose types were found in the files, with what decided each type."""
+    """Return the CREATE TABLE of a table with types that were found in the files, and what decided each type."""
     reasons = {column.name: column.reason for column in target.typed}
     columns = list(zip(target.create_columns or (), target.create_types or (), strict=True))
     key = [f"    PRIMARY KEY ({', '.join(map(quote_name, target.created_key))})"] if target.created_key else []

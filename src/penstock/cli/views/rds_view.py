@@ -30,7 +30,7 @@ Row = tuple[str, str]
 
 _PRODUCTS = {"postgres": "PostgreSQL", "aurora-postgresql": "Aurora PostgreSQL"}
 
-# At most this many of the instances that share a parameter group are named, so that they fit a line.
+# At most this many of the instances that share a parameter group are named, so that they fit on a line.
 _SHARERS_SHOWN = 5
 
 
@@ -266,7 +266,7 @@ def _engine(owner: RdsInstance | RdsCluster) -> str:
 
 
 def describe_rds_facts(found: RdsDescription) -> list[Row]:
-    """Return the facts that matter for a load, as pairs of a subject and a line; penstock rds show has all facts."""
+    """Return the facts that matter for a load, as pairs of a subject and a line. penstock rds show has all facts."""
     rows = [("AWS", _describe_name(found))]
     if found.cluster is not None and found.cluster.is_aurora:
         rows.append(("storage", "Aurora's, grows automatically"))

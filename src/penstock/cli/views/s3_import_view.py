@@ -1,4 +1,4 @@
-"""Describes what prepares a server for importing from S3, as text and as JSON. Pure."""
+"""Describes how a server is prepared for importing from S3, as text and as JSON. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def describe_commands(report: S3ImportReport) -> list[str]:
-    """Return the commands of a plan, and what else is known as comments, so that a shell can run it."""
+    """Return the commands of a plan, with other information as comments, so that a shell can run the text."""
     commands = list(report.commands) or ["# nothing is missing"]
     notes = [f"# {note}" for note in report.notes]
     routes = [] if report.route is None else [f"# route to S3: {line}" for line in _route_lines(report)]

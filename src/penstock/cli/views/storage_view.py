@@ -38,7 +38,7 @@ def describe_report(report: StorageReport) -> list[str]:
 
 
 def describe_plan(report: StorageReport) -> list[str]:
-    """Return what `describe_report` does, and the storage that would carry the workload, with its commands."""
+    """Return the lines of `describe_report`, and the storage that would carry the workload, with its commands."""
     lines, demand = describe_report(report), report.demand
     if demand is None:
         return lines
@@ -56,7 +56,7 @@ def describe_plan(report: StorageReport) -> list[str]:
 
 
 def report_object(report: StorageReport) -> dict[str, Any]:
-    """Return what --json prints of a report; the demand without its parts."""
+    """Return what --json prints of a report: the demand without its parts."""
     demand = report.demand
     summary = None
     if demand is not None:

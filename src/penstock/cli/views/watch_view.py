@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 Span = tuple[str, str]
 Line = list[Span]
 
-# Colours that are visible on black and on white, and that differ for readers who cannot distinguish red and green. Each
-# has its name next to it.
+# The colours are visible on black and on white, and differ for readers who cannot distinguish red and green. Each has
+# its name next to it.
 _STYLES = {
     "cpu": "cyan",
     "io": "blue",
@@ -43,13 +43,12 @@ _WORK_SHOWN = 5
 
 @frozen
 class Standby:
-    """A receiver of WAL, and how many bytes of WAL it has not replayed yet; None if the role may not see that number.
-
-    For a receiver that replays nothing, such as pg_receivewal, the number counts the bytes that it has not flushed.
-    """
+    """A receiver of WAL."""
 
     name: str
     state: str
+    # The WAL that it has not replayed yet. For a receiver that replays nothing, such as pg_receivewal, the WAL that it
+    # has not flushed. None if the role may not see it.
     behind_bytes: int | None
 
 
@@ -133,7 +132,7 @@ def describe_line(view: View) -> str:
 
 
 def draw_screen(view: View, *, width: int, height: int, by_name: bool, remark: str) -> list[Line]:
-    """Return the lines of a screen that fits a terminal; `remark` is the text about the keys and the interval."""
+    """Return the lines of a screen that fits a terminal. `remark` is the text about the keys and the interval."""
     header = view.header
     flavour = "Aurora PostgreSQL" if header.flavour == "aurora" else "PostgreSQL"
     role = ", standby" if header.is_in_recovery else ""

@@ -106,7 +106,7 @@ def describe_bulk_load(result: BulkLoadResult) -> list[str]:
 
 
 def describe_scale(result: BulkLoadResult) -> list[str]:
-    """Return the two factors and what follows from them, in one line; none without a lab."""
+    """Return the two factors and what follows from them, in one line; no line without a lab."""
     from penstock.bench.bulk_load.published import MEMORY_BYTES, VCPUS
 
     scaled = result.scaled

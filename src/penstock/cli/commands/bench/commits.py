@@ -1,4 +1,4 @@
-"""`penstock bench commits`: shows how long inserts take by rows per commit. The bench room runs the experiment."""
+"""`penstock bench commits`: shows how long inserts take by rows per commit. Package bench runs the experiment."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from penstock.bench.commits.run import Check, CommitsResult, TargetResult
     from penstock.lab.topology.shapes import Shape
 
-# The topologies in which a commit waits for different things.
+# In each of these topologies, a commit waits for something else.
 _SHAPES: tuple[Shape, ...] = ("single", "cluster", "quorum")
-# multi-az replicates the volume.
+# With volumes, multi-az is measured too, because it replicates the volume.
 _SHAPES_ON_VOLUMES: tuple[Shape, ...] = ("single", "multi-az", "cluster", "quorum")
 
 

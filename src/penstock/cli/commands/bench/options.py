@@ -28,7 +28,7 @@ def choose_shapes(
 ) -> tuple[Shape, ...]:
     """Return the known topologies that a comma-separated list names, in the order of `known`.
 
-    Without a list they are `default`. Raises UsageError for an unknown name, and for a volume without a topology.
+    If there is no list, they are `default`. Raises UsageError for an unknown name, and for a volume without a topology.
     """
     names = default if text is None else [name.strip() for name in text.split(",")]
     for name in names:

@@ -62,7 +62,7 @@ def certificates(
 
 
 def _describe(search: RootSearch) -> list[str]:
-    """Return a line for each file searched, and one for each of Amazon's certificates in the file that is used."""
+    """Return a line for each file searched, and a line for each of Amazon's certificates in the file that is used."""
     lines = ["named by PGSSLROOTCERT:" if search.is_given else "searched:"]
     lines += [f"  {file.path}: {_content(file, is_chosen=file is search.chosen)}" for file in search.files]
     if search.chosen is not None:

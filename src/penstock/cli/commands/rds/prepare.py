@@ -1,4 +1,4 @@
-"""`penstock rds prepare-s3-import`: sets a server of Amazon RDS up for importing from S3, and undoes that."""
+"""`penstock rds prepare-s3-import`: prepares a server of Amazon RDS for importing from S3, and undoes that."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from penstock.cli.terminal.output import write_message, write_result
 from penstock.cli.views.temp.usage_view import describe_usage, usage_object
 from penstock.errors import UsageError
 
-# A day: within a longer time the statistics have probably been reset.
+# A day. Within a longer time the statistics have probably been reset.
 _LONGEST_S = 86_400.0
 
 

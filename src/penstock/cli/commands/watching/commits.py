@@ -79,7 +79,7 @@ def commits(
             try:
                 probed = probe_commits(factory)
             except PenstockError as error:
-                # The report of the samples taken so far is printed anyway.
+                # The report of the samples taken so far is printed in any case.
                 write_message(f"commits were not measured: {error.message}")
         probed_s = None if probed is None else probed.commit_s
         report = report_commits(samples, settings=header.settings, probed_s=probed_s)
@@ -94,7 +94,7 @@ def _sample(sampler: Sampler, for_s: float) -> list[Sample]:
     samples: list[Sample] = []
     watched = Watched(interval_s=_INTERVAL_S)
     sample_while(watched.stop.wait, sampler, watched, keep=samples.append, for_s=for_s)
-    # A copy: a sample that arrives later is not added.
+    # Return a copy, so that a sample that arrives later is not added.
     return list(samples)
 
 

@@ -84,7 +84,7 @@ def _apply(pressed: str, keys: _Keys, watched: Watched) -> None:
 
 @contextmanager
 def _reading_keys() -> Iterator[bool]:
-    """Read keys one by one without echo while the block runs; provides False if standard input is not a terminal."""
+    """Read keys one by one without echo while the block runs. Provides False if standard input is not a terminal."""
     if sys.stdin is None or not sys.stdin.isatty():
         yield False
         return
@@ -97,9 +97,10 @@ def _reading_keys() -> Iterator[bool]:
 
 
 def _read_keys(watched: Watched) -> str:
-    """Return the keys that were pressed; "" if a sample has arrived, or if no key is pressed within a moment."""
+    """Return the pressed keys; "" if a sample has arrived, or if no key is pressed within a moment."""
     ready, _, _ = select.select([sys.stdin], [], [], 0.0 if watched.news.is_set() else _LOOK_FOR_KEYS_S)
-    # sys.stdin is not used: it would read all three bytes of an arrow key, and select would not report the rest.
+    # sys.stdin is not used, because it would read all three bytes of an arrow key, and select would not report the
+    # others.
     return os.read(sys.stdin.fileno(), 1024).decode("ascii", "replace") if ready else ""
 
 

@@ -14,11 +14,10 @@ if TYPE_CHECKING:
     from penstock.errors import PenstockError
     from penstock.model.recording import RecordingHeader, Sample
 
-# The screen shows averages over this time. If that is shorter than the time of this many samples, it shows averages
-# over these samples.
+# The screen shows averages over this time, or over this many samples if they cover a longer time.
 WINDOW_S = 10.0
 _WINDOW_SAMPLES = 5
-# After the end of a watch, the command waits so long for the last sample.
+# After the end of a watch, the command waits this long for the last sample.
 _LAST_SAMPLE_S = 5.0
 
 
@@ -39,7 +38,7 @@ class Watched:
         return max(WINDOW_S, self.interval_s * _WINDOW_SAMPLES)
 
     def add(self, sample: Sample) -> None:
-        """Keep a sample, and drop those that are older than the window."""
+        """Keep a sample, and drop the samples that are older than the window."""
         kept = (seen for seen in self.samples if sample.at_s - seen.at_s <= self.window_s)
         self.samples = (*kept, sample)
         self.count += 1
@@ -64,7 +63,7 @@ def sample_while(
     Sampling and `show` end at Ctrl-C, at SIGTERM, when `stop` is set, or after `for_s` seconds. A server that does not
     answer does not delay the end. Raises the errors of sampling and of `keep`.
     """
-    # A daemon thread, so that the process can exit while the server does not answer.
+    # A daemon thread lets the process exit while the server does not answer.
     sampling = threading.Thread(target=_sample, args=(sampler, watched, keep, for_s), name="sampling", daemon=True)
     ending = threading.Timer(threading.TIMEOUT_MAX if for_s is None else min(for_s, threading.TIMEOUT_MAX), watched.end)
     ending.daemon = True
@@ -85,7 +84,7 @@ def sample_while(
 
 
 def _sample(sampler: Sampler, watched: Watched, keep: Callable[[Sample], None], for_s: float | None) -> None:
-    """Sample until `stop` is set; an error is kept in `failure` for the thread that draws."""
+    """Sample until `stop` is set. An error is kept in `failure` for the thread that draws."""
     try:
         for sample in sample_on_clock(
             sampler, interval=lambda: watched.interval_s, stop=watched.stop, for_s=for_s, on_lost=report_lost

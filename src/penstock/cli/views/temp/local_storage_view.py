@@ -8,7 +8,7 @@ from penstock.units import format_bytes
 
 
 def describe_local_storage(values: Mapping[str, float]) -> str:
-    """Return reads, writes, latencies and free space of local storage on one line; empty without metrics."""
+    """Return reads, writes, latencies and free space of local storage on one line; empty if there are no metrics."""
     parts = []
     for what in ("Read", "Write"):
         iops, latency_s = values.get(f"{what}IOPSLocalStorage"), values.get(f"{what}LatencyLocalStorage")

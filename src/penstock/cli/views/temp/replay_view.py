@@ -17,7 +17,7 @@ _SHOWN = 100
 
 
 def replay_object(result: ReplayResult) -> dict[str, object]:
-    """Return a result as the object that --json prints."""
+    """Return the object that --json prints of a result."""
     fields = asdict(result)
     fields["totals"] = [{**asdict(each), "speed_up": each.speed_up} for each in result.totals]
     fields["comparisons"] = [
@@ -35,7 +35,7 @@ def replay_object(result: ReplayResult) -> dict[str, object]:
 
 
 def describe_replay(result: ReplayResult) -> list[str]:
-    """Return a result as lines: a block for each statement, a row for each number of sessions."""
+    """Return a result as lines: a block for each statement, with a row for each number of sessions."""
     lines: list[str] = []
     by_statement: dict[int, list[Comparison]] = {}
     for each in result.comparisons:
@@ -85,7 +85,10 @@ def _describe_statement(number: int, found: Sequence[Comparison], result: Replay
 
 
 def _describe_chance(result: ReplayResult) -> list[str]:
-    """Return how likely a verdict arises by chance if both places are equal: the largest chance of all comparisons."""
+    """Return how likely a verdict would arise by chance if both places were equal.
+
+    It is the largest chance of all comparisons.
+    """
     found = [each.chance for each in result.comparisons if each.verdict in {"faster", "slower"}]
     if not found:
         return []
