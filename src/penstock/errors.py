@@ -47,7 +47,7 @@ class PenstockError(Exception):
         sqlstate: str | None = None,
         # Whether the same operation may succeed when it is retried.
         is_transient: bool = False,
-        # The file, line and column of the error, as far as they are known.
+        # The known parts of the file, line and column of the error.
         location: FileLocation | None = None,
     ) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""Judges the facts of a server about WAL, standbys, slots, disks and who manages its settings. Pure."""
+"""Judges the facts of a server about WAL, standbys, slots, disks and the software that manages its settings. Pure."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 @frozen
 class LeaseRequest:
-    """A request for a lease: who asks for which settings, and why."""
+    """A request for a lease: which settings to change, for which client, and why."""
 
     profile: Profile
     client: str
@@ -156,7 +156,7 @@ class SettingsLeases:
             return self._restore(context, mine)
 
     def restore(self, *, beginning: str | None = None, forgets: bool = False) -> LeaseReport:
-        """End the leases that no session holds: those that were taken for a period, and those whose session has ended.
+        """End the leases that no session holds: those that were taken for a period, and those without a live session.
 
         `beginning` is the beginning of the id of one lease, None for all leases. If `forgets` is true, leases of other
         servers are ended too. If their settings are not set on this server, they are not restored.

@@ -101,7 +101,7 @@ def system_leases(connection: Connection) -> SettingsLeases:
 
 
 class GroupSettings(SettingsBackend):
-    """Changes settings in the parameter group of a server of Amazon RDS, whose tags record the leases."""
+    """Changes settings in the parameter group of a server of Amazon RDS. The group's tags record the leases."""
 
     def __init__(
         self,

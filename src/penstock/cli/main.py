@@ -43,7 +43,7 @@ from penstock.errors import Interrupted, PenstockError, UsageError
 from penstock.model.redaction import hide_secrets
 
 if TYPE_CHECKING:
-    # typer contains its own copy of click, whose types have no public name.
+    # typer contains its own copy of click, and the types in it have no public name.
     from typer._click import Command, Context
     from typer._click.shell_completion import CompletionItem
 

@@ -51,7 +51,7 @@ _EXPLAINED_BY_COUNTS = frozenset({"client-bound", "cpu-bound", "few-sessions", "
 # The diagnosis of each step before and after the rows, by the name under which a load counts the step's time.
 OF_STEPS = {"changes": "load-indexes", "upkeep": "load-upkeep", "store": "load-store", "replace": "load-replace"}
 
-# Diagnoses that say why a load waits for its server.
+# Diagnoses that explain why a load waits for its server.
 _SAYS_WHY = frozenset({"load-server-cpu", "load-few-sessions", "load-network", "load-foreign-keys", "load-triggers"})
 
 

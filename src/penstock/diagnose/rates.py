@@ -174,7 +174,7 @@ def measure_rates(samples: Iterable[Sample]) -> Rates:
 
 
 def _commits_inside(session: SessionSample) -> bool:
-    """Return whether a statement has committed while it runs: its transaction is younger than the statement."""
+    """Return whether a statement has committed while it runs. Its transaction is then younger than the statement."""
     if session.state != "active" or session.query_s is None or session.transaction_s is None:
         return False
     return session.query_s - session.transaction_s > _SAME_TIME_S

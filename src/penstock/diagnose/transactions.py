@@ -59,7 +59,7 @@ class _Transaction:
 
 
 class CommitFinder:
-    """Reads samples one by one, and returns each wait for a commit as soon as it is known to be one."""
+    """Reads samples one by one. It returns each wait for a commit as soon as the wait is known to be for a commit."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._codes = find_commit_waits(settings)

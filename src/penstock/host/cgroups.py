@@ -44,7 +44,7 @@ def read_limits(pid: int | None = None) -> Limits:
 
 
 def find_folders(groups: str, mounts: str, controller: str) -> list[tuple[Path, bool]]:
-    """Return the cgroup folders whose limits for a controller apply to a process, and whether each is version 2.
+    """Return the cgroup folders that limit a process for a controller, and whether each is version 2.
 
     For each mount, the folder of the process's group comes first, then its parents.
 

@@ -90,7 +90,7 @@ class EmbeddedServer:
         copies: Path | None = None,
         cgroup: Path | None = None,
     ) -> EmbeddedServer:
-        """Return the server whose files are in `home`, which need not exist yet. Nothing is created.
+        """Return the server with files in `home`, which need not exist yet. Nothing is created.
 
         `settings` are added to `base` at the next start. With `listens_on_tcp`, the server also listens on 127.0.0.1 at
         a free port, besides the Unix socket. `copies` is the folder to which root copies programs for the unprivileged

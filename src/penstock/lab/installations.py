@@ -74,9 +74,9 @@ def find_installations(*, patterns: Sequence[str] = SYSTEM_PATTERNS) -> Iterator
 
 
 def installation_at(folder: Path) -> Installation:
-    """Return the installation whose programs are in `folder` or in its `bin`.
+    """Return the installation with programs in `folder` or in its `bin`.
 
-    Raises UsageError if the folder has no server, or one older than PostgreSQL 14.
+    Raises UsageError if the folder has no server, or a server older than PostgreSQL 14.
     """
     folder = folder.expanduser().absolute()
     for bin_dir in (folder, folder / "bin"):

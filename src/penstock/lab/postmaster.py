@@ -112,7 +112,7 @@ def await_settled(data_dir: Path, socket_dir: Path, *, timeout_s: float) -> Post
 
 
 def server_pids(data_dir: Path) -> list[int]:
-    """Return the server processes of a data directory: the processes named postgres whose working directory it is."""
+    """Return the server processes of a data directory: processes named postgres that have it as working directory."""
     # Imported here: only stopping a server, or starting one after a crash, needs it.
     import psutil  # noqa: PLC0415 (46 ms)
 

@@ -1,6 +1,4 @@
-"""Loads a file with `gzip -dc FILE | psql -c "COPY ...
-
-FROM STDIN"`, as users do by hand. Comparisons start from this.
+"""Loads a file with `gzip -dc FILE | psql -c "COPY ... FROM STDIN"`, as users do: the baseline of comparisons.
 
 The caller passes the COPY command. No SQL is composed here.
 """

@@ -27,7 +27,7 @@ _SIZES = {"kB": 1000, "MB": MB, "GB": GB}
 _SECONDS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _TEXTS = "str | list[str] | tuple[str, ...]"
 _NAMED_ESCAPES = {r"\t": "\t", r"\n": "\n", r"\r": "\r", r"\b": "\b", r"\f": "\f", r"\v": "\v", r"\\": "\\"}
-# A table's name that SQL reads as it is.
+# A table's name that needs no quotes in SQL.
 _PLAIN_TABLE = re.compile(r"[a-z_][a-z0-9_]*(\.[a-z_][a-z0-9_]*)?")
 _NUMBERED_ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{1,2})|([0-7]{1,3}))")
 
@@ -109,7 +109,7 @@ def option_fields(kind: type[DataclassInstance]) -> dict[str, Field[Any]]:
 
 
 def pick(kind: type[DataclassInstance], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of the given values whose names are options of a dataclass."""
+    """Return the given values with names that are options of a dataclass."""
     return {name: given[name] for name in option_fields(kind) if name in given}
 
 

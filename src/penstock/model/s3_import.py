@@ -144,9 +144,9 @@ class Found:
 
     owner: Owner
     role: RoleFacts | None
-    # Those that were asked for and exist.
+    # The requested policies that exist.
     policies: tuple[PolicyFacts, ...]
-    # Those that were asked for and exist.
+    # The requested extensions that exist.
     extensions: tuple[ExtensionFacts, ...]
 
 

@@ -33,8 +33,7 @@ _OF_CHANGES = {
 class History:
     """Writes samples to a folder, each hour to a new recording. Use it as a context manager.
 
-    Recordings are removed that began more than `keep_s` seconds and an hour ago. If the disk is full, the oldest one is
-    removed. The constructor and `write` raise SourceError.
+    If the disk is full, the oldest recording is removed. The constructor and `write` raise SourceError.
     """
 
     def __init__(
@@ -42,6 +41,7 @@ class History:
         folder: Path,
         header: RecordingHeader,
         *,
+        # Recordings that began more than this time and an hour ago are removed.
         keep_s: float,
         clock: Callable[[], float] = time.time,
     ) -> None:

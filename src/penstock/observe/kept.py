@@ -18,7 +18,7 @@ SUFFIX = ".recording"
 def recordings_folder(environment: Mapping[str, str]) -> Path:
     """Return the folder of this user's recordings: in PENSTOCK_HOME if that is set, otherwise in XDG_STATE_HOME.
 
-    A relative path in XDG_STATE_HOME is ignored, as the XDG specification says.
+    A relative path in XDG_STATE_HOME is ignored, as the XDG specification requires.
     """
     if chosen := environment.get("PENSTOCK_HOME"):
         return Path(chosen).expanduser() / "recordings"

@@ -54,7 +54,7 @@ class Step:
     published_queue: int | None = None
     # What else the article says about this load.
     published: str = ""
-    # What is different here, besides that the article imports inside the server in every step.
+    # What is different here. In every step, the article also imports inside the server, which is not repeated.
     differs: str = ""
     # Whether the server is killed at the end of the load, to measure a recovery.
     crashes: bool = False

@@ -92,9 +92,9 @@ class IndexesAndKeys:
 
 
 class _Rebuild:
-    """Rebuilds the indexes of one table, whose lock the caller has, or foreign keys.
+    """Rebuilds the indexes of one table, or foreign keys.
 
-    It locks the tables of foreign keys itself.
+    The caller has the lock of the table. The tables of foreign keys are locked here.
     """
 
     def __init__(self, context: Context, done: Restored) -> None:

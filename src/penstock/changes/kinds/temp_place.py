@@ -134,9 +134,9 @@ class RemovalFacts:
 
     # None if the tablespace is not at the location where it was created.
     tablespace: TablespaceRow | None
-    # The location of a tablespace with this name at another location, None if there is none.
+    # Where a tablespace with this name is located, if it is not at the recorded location; None if there is none.
     elsewhere: str | None
-    # The name of a tablespace with another name at this location, None if there is none.
+    # The other name of the tablespace at the recorded location, None if no other tablespace is there.
     renamed: str | None
     setting: tuple[str, ...] | None
     occupants: list[Occupant]

@@ -61,7 +61,7 @@ class Aws(Protocol):
     """AWS's part of an import from S3. Methods raise AwsError."""
 
     def read_owner(self) -> Owner:
-        """Return the instance or cluster that the server belongs to, as it is now."""
+        """Return the present state of the instance or cluster that the server belongs to."""
 
     def read_tags(self, owner: Owner) -> dict[str, str]:
         """Return the owner's tags."""

@@ -30,7 +30,7 @@ _LEAST_WITHOUT_LIMIT = 0.2
 
 _WAITS_SHOWN = 3
 
-# What a diagnosis calls the volumes of an RDS instance, whose devices have no names outside of it.
+# The name of the volumes of an RDS instance in a diagnosis. Their devices have no names outside of it.
 _RDS_STORAGE = "the instance's storage"
 
 # A burst balance that lasts longer is not reported.

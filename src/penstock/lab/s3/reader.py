@@ -1,4 +1,4 @@
-"""Reads the object that a call of aws_s3.table_import_from_s3 asks for, and answers the call."""
+"""Reads the object that a call of aws_s3.table_import_from_s3 requests, and answers the call."""
 
 from __future__ import annotations
 

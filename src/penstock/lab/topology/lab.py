@@ -321,7 +321,7 @@ class Lab:
         Processes(folder).end_all()
         release(folder)
         for part in folder.iterdir():
-            # A socket whose path would be too long in the lab's folder is in /tmp.
+            # If the socket's path in the lab's folder would be too long, the socket is in /tmp.
             shutil.rmtree(ClusterFiles(part).socket_dir, ignore_errors=True)
         shutil.rmtree(folder)
 
@@ -372,7 +372,7 @@ class Lab:
 
 
 def list_labs(home: Path | None = None) -> list[Lab]:
-    """Return the labs whose folders exist, also incomplete ones."""
+    """Return the labs with existing folders, including incomplete labs."""
     home = (home or default_home(os.environ, is_root=is_root())).absolute()
     return [Lab(LabFiles(home, name)) for name in lab_names(home)]
 

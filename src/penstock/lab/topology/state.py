@@ -129,7 +129,7 @@ def check_name(name: str) -> None:
 
 
 def lab_names(home: Path) -> list[str]:
-    """Return the names of the labs whose folders exist, also incomplete ones."""
+    """Return the names of the labs with existing folders, including incomplete labs."""
     folder = home / "labs"
     return sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
 

@@ -1,1 +1,1 @@
-"""Values of a load: what the user asked for, the plan, the outcome, and what the ledger records."""
+"""Values of a load: the user's request, the plan, the outcome, and the records of the ledger."""

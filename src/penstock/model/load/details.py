@@ -38,8 +38,9 @@ class LoadDetails:
 
 @frozen
 class UnreadableObject:
-    """An object that a load could not read to its end, with the reason: it was not loaded into `table`."""
+    """An object that a load could not read to its end, so that it was not loaded."""
 
     uri: str
+    # The table into which the object would have been loaded.
     table: str
     reason: str

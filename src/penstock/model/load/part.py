@@ -11,9 +11,10 @@ from penstock.frozen import frozen
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows of text whose columns are to be aligned; `align` has "<" or ">" for each column."""
+    """Rows of text. Their columns are to be aligned."""
 
     rows: Sequence[Sequence[str]]
+    # "<" or ">" for each column.
     align: str
 
 
@@ -27,7 +28,7 @@ class StepPart(Protocol):
 
 
 class PlanPart(StepPart, Protocol):
-    """A part of a plan, which may be a reason why the load would not begin."""
+    """A part of a plan. It may be a reason why the load would not begin."""
 
     @property
     def is_refusing(self) -> bool:
@@ -37,11 +38,9 @@ class PlanPart(StepPart, Protocol):
 
 @frozen
 class StepProgress:
-    """The progress of one step after the last row, such as the build of an index.
-
-    `fraction` is the part of the current phase that is done, from 0 to 1; None if the server does not report it.
-    """
+    """The progress of one step after the last row, such as the build of an index."""
 
     name: str
     phase: str
+    # The part of the current phase that is done, from 0 to 1; None if the server does not report it.
     fraction: float | None

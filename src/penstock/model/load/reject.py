@@ -6,16 +6,17 @@ from penstock.frozen import frozen
 from penstock.model.server.table import ColumnMap, TableName
 from penstock.model.source.dialect import Dialect
 
-# SQLSTATE (foreign key violation) of a record whose referenced row does not exist yet. The record is tried again after
-# all referenced tables are loaded.
+# The SQLSTATE (foreign key violation) of a record that refers to a row that does not exist yet. The record is tried
+# again after all referenced tables are loaded.
 FOREIGN_KEY_VIOLATION = "23503"
 
 
 @frozen
 class Reason:
-    """Why a record was rejected; unknown parts are None. `sqlstate` is None if penstock rejected the record itself."""
+    """Why a record was rejected. A part is None if it is not known."""
 
     message: str
+    # None also if penstock rejected the record itself.
     sqlstate: str | None = None
     detail: str | None = None
     column: str | None = None
@@ -60,7 +61,7 @@ class Correction:
     """How many rejected records of one object were stored or suppressed when they were tried again."""
 
     object_number: int
-    # Negative if staged records were rejected: so many fewer rows are stored.
+    # Negative if staged records were rejected, because fewer rows are then stored.
     rows: int
     suppressed: int
     # How the records are read (RecordForm as JSON).

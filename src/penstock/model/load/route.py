@@ -7,7 +7,7 @@ from typing import Literal
 from penstock.frozen import frozen
 
 Route = Literal["client", "server"]
-# What the user asks for.
+# The routes that the user can request.
 Via = Literal["client", "server", "auto"]
 
 

@@ -46,14 +46,14 @@ class LoadTuning:
     least_binary_bytes: int = 16 * MIB
     # A limit on the reasons that the server and penstock hold in memory if all records are bad.
     most_sorted: int = 100_000
-    # Nobody corrects more problems than this by hand.
+    # A check reports at most this many problems, because nobody corrects more by hand.
     most_problems: int = 1000
     # An import that shows no progress for this long has probably no route to S3, which is reported. If the server shows
     # its progress, it is cancelled after the second time.
     import_silence_s: float = 60.0
     import_patience_s: float = 300.0
-    # At least so many bytes are claimed at once from a load by several hosts, in small objects, if enough are left for
-    # the other hosts: with fewer, a host would wait for its next look while its first second shows how fast it is.
+    # At least this many bytes are claimed at a time from a load by several hosts, in small objects, if enough are left
+    # for the other hosts. With fewer, a host would wait for its next look while its first second shows how fast it is.
     least_claim_bytes: int = 32 * MIB
     # The load's own sessions can take this long to end before it can restore changes.
     lock_patience_s: float = 20.0
@@ -69,8 +69,8 @@ class LoadTuning:
     # gain.
     least_verdict_s: float = 10.0
     least_verdict_bytes: int = 64 * MIB
-    # AWS is not asked for a smaller load: asking takes 0.2 s plus the time of AWS's answer, which is more than a better
-    # number of sessions can save.
+    # AWS is not asked about a smaller load. The question takes 0.2 s plus the time of AWS's answer, which is more than
+    # a better number of sessions can save.
     least_asking_bytes: int = 64 * MIB
     # Importing botocore and its model of RDS takes 0.2 s, and RDS's answer comes on top. On a private network without a
     # route to AWS, a load is delayed by this time.

@@ -17,7 +17,7 @@ class Relation:
     oid: int
     schema: str
     name: str
-    # pg_class.relkind; "p" is a partitioned table, which has no pages of its own.
+    # pg_class.relkind; "p" is a partitioned table, which itself has no pages.
     kind: str
     pages: int
     # The number of pages at the last VACUUM or ANALYZE.

@@ -86,7 +86,7 @@ class Setting:
 
 @frozen
 class Standby:
-    """The row of inspect_standbys.sql: a WAL receiver. All but `pid` are None if the role may not see them."""
+    """The row of inspect_standbys.sql: a WAL receiver. All but the pid are None if the role may not see them."""
 
     pid: int
     name: str | None

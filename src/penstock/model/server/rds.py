@@ -190,7 +190,7 @@ class _Described:
 
     @property
     def windows(self) -> tuple[Window, ...]:
-        """Return the windows of maintenance and of backups, as far as they are known."""
+        """Return the windows of maintenance and of backups that are known."""
         return tuple(window for window in (self.maintenance_window, self.backup_window) if window is not None)
 
 

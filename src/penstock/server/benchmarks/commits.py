@@ -53,7 +53,7 @@ class DatabaseCounters:
 
 @frozen
 class CallResult:
-    """A call of my_insert."""
+    """One timed call of my_insert, and its effects."""
 
     # The backend that ran the call.
     pid: int

@@ -132,7 +132,7 @@ class ForeignKey:
         return {name: getattr(self, name) for name in _FOREIGN_KEY_RECORD} | _parent_record(self.parent_id)
 
 
-# How the server begins a constraint's definition, by pg_constraint.contype.
+# The beginnings of constraints' definitions, as the server writes them, by pg_constraint.contype.
 _KEY_HEADS = {"p": "PRIMARY KEY (", "u": "UNIQUE ", "x": "EXCLUDE "}
 
 # The fields of a foreign key that are recorded: its definition, without owners and rights.

@@ -320,7 +320,7 @@ def execute_one(connection: Connection, statement: sql.Composed) -> None:
 
 
 def end_change(connection: Connection, schema: str, change: Change) -> None:
-    """Check that the object is as its record says, and remove the record if nothing of it is missing.
+    """Check that the object is as recorded, and remove the record if nothing of the object is missing.
 
     Raises TargetError.
     """

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from penstock.model.server.table import TableName
 
-    # The same as connection.Connection, whose module imports this one.
+    # The same as connection.Connection. That module imports this one, so it cannot be imported here.
     Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
 # pg_temp must be listed last, because otherwise it is searched first.

@@ -38,7 +38,7 @@ _COMMA = sql.SQL(", ")
 # This makes the server count the records. Without times and buffers, counting costs almost nothing.
 COUNTING = sql.SQL("EXPLAIN (ANALYZE, VERBOSE OFF, COSTS OFF, BUFFERS OFF, TIMING OFF, SUMMARY OFF, FORMAT JSON) ")
 
-# EXPLAIN's "Parent Relationship" of a node whose rows its parent node reads. Other values, such as InitPlan and
+# A node has this "Parent Relationship" in EXPLAIN if its parent node reads its rows. Other values, such as InitPlan and
 # SubPlan, mean subqueries (explain.c).
 _INPUTS = ("Outer", "Subquery")
 
@@ -252,7 +252,10 @@ def read_plan(plan: Mapping[str, Any]) -> PlanCounts:
 
 
 def _find_input(plan: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the child node whose rows a node reads. Other children are subqueries of row-level security policies."""
+    """Return the child node from which a node reads rows.
+
+    Other children are subqueries of row-level security policies.
+    """
     return next((below for below in plan.get("Plans", ()) if below["Parent Relationship"] in _INPUTS), None)
 
 

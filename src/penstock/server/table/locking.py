@@ -1,4 +1,6 @@
-"""Retries statements whose locks other sessions may hold: each attempt waits briefly, and the blockers are reported.
+"""Retries statements that wait for locks of other sessions.
+
+Each attempt waits briefly, and the blockers are reported.
 
 A waiting ACCESS EXCLUSIVE lock makes every later reader wait for it, so no attempt waits long.
 """
@@ -25,8 +27,8 @@ LOCK_NOT_AVAILABLE = "55P03"
 # If the server ends a deadlock by cancelling this session, a lock was not granted either.
 _RETRIED = {LOCK_NOT_AVAILABLE, "40P01"}
 
-# Longer than deadlock_timeout (1 s by default): if an autovacuum worker blocks this session, the server cancels the
-# worker only after that time.
+# This is longer than deadlock_timeout (1 s by default). If an autovacuum worker blocks this session, the server cancels
+# the worker only after that time.
 DEFAULT_LOCK_TIMEOUT_S = 2.0
 # Between attempts, sessions that have queued for the lock can run. The pause doubles up to the second value.
 _FIRST_PAUSE_S = 0.1
