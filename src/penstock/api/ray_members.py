@@ -101,11 +101,19 @@ class Member:
 class RayMembers:
     """Starts a member on each node of a cluster, and again if its process or node dies. Close it after use.
 
-    `address` is the cluster's, or "auto" for the one that Ray finds. `count` is the number of members to start, by
-    default one for each node. Raises UsageError if Ray is not installed, or if the cluster does not answer.
+    Raises UsageError if Ray is not installed, or if the cluster does not answer.
     """
 
-    def __init__(self, order: Order, *, address: str, count: int | None, notice: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        order: Order,
+        *,
+        # The cluster's address, or "auto" for the cluster that Ray finds.
+        address: str,
+        # How many members to start, None for one on each node.
+        count: int | None,
+        notice: Callable[[str], None],
+    ) -> None:
         if find_spec("ray") is None:
             raise UsageError(
                 "--ray needs Ray", hint='Install it, here and on the nodes: pip install "pg-penstock[ray]".'

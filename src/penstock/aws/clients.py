@@ -22,14 +22,17 @@ _ATTEMPTS = 3
 
 
 class AwsClients:
-    """Clients of one region, each created when it is first used; threads may share them.
-
-    `profile` is as for AwsCredentials. Without `region`, the configured region is used. If `timeout_s` is given,
-    connecting and reading wait at most that many seconds, and nothing is retried. Methods raise AwsError.
-    """
+    """Clients of one region. Each is created when it is first used. Threads may share them. Methods raise AwsError."""
 
     def __init__(
-        self, *, region: str | None = None, profile: str | None = None, timeout_s: float | None = None
+        self,
+        *,
+        # None for the configured region.
+        region: str | None = None,
+        # The name of a configured profile, None for AWS_PROFILE or the default profile.
+        profile: str | None = None,
+        # If given, connecting and reading wait at most this long, and nothing is retried.
+        timeout_s: float | None = None,
     ) -> None:
         self._credentials = AwsCredentials(profile=profile)
         self._region = region

@@ -14,7 +14,7 @@ _CPUINFO = Path("/proc/cpuinfo")
 
 @frozen
 class Machine:
-    """A machine."""
+    """The facts of one machine."""
 
     cpu_model: str
     # The processors that this process may use.

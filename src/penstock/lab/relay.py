@@ -32,14 +32,20 @@ _Pair = tuple[socket.socket, socket.socket]
 
 
 class Relay:
-    """Listens on `listen` and forwards every connection to `target`.
+    """Listens on `listen` and forwards every connection to `target`."""
 
-    `listen` is the path of a Unix socket or a TCP port; 0 chooses a free port. Each piece of data is delayed by
-    `delay_s`, in both directions, without limiting bandwidth. `bytes_per_s` limits what all connections together carry
-    in both directions, as a host's network does. It may be changed while the relay runs.
-    """
-
-    def __init__(self, target: End, *, listen: End = 0, delay_s: float = 0.0, bytes_per_s: float | None = None) -> None:
+    def __init__(
+        self,
+        target: End,
+        *,
+        # The path of a Unix socket or a TCP port; 0 chooses a free port.
+        listen: End = 0,
+        # How long each piece of data is delayed, in both directions, without limiting bandwidth.
+        delay_s: float = 0.0,
+        # The limit of what all connections together carry in both directions, as a host's network has; None if there is
+        # none. It may be changed while the relay runs.
+        bytes_per_s: float | None = None,
+    ) -> None:
         self._target = target
         self.bytes_per_s = bytes_per_s
         self._free_s = 0.0

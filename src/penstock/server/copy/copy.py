@@ -78,11 +78,18 @@ _PROTECTION: Final = "SET CONSTRAINTS ALL IMMEDIATE; SET LOCAL client_min_messag
 class CopyFailed(Exception):
     """The server refused a session's work, or the connection to it broke.
 
-    `context` is the position within the COPY command that was running. `is_disconnect` is whether the session is lost.
     The attribute `location` is the record's place in its file, if the caller has found it.
     """
 
-    def __init__(self, report: ServerReport, context: CopyContext, *, is_disconnect: bool) -> None:
+    def __init__(
+        self,
+        report: ServerReport,
+        # The position within the COPY command that was running.
+        context: CopyContext,
+        *,
+        # Whether the session is lost.
+        is_disconnect: bool,
+    ) -> None:
         super().__init__(report.message)
         self.location: FileLocation | None = None
         self.report = report
