@@ -16,7 +16,8 @@ import psycopg
 import pytest
 
 from penstock.errors import Interrupted, ServerError, TargetError
-from penstock.loading import giving_up, prepare
+from penstock.loading import giving_up
+from penstock.loading.claim import claim
 from penstock.loading.landing.staging import Staging
 from penstock.model.load.job import LoadRules
 from penstock.observe.beside import Beside
@@ -289,7 +290,7 @@ def test_tables_made_by_a_commit_whose_answer_was_lost_are_the_loads_own(
 ) -> None:
     """They are not taken for somebody else's, and the load goes on into them."""
     loads = Loads(database18)
-    commit = prepare.in_transaction
+    commit = claim.in_transaction
     lost: list[str] = []
 
     @contextmanager
@@ -301,7 +302,7 @@ def test_tables_made_by_a_commit_whose_answer_was_lost_are_the_loads_own(
             connection.close()
             raise ServerError("the connection is lost", is_transient=True)
 
-    monkeypatch.setattr(prepare, "in_transaction", lose_first)
+    monkeypatch.setattr(claim, "in_transaction", lose_first)
     outcome = loads.run(target(path, into="made.new", create=True), rules=LoadRules(retry_for=60))
     assert (outcome.rows, lost) == (20_000, ["recording the load"])
     assert loads.count("made.new") == 20_000

@@ -20,7 +20,8 @@ from penstock.errors import TableExistsError
 from penstock.files import SourceReader
 from penstock.files.listing import recorded_name
 from penstock.host import cpu_count
-from penstock.loading.claim.refuse_joint import refuse_joint
+from penstock.loading.claim.claim import foresee_load
+from penstock.loading.claim.decide import refuse_joint
 from penstock.loading.context import LoadTools
 from penstock.loading.imports.route import refuse_check
 from penstock.loading.listener import Listener
@@ -30,7 +31,6 @@ from penstock.loading.plan.guard import SpaceGuard
 from penstock.loading.plan.index_plan import free_references, plan_indexes
 from penstock.loading.plan.plan import TargetInput, plan_load
 from penstock.loading.plan.work import all_objects
-from penstock.loading.prepare import foresee_load
 from penstock.loading.retry import Patience, patiently
 from penstock.loading.run import run_load
 from penstock.loading.steps.order import plan_steps
@@ -114,7 +114,7 @@ class Loader(Closing):
         """
         self._retry_for_s, self._on_notice = job.rules.retry_for, on_notice or log_notice
         self._sources.max_record_bytes = job.rules.max_record
-        self._sources.skips_unreadable = _leaves_unreadable(job.rules)
+        self._sources.skips_unreadable = job.rules.skips_unreadable
         plan = self._patiently(lambda: self._look(job))
         if (path := self._housekeeping.reject_file) is not None:
             from penstock.files.newfile import check_writable  # noqa: PLC0415 (2 ms, few loads need it)
@@ -405,16 +405,7 @@ class Loader(Closing):
             resumes=self._resumes,
             max_record_bytes=(rules or LoadRules()).max_record,
             rejects_torn=rules is not None and rules.on_error == "reject",
-            unreadable={} if rules is not None and _leaves_unreadable(rules) else None,
         )
-
-
-def _leaves_unreadable(rules: LoadRules) -> bool:
-    """Whether a load may be complete without objects that cannot be read.
-
-    In a joint load, another host may be able to read them.
-    """
-    return rules.on_error == "reject" and not rules.join
 
 
 def _count_created(plan: LoadPlan) -> int:

@@ -12,7 +12,7 @@ from penstock.changes.server_settings import LeaseRequest, SettingsOverview
 from penstock.changes.settings_backend import GroupSettings, SettingsBackend, SystemSettings
 from penstock.errors import UsageError
 from penstock.host import measure_disk
-from penstock.loading.claim.claims import client_name
+from penstock.host.process import client_name
 from penstock.model.server.endpoints import is_rds_endpoint
 from penstock.server.facts.facts import read_server_facts
 from penstock.server.table.catalog import read_table_storage

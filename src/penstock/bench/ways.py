@@ -16,8 +16,8 @@ from penstock.errors import LabError
 from penstock.files import SourceReader
 from penstock.frozen import frozen
 from penstock.host import cpu_count
+from penstock.host.process import client_name
 from penstock.lab.datasets.imdb import IMDB_TABLES
-from penstock.loading.claim.claims import client_name
 from penstock.loading.context import LoadTools
 from penstock.loading.plan.gather import gather_inputs
 from penstock.loading.plan.plan import plan_load

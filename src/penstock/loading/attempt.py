@@ -18,20 +18,21 @@ from penstock.loading.reading.feed import Abandoned, BlockFeed
 from penstock.loading.stream.blocks import BlockUnit
 from penstock.loading.stream.watch import ConflictWatch
 from penstock.model.load.accounts import BackendIo, Stopwatch
-from penstock.model.load.plan import LoadPlan, SessionPlan, total_size
+from penstock.model.load.plan import LoadPlan
 from penstock.server.connect.errors import find_hint, is_passing
 from penstock.server.copy.copy import CopyFailed
 from penstock.server.inspect.backend_io import read_backend_io
 
 if TYPE_CHECKING:
     from penstock.host.interrupts import Interrupts
-    from penstock.loading.claim.prepared import PreparedLoad
+    from penstock.loading.claim.write import ClaimedLoad
     from penstock.loading.context import LoadTools
     from penstock.loading.imports.feed import ObjectFeed
     from penstock.loading.imports.objects import ObjectUnit
     from penstock.loading.imports.session import ObjectSession
     from penstock.loading.reading.format_check import FormatCheck
     from penstock.loading.reading.value_check import ValueCheck
+    from penstock.loading.retry import NextAttempt
     from penstock.loading.stream.session import LoadSession
     from penstock.model.load.details import FileOutcome
     from penstock.model.load.part import StepProgress
@@ -50,7 +51,7 @@ _PACE_INTERVAL_S = 3.0
 
 
 class LoadAttempt:
-    """Loads what is left of a prepared load; `first` is the session that holds the load's lock.
+    """Loads what is left of a claimed load; `first` is the session that holds the load's lock.
 
     It works through a unit: blocks that sessions send, or objects that the server imports from S3. Both units have a
     feed and sessions with the same methods. Interrupts are held back while it runs, and it takes them between two looks
@@ -60,10 +61,10 @@ class LoadAttempt:
     def __init__(
         self,
         plan: LoadPlan,
-        prepared: PreparedLoad,
+        claimed: ClaimedLoad,
         tools: LoadTools,
         *,
-        sessions: SessionPlan,
+        given: NextAttempt,
         first: Connection,
         format_check: FormatCheck,
         value_check: ValueCheck,
@@ -71,9 +72,9 @@ class LoadAttempt:
         began_s: float,
     ) -> None:
         self._plan = plan
-        self._prepared = prepared
+        self._claimed = claimed
         self._tools = tools
-        self._session_plan = sessions
+        self._given = given
         self._format_check = format_check
         self._value_check = value_check
         self._interrupts = interrupts
@@ -81,18 +82,16 @@ class LoadAttempt:
         self._began_s = began_s
         self._sessions: list[LoadSession | ObjectSession] = []
         self._futures: set[Future[None]] = set()
-        self._pool = ThreadPoolExecutor(max_workers=sessions.maximum, thread_name_prefix="penstock-session")
-        # Several hosts claim objects one by one, from the unit.
-        self._work = () if prepared.member else prepared.work
-        if plan.is_in_job_order:
-            self._work = tuple(sorted(self._work, key=lambda work: plan.load_order(work.target_index)))
+        self._pool = ThreadPoolExecutor(max_workers=given.sessions.maximum, thread_name_prefix="penstock-session")
+        # Objects that this attempt has found to be unreadable, and has left out.
+        self.unreadable: dict[int, PenstockError] = {}
         self._unit = self._choose_unit()
         self._feed = self._unit.feed
-        self._size_bytes = None if prepared.member else total_size(work.source for work in self._work)
+        self._size_bytes = claimed.member.size_bytes
         self._watch = ConflictWatch(tools)
         self._is_staged = all(target.is_staged for target in plan.targets)
         self._to_rebuild = sum(len(target.indexes.dropped) for target in plan.targets)
-        self._pace = Pace(sessions=sessions.initial)
+        self._pace = Pace(sessions=given.sessions.initial)
         self._paced_s, self._paced_bytes = tools.clock(), 0
         self._is_full = False
         self.is_stopped = False
@@ -125,7 +124,7 @@ class LoadAttempt:
     def _send_all(self) -> None:
         # Objects that this host claims are there before the sessions are.
         self._unit.look([])
-        self._add_sessions(self._session_plan.initial)
+        self._add_sessions(self._given.sessions.initial)
         try:
             self._stream()
         finally:
@@ -164,17 +163,24 @@ class LoadAttempt:
         self._first.close()
 
     def _choose_unit(self) -> BlockUnit | ObjectUnit:
-        plan, sessions = self._plan, self._session_plan.initial
+        plan, claimed = self._plan, self._claimed
         if plan.route.is_import:
             from penstock.loading.imports.objects import ObjectUnit  # noqa: PLC0415 (for who imports from S3)
 
-            return ObjectUnit(plan, self._prepared, self._tools, self._work, sessions=sessions)
+            return ObjectUnit(
+                plan,
+                self._tools,
+                claimed.member.work,
+                claim=claimed.claim,
+                tables=claimed.tables,
+                sessions=self._given.sessions.initial,
+            )
         return BlockUnit(
             plan,
-            self._prepared,
+            claimed,
             self._tools,
-            self._work,
-            sessions=sessions,
+            given=self._given,
+            unreadable=self.unreadable,
             first=self._first,
             format_check=self._format_check,
             value_check=self._value_check,
@@ -228,7 +234,7 @@ class LoadAttempt:
         self._watch.look(list(self._sessions), bytes_sent=self._bytes_copied())
         self._unit.look(list(self._sessions))
         elapsed_s = self._tools.clock() - self._paced_s
-        is_adaptive = self._session_plan.is_adaptive and not self.is_stopped and not self._is_full
+        is_adaptive = self._given.sessions.is_adaptive and not self.is_stopped and not self._is_full
         if is_adaptive and pending and elapsed_s >= _PACE_INTERVAL_S:
             self._keep_pace(elapsed_s)
             pending = {future for future in self._futures if not future.done()}
@@ -258,7 +264,7 @@ class LoadAttempt:
     def _keep_pace(self, elapsed_s: float) -> None:
         bytes_copied = self._bytes_copied()
         rate = (bytes_copied - self._paced_bytes) / elapsed_s
-        following = next_pace(self._pace, rate=rate, plan=self._session_plan)
+        following = next_pace(self._pace, rate=rate, plan=self._given.sessions)
         if following.sessions != self._pace.sessions:
             _log.info("sessions %d -> %d at %.1f MB/s", self._pace.sessions, following.sessions, rate / 1e6)
             self._feed.set_sessions(following.sessions)

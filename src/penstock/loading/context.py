@@ -15,7 +15,6 @@ from penstock.server.ledger import Ledger
 
 if TYPE_CHECKING:
     from penstock.changes.settings_backend import SettingsBackend
-    from penstock.errors import PenstockError
     from penstock.files import SourceReader
     from penstock.loading.plan.guard import SpaceGuard
     from penstock.loading.plan.settings import LoadSettings
@@ -51,35 +50,30 @@ class Lease(Protocol):
 
 @frozen
 class LoadTools:
-    """Connections, sources, the ledger, the clock, the callbacks for progress and notices, and the warnings.
-
-    `guard` checks the free disk space if the server's disks are in this machine. `server` holds the server's facts;
-    `open_settings` opens the backend that changes its settings, and `lease` changes them for this load. `resumes` is
-    the id of the load to resume: if it is given, no other load may begin. `max_record_bytes` and `rejects_torn` (reject
-    only the line that contains a stray quote) follow from the load's rules. `sends_text`: the rows of columnar files
-    are sent as COPY text in any case. `as_text` are the objects of which the server has refused a batch in the binary
-    format, by their numbers in the ledger; `unreadable` has, by their numbers, the errors of objects that cannot be
-    read to their end, None if such an object ends the load.
-    """
+    """What a load acts through: connections, sources, the ledger, callbacks, and the clock."""
 
     connect: ConnectionFactory
     sources: SourceReader
     server_major: int
     on_progress: Callable[[LoadProgress], None] | None = None
     ledger: Ledger = field(default_factory=Ledger)
+    # Whether the ledger may be created where a publication would publish it.
     is_publishing_allowed: bool = False
+    # Checks the free disk space, if the server's disks are in this machine.
     guard: SpaceGuard | None = None
     on_notice: Callable[[str], None] | None = None
     warnings: WarningLog = field(default_factory=WarningLog)
     server: ServerFacts | None = None
+    # Opens the backend that changes the server's settings; `lease` changes them for this load.
     open_settings: Callable[[], SettingsBackend] | None = None
     lease: Lease | None = None
+    # The id of the load to resume: if it is given, no other load may begin.
     resumes: str | None = None
+    # The next two follow from the load's rules; `rejects_torn`: reject only the line that contains a stray quote.
     max_record_bytes: int = MAX_RECORD_BYTES
     rejects_torn: bool = False
+    # Whether the rows of columnar files are sent as COPY text in any case.
     sends_text: bool = False
-    as_text: set[int] = field(default_factory=set)
-    unreadable: dict[int, PenstockError] | None = None
     clock: Callable[[], float] = time.perf_counter
     sleep: Callable[[float], None] = time.sleep
 

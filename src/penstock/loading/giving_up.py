@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
 from penstock.host.interrupts import holding_interrupts
-from penstock.loading.claim.left import describe_left
+from penstock.loading.claim.decide import describe_left
 from penstock.loading.failure import add_detail, add_unknown_rows, add_what_stays, add_who_goes_on
 from penstock.server.connect.errors import in_transaction
 from penstock.server.ledger.committed import count_rows
@@ -27,10 +27,10 @@ def give_up(load: RunningLoad, steps: Sequence[Step], error: PenstockError) -> P
 
     If other hosts go on with the load, or if another one leads it, nothing is undone.
     """
-    member, left = load.prepared.member, load.prepared.left
+    member, left = load.claimed.member, load.claimed.left
     if left:
         error = add_detail(error, describe_left(left, load.load_id))
-    if member is not None and (member.leave() or not load.prepared.leads) and not load.is_ended:
+    if (member.leave() or not member.leads) and not load.is_ended:
         for step in reversed(steps):
             step.lose_lead(load)
         return add_who_goes_on(error, load.load_id)
@@ -45,7 +45,7 @@ def give_up(load: RunningLoad, steps: Sequence[Step], error: PenstockError) -> P
     except (PenstockError, KeyboardInterrupt) as lost:
         why = lost.message if isinstance(lost, PenstockError) else "interrupted"
         is_gone = is_gone or getattr(lost, "sqlstate", None) == _UNDEFINED_TABLE
-        names = ", ".join(f'"{table.name}"' for table in load.prepared.created)
+        names = ", ".join(f'"{table.name}"' for table in load.claimed.created.values())
         if names and rows is None:
             load.tools.warnings.warn("table-left", f"not dropped after the load: {names} ({why})")
         undo(load, steps, None, why)
@@ -85,7 +85,7 @@ def undo(load: RunningLoad, steps: Sequence[Step], connection: Connection | None
 
 
 def _filled_tables(load: RunningLoad) -> list[str]:
-    landed = {each.record.number: each.table for each in load.prepared.landings if each.table is not None}
+    landed = {each.record.number: each.table for each in load.claimed.landings if each.table is not None}
     tables = [landed.get(number, target.table) for number, target in enumerate(load.plan.targets)]
     return list(dict.fromkeys(map(str, tables)))
 
@@ -96,23 +96,23 @@ def _tidy(load: RunningLoad, connection: Connection) -> int | None:
     Returns None if the load is not in the ledger any more. Staged records of a pipe do not stay: the load cannot be
     resumed, and nobody can see them.
     """
-    plan, tools, prepared = load.plan, load.tools, load.prepared
+    plan, tools, claimed = load.plan, load.tools, load.claimed
     is_lost = not plan.is_repeatable and not plan.fills_tables
     with in_transaction(connection, "removing the load from the ledger"):
-        if prepared.landings:
+        if claimed.landings:
             # Read the landing records before they are removed with the load. Read them from the ledger, because an
             # earlier run, or a COMMIT whose answer was lost, may have changed them.
             records = read_landings(connection, tools.ledger.schema, load.load_id)
             emptied = [str(plan.targets[number].table) for number, record in records.items() if record.is_truncated]
             load.emptied = tuple(dict.fromkeys(emptied))
-        if not tools.ledger.forget_unused(connection, prepared.claim, even_if_used=is_lost):
+        if not tools.ledger.forget_unused(connection, claimed.claim, even_if_used=is_lost):
             return count_rows(connection, tools.ledger.schema, load.load_id)
-        if prepared.landings:
+        if claimed.landings:
             from penstock.loading.landing.context import LandingContext  # noqa: PLC0415 (as the next)
             from penstock.loading.landing.landing import give_up_landings  # noqa: PLC0415 (20 ms, for who merges or replaces)
 
-            context = LandingContext(plan=plan, tools=tools, connection=connection, claim=prepared.claim)
-            give_up_landings(context, prepared.landings)
-    for table in reversed(prepared.created):
+            context = LandingContext(plan=plan, tools=tools, connection=connection, claim=claimed.claim)
+            give_up_landings(context, claimed.landings)
+    for table in reversed([*claimed.created.values()]):
         drop_created(connection, table)
     return 0

@@ -1,16 +1,17 @@
-"""Decides how long a load waits after a transient error, and with how many sessions it goes on.
+"""Decides how long a load waits after an error, and how the next attempt is made.
 
 Pure, except for the clock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import field, replace
 from typing import TypeVar
 
 from penstock.errors import PenstockError
-from penstock.model.load.plan import SessionPlan
+from penstock.frozen import frozen
+from penstock.model.load.plan import LoadPlan, SessionPlan
 
 _Result = TypeVar("_Result")
 
@@ -18,6 +19,23 @@ _FIRST_DELAY_S = 0.5
 _LONGEST_DELAY_S = 15.0
 
 _DEADLOCK = "40P01"
+
+
+class RefusedInBinaryError(PenstockError):
+    """The server refused a batch that has encoded blocks of `objects`: they are sent again as text."""
+
+    def __init__(self, cause: PenstockError | str, objects: Collection[int]) -> None:
+        super().__init__(cause.message if isinstance(cause, PenstockError) else cause)
+        self.objects = frozenset(objects)
+
+
+class UnreadableError(PenstockError):
+    """Object `number` cannot be read to its end, and a part of it was sent: retry the attempt without it."""
+
+    def __init__(self, cause: PenstockError, number: int) -> None:
+        super().__init__(cause.message)
+        self.cause = cause
+        self.number = number
 
 
 class Patience:
@@ -61,6 +79,61 @@ class Patience:
         if notice is not None:
             notice(f"{error.message}: retrying in {delay_s:.1f} s")
         sleep(delay_s)
+
+
+@frozen
+class NextAttempt:
+    """How an attempt is made, by what the attempts before it have shown. Objects have their numbers in the ledger."""
+
+    sessions: SessionPlan
+    # The objects of which the server has refused a batch in the binary format: they are sent as text.
+    as_text: frozenset[int] = frozenset()
+    # The objects that cannot be read to their end, each with its error: the load is done without them.
+    unreadable: Mapping[int, PenstockError] = field(default_factory=dict)
+
+
+class Retrying:
+    """Waits between the attempts of one load, and keeps how the next one is made."""
+
+    def __init__(
+        self,
+        plan: LoadPlan,
+        *,
+        clock: Callable[[], float],
+        sleep: Callable[[float], None],
+        notice: Callable[[str], None],
+    ) -> None:
+        self.next = NextAttempt(sessions=plan.sessions)
+        self.patience = Patience(plan.job.rules.retry_for if plan.is_repeatable else 0.0, clock)
+        self._rejects = plan.job.rules.on_error == "reject"
+        self._sleep = sleep
+        self._notice = notice
+
+    def note_unreadable(self, errors: Mapping[int, PenstockError]) -> None:
+        """Record objects that cannot be read to their end, by their numbers, with their errors."""
+        self.next = replace(self.next, unreadable={**self.next.unreadable, **errors})
+
+    def wait(self, error: PenstockError) -> None:
+        """Wait before another attempt, or raise the error if there must not be one."""
+        if isinstance(error, RefusedInBinaryError):
+            # Each time it is another object, and as text the error is the server's own.
+            self._notice(f"{error.message}: sending the objects of this batch as text")
+            self.next = replace(self.next, as_text=self.next.as_text | error.objects)
+            return
+        if isinstance(error, UnreadableError):
+            self._notice(f"{error.message}: loading the other objects")
+            self.note_unreadable({error.number: error.cause})
+            return
+        before = self.next.sessions
+        fewer = fewer_sessions(before, error)
+        if error.is_transient and self._rejects and fewer.maximum < before.maximum:
+            # Sessions wait for each other because they send the same key, and one of the records will be rejected.
+            # Waiting does not help, so the next attempt begins at once, with fewer sessions.
+            words = "one session" if fewer.maximum == 1 else f"{fewer.maximum} sessions"
+            self._notice(f"{error.message}: continuing with {words}")
+        else:
+            self.patience.wait_out(error, sleep=self._sleep, notice=self._notice)
+        self.next = replace(self.next, sessions=fewer)
 
 
 def patiently(

@@ -10,28 +10,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from copy import copy
 from dataclasses import replace
 
-from penstock.errors import Interrupted, PenstockError, TakenOverError
+from penstock.errors import Interrupted, PenstockError
 from penstock.host.interrupts import holding_interrupts
+from penstock.host.process import host_name
 from penstock.loading.attempt import LoadAttempt
-from penstock.loading.claim.claims import host_name
-from penstock.loading.claim.left import left_out
-from penstock.loading.claim.membership import Membership, read_share
-from penstock.loading.claim.prepared import NothingToDo
-from penstock.loading.claiming import Claimed, Retrying, claim_again, claim_load
+from penstock.loading.claim.claim import Claimed, claim_again, claim_load
+from penstock.loading.claim.decide import NothingToDo, left_out
 from penstock.loading.context import LoadTools
 from penstock.loading.giving_up import give_up, undo
 from penstock.loading.reading.format_check import FormatCheck
 from penstock.loading.reading.unreadable import describe_unreadable, refuse_emptying, refuse_partial
 from penstock.loading.reading.value_check import ValueCheck
+from penstock.loading.retry import Retrying
 from penstock.loading.steps.order import make_steps
 from penstock.loading.steps.step import RunningLoad, Step, When
 from penstock.loading.tally import Tally
 from penstock.model.load.accounts import Stopwatch
 from penstock.model.load.ledger import FinishedLoad
-from penstock.model.load.outcome import LoadOutcome, LoadShare
+from penstock.model.load.outcome import LoadOutcome
 from penstock.model.load.plan import LoadPlan
 from penstock.server.connect.connection import Connection
 from penstock.server.ledger.committed import has_all, read_coverage
@@ -46,7 +44,8 @@ def run_load(plan: LoadPlan, tools: LoadTools) -> LoadOutcome:
     Raises PenstockError. Rows that were committed before the error stay in the tables and in the ledger, and the error
     says how to resume. Raises LeftOutError at the end of a load by several hosts that lacks objects of this one.
     """
-    tally, retrying, steps = Tally(began_s=tools.clock()), Retrying(plan, tools), make_steps(plan, tools)
+    tally, steps = Tally(began_s=tools.clock()), make_steps(plan, tools)
+    retrying = Retrying(plan, clock=tools.clock, sleep=tools.sleep, notice=tools.notice)
 
     def run_steps_without_rows(nothing: NothingToDo, connection: Connection) -> None:
         for step in steps:
@@ -61,11 +60,11 @@ def run_load(plan: LoadPlan, tools: LoadTools) -> LoadOutcome:
             raise left_out(claimed.left, claimed.waited_for, host=host_name())
         tally.note_before(skipped=claimed.skipped, rows=0)
         return tally.outcome(None, _NOTHING, now_s=tools.clock())
-    tally.note_before(skipped=claimed.prepared.skipped, rows=claimed.prepared.rows_before)
-    load = RunningLoad(plan, tools, tally, claimed.prepared)
+    tally.note_before(skipped=claimed.load.skipped, rows=claimed.load.rows_before)
+    load = RunningLoad(plan, tools, tally, claimed.load)
     outcome = _LoadRun(load, steps, retrying).run(claimed)
-    if load.prepared.left:
-        raise left_out(load.prepared.left, load.load_id, host=host_name())
+    if load.claimed.left:
+        raise left_out(load.claimed.left, load.load_id, host=host_name())
     return outcome
 
 
@@ -88,11 +87,10 @@ class _LoadRun:
             load.is_ended = True
             outcome = load.tally.outcome(load.load_id, finished, now_s=self._tools.clock())
             for step in reversed(self._steps):
-                if load.prepared.leads or step.concludes_for_all:
+                if load.claimed.member.leads or step.concludes_for_all:
                     with self._timing(step.name):
                         outcome = step.conclude(load, outcome)
-            if load.prepared.member is not None:
-                outcome = replace(outcome, share=self._read_share())
+            outcome = replace(outcome, share=load.claimed.member.find_share(load.load_id, load.at_end))
             outcome = load.tally.account(outcome, now_s=self._tools.clock())
         except PenstockError as error:
             raise give_up(load, self._steps, error) from error
@@ -114,104 +112,81 @@ class _LoadRun:
             try:
                 if (finished := self._attempt(claimed.connection)) is not None:
                     return finished
-                if self._load.prepared.leads:
+                if self._load.claimed.member.leads:
                     self._tools.notice("the server lost rows that it had acknowledged: loading them again")
-            except TakenOverError as error:
-                if self._load.prepared.member is None:
-                    raise
-                self._retrying.wait(_outlived(error))
             except PenstockError as error:
-                self._retrying.wait(error)
+                self._retrying.wait(self._load.claimed.member.outlive(error))
             finally:
                 self._let_go(claimed.connection, is_done=finished is not None)
             taken = claim_again(
                 self._plan,
                 self._tools,
                 self._retrying,
-                self._load.prepared,
+                self._load.claimed,
                 let_go=lambda connection: self._let_go(connection, is_done=True),
             )
             if isinstance(taken, FinishedLoad):
                 return taken
-            if self._load.prepared.leads and not taken.prepared.leads:
+            if self._load.claimed.member.leads and not taken.load.member.leads:
                 for step in reversed(self._steps):
                     step.lose_lead(self._load)
-            claimed, self._load.prepared = taken, taken.prepared
+            claimed, self._load.claimed = taken, taken.load
 
     def _attempt(self, connection: Connection) -> FinishedLoad | None:
-        """Load what is left; return None if a part of it is not in the ledger afterwards, or if nobody leads."""
-        load = self._load
+        """Load what is left, in rounds; return None if a part is not in the ledger afterwards, or if nobody leads.
+
+        A member that is alone has one round. Others load what the members leave, and the one that leads ends the load.
+        """
+        load, member, is_stopped = self._load, self._load.claimed.member, False
         self._tools.warnings.refuse()
-        if load.prepared.leads:
+        if member.leads:
             for step in self._steps:
                 with self._timing(step.name):
                     step.before(load, connection)
-        if load.prepared.member is not None:
-            return self._load_jointly(load.prepared.member, connection)
-        attempt = self._load_rows(connection)
-        if not attempt.is_stopped:
+        member.open(limit=self._plan.sessions.connections)
+        while (turn := member.await_turn()) == "load":
+            is_stopped = self._load_rows(connection).is_stopped
+            if not member.end_round(is_stopped=is_stopped):
+                # The server has lost commits that it had acknowledged: join again, so that the objects are free.
+                return None
+        if turn == "complete":
+            return confirm(self._tools.ledger, connection, load.claimed.claim)
+        if turn == "lead":
+            return None
+        if not is_stopped:
             self._give_up_unreadable(connection)
             self._walk_back("sent", connection)
         finished = self._finish(connection)
-        if finished is None and attempt.is_stopped:
+        if finished is None and is_stopped:
             raise Interrupted("load interrupted")
         return finished
 
     def _give_up_unreadable(self, connection: Connection) -> None:
         """Remove the objects that cannot be read from the load, and record why. Raises PenstockError if it cannot."""
-        errors, prepared, ledger = self._tools.unreadable or {}, self._load.prepared, self._tools.ledger
+        errors, claimed, ledger = self._retrying.next.unreadable, self._load.claimed, self._tools.ledger
         planned = self._plan.unreadable
-        if not errors and not planned and not prepared.claim.is_resumed:
+        if claimed.member.is_joint or not (errors or planned or claimed.claim.is_resumed):
+            # A joint load has the objects that it began with, so what an earlier run has recorded stays true.
             return
-        refuse_emptying(errors, prepared.objects, is_all=not prepared.skipped)
-        coverage = read_coverage(connection, ledger.schema, prepared.claim.load_id, numbers=list(errors))
+        refuse_emptying(errors, claimed.objects, is_all=not claimed.skipped)
+        coverage = read_coverage(connection, ledger.schema, claimed.claim.load_id, numbers=list(errors))
         found = {
-            number: describe_unreadable(prepared.objects[number], error, coverage.get(number))
+            number: describe_unreadable(claimed.objects[number], error, coverage.get(number))
             for number, error in errors.items()
         }
-        ledger.give_up_objects(connection, prepared.claim, planned, found)
+        ledger.give_up_objects(connection, claimed.claim, planned, found)
         refuse_partial(errors, coverage)
         self._load.tally.note_unreadable(planned, found)
 
-    def _load_jointly(self, member: Membership, connection: Connection) -> FinishedLoad | None:
-        """Load what other hosts leave, in rounds, until nothing is left; who leads then ends the load."""
-        prepared = self._load.prepared
-        if prepared.leads:
-            member.open(limit=self._plan.sessions.connections)
-        while (turn := member.await_turn(leads=prepared.leads)) == "load":
-            member.begin_round()
-            attempt = self._load_rows(connection)
-            if attempt.is_stopped:
-                raise Interrupted("load interrupted")
-            if not member.finish_complete():
-                # The server has lost commits that it had acknowledged: join again, so that the objects are free.
-                return None
-        if turn == "complete":
-            return confirm(self._tools.ledger, connection, prepared.claim)
-        if turn == "lead":
-            return None
-        self._walk_back("sent", connection)
-        return self._finish(connection)
-
-    def _read_share(self) -> LoadShare | None:
-        """Return what this process has done of the load, or None, with a notice, if the ledger cannot be read."""
-        load, schema = self._load, self._tools.ledger.schema
-        try:
-            return load.at_end(lambda connection: read_share(connection, schema, load.load_id))
-        except PenstockError as error:
-            self._tools.notice(f"this host's share of the load was not counted: {error.message}")
-            return None
-
     def _load_rows(self, connection: Connection) -> LoadAttempt:
         """Run one attempt, and return it. Raises PenstockError."""
-        load, member = self._load, self._load.prepared.member
-        sessions = self._retrying.sessions
+        load, given = self._load, self._retrying.next
         with holding_interrupts() as interrupts:
             attempt = LoadAttempt(
                 self._plan,
-                load.prepared,
+                load.claimed,
                 self._tools,
-                sessions=sessions if member is None else member.limit(sessions),
+                given=replace(given, sessions=load.claimed.member.limit(given.sessions)),
                 first=connection,
                 format_check=self._format_check,
                 value_check=self._value_check,
@@ -225,13 +200,15 @@ class _LoadRun:
                 raise
             finally:
                 load.tally.note_attempt(attempt)
+                self._retrying.note_unreadable(attempt.unreadable)
             attempt.close()
         load.report = attempt.report if self._tools.on_progress is not None else None
         return attempt
 
     def _finish(self, connection: Connection) -> FinishedLoad | None:
         """End the load if nothing is missing, and run the steps that follow the rows once these are in their tables."""
-        load, ledger, claim = self._load, self._tools.ledger, self._load.prepared.claim
+        load, ledger, claimed = self._load, self._tools.ledger, self._load.claimed
+        claim = claimed.claim
         if not load.is_staged:
             if any(step.needs_all_rows for step in self._steps) and not has_all(
                 connection, ledger.schema, claim.load_id
@@ -239,18 +216,20 @@ class _LoadRun:
                 ledger.check_claim(connection, claim)
                 return None
             self._walk_back("stored", connection)
-        if not load.prepared.landings:
+        if not claimed.landings:
             return finish(ledger, connection, claim)
         from penstock.loading.landing.context import LandingContext  # noqa: PLC0415 (as the next)
         from penstock.loading.landing.landing import finish_load  # noqa: PLC0415 (24 ms, for who merges or replaces)
 
-        context = LandingContext(plan=self._plan, tools=self._tools, connection=connection, claim=claim)
-        landed = [each.target.landing for each in load.prepared.landings if each.table is not None]
+        context = LandingContext(
+            plan=self._plan, tools=self._tools, connection=connection, claim=claim, objects=claimed.objects
+        )
+        landed = [each.target.landing for each in claimed.landings if each.table is not None]
         replaces = all(each.where == "replacement" for each in landed)
         if load.report is not None:
             load.report("replacing tables" if replaces else "storing staged rows")
         with self._timing("replace" if replaces else "store"):
-            finished = finish_load(context, load.prepared, note_statement=load.tally.note_statement)
+            finished = finish_load(context, claimed.landings, note_statement=load.tally.note_statement)
         load.is_ended = finished is not None
         if load.is_staged and load.is_ended:
             self._walk_back("stored", connection)
@@ -273,8 +252,7 @@ class _LoadRun:
 
     def _let_go(self, connection: Connection, *, is_done: bool) -> None:
         """Close the session that held the load's lock, or keep it for VACUUM, which does not need the lock."""
-        if self._load.prepared.member is not None:
-            self._load.prepared.member.close()
+        self._load.claimed.member.close()
         try:
             if is_done and self._plan.job.rules.vacuum:
                 self._tools.connect.keep(connection)
@@ -283,11 +261,3 @@ class _LoadRun:
             # The load is complete: there is nothing left to interrupt.
             pass
         connection.close()
-
-
-def _outlived(error: TakenOverError) -> TakenOverError:
-    """Return the error of a member that others took for dead: it joins again."""
-    again = copy(error)
-    again.message = "the other members took this one for dead, and its objects are free"
-    again.is_transient = True
-    return again

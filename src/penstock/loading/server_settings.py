@@ -18,7 +18,7 @@ from penstock.changes.store.table import TableStore
 from penstock.errors import PenstockError
 from penstock.host import measure_disk
 from penstock.host.interrupts import holding_interrupts
-from penstock.loading.claim.claims import client_name
+from penstock.host.process import client_name
 from penstock.loading.plan.settings import LoadSettings
 from penstock.loading.plan.space import estimate_wal
 from penstock.loading.plan.work import all_objects

@@ -6,7 +6,7 @@ the changes. A table is changed only under its lock, and only if it is still as 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -17,7 +17,6 @@ from penstock.changes.kinds import KINDS
 from penstock.changes.kinds.indexes import IndexesAndKeys
 from penstock.changes.store.table import TableStore
 from penstock.errors import PenstockError, ServerError, TargetError
-from penstock.loading.claim.facts import tables_made
 from penstock.loading.plan.index_plan import decide
 from penstock.server.changes.drop import make_changes
 from penstock.server.changes.holds import read_holds
@@ -30,13 +29,13 @@ from penstock.server.table.catalog import find_table
 from penstock.server.table.tables import is_empty
 
 if TYPE_CHECKING:
-    from penstock.loading.claim.prepared import PreparedLoad
     from penstock.loading.context import LoadTools
     from penstock.loading.plan.indexes import Decision
     from penstock.model.load.plan import LoadPlan, TargetPlan
     from penstock.model.load.shape import Rebuilt
-    from penstock.model.server.table import TableFacts
+    from penstock.model.server.table import TableFacts, TableName
     from penstock.server.connect.connection import Connection
+    from penstock.server.table.tables import CreatedTable
 
 _LOCK_LOOK_S = 0.1
 
@@ -65,17 +64,36 @@ class TableChanges:
 
     # ---------------------------------------------------------------- before the first row
 
-    def before(self, prepared: PreparedLoad, connection: Connection) -> None:
+    def before(
+        self,
+        load_id: str,
+        connection: Connection,
+        *,
+        changed_by: Mapping[int, Collection[str]],
+        created: Mapping[TableName, CreatedTable],
+        has_work: bool,
+        has_rows: bool,
+    ) -> None:
         """First restore what other loads have left changed, then change the tables that get rows.
 
-        Raises TargetError, ServerError.
+        `changed_by` has the loads that have changed a table, by its oid; `created` are the tables created for the load,
+        by their names in the job. `has_work`: rows are left to load. `has_rows`: the tables get rows, loaded now or
+        staged before. Raises TargetError, ServerError.
         """
-        load_id = prepared.claim.load_id
-        left = {oid for oid, loads in prepared.changed_by.items() if set(loads) - {load_id}}
+        left = {oid for oid, loads in changed_by.items() if set(loads) - {load_id}}
         if left:
             self.restore_left(left, connection)
-        for target, facts in self._tables(prepared, connection):
-            self._change(target, facts, prepared, connection)
+        for target in self._plan.targets:
+            facts = target.facts
+            if facts is None and self._is_switching and target.table in created:
+                facts = find_table(connection, created[target.table].name)
+            # A table to be replaced stays as it is, to be copied.
+            if facts is None or target.is_replaced:
+                continue
+            is_dropping = bool(target.indexes.dropped) or facts.oid in changed_by
+            if is_dropping or self._is_switching:
+                # If no rows are left to load, do not drop again what was rebuilt before the load was interrupted.
+                self._change(target, facts, load_id, connection, drops=is_dropping and has_work, switches=has_rows)
 
     def restore_replaced(self, oids: Sequence[int], connection: Connection) -> None:
         """Restore what loads have left changed at tables that will be replaced: the new tables copy their indexes.
@@ -95,20 +113,16 @@ class TableChanges:
                 hint="Run the load again when that one has ended.",
             )
 
-    def _tables(self, prepared: PreparedLoad, connection: Connection) -> Iterator[tuple[TargetPlan, TableFacts]]:
-        """Yield the targets whose table may be changed; a table to be replaced stays as it is, to be copied."""
-        made = tables_made(self._plan, prepared.created) if self._is_switching else {}
-        for target in self._plan.targets:
-            facts = target.facts
-            if facts is None and target.table in made:
-                facts = find_table(connection, made[target.table].name)
-            if facts is None or target.is_replaced:
-                continue
-            if self._is_switching or target.indexes.dropped or facts.oid in prepared.changed_by:
-                yield target, facts
-
-    def _change(self, target: TargetPlan, facts: TableFacts, prepared: PreparedLoad, connection: Connection) -> None:
-        load_id = prepared.claim.load_id
+    def _change(
+        self,
+        target: TargetPlan,
+        facts: TableFacts,
+        load_id: str,
+        connection: Connection,
+        *,
+        drops: bool,
+        switches: bool,
+    ) -> None:
         request = TableRequest(table=facts, job=target.job, rules=self._plan.job.rules, load_id=load_id)
         context = self._context(connection)
         with context.lock(facts.oid):
@@ -119,11 +133,10 @@ class TableChanges:
                     raise
                 self._tools.notice(_kept(target, error.why))
                 return
-            # If no rows are left to load, do not drop again what was rebuilt before the load was interrupted.
-            if prepared.work and (target.indexes.dropped or facts.oid in prepared.changed_by):
+            if drops:
                 self._drop_parts(context, target, records, request)
             # Staged rows fire triggers only when they are moved into the table.
-            if (prepared.work or prepared.landings) and facts.kind in ("r", "p"):
+            if switches and facts.kind in ("r", "p"):
                 for kind in KINDS:
                     change_table(context, kind, records, request)
 

@@ -1,35 +1,39 @@
-"""Decides from the ledger which objects of a load are loaded, resumed or skipped. Pure."""
+"""Decides from the ledger which objects of a load are loaded, resumed or skipped, and what hosts leave out. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
-from penstock.errors import TargetError
+from penstock.errors import LeftOutError, SourceError, TargetError, UsageError
 from penstock.frozen import frozen
 
 if TYPE_CHECKING:
     from penstock.loading.plan.work import ObjectWork
     from penstock.model.load.job import LoadRules
     from penstock.model.load.ledger import KnownObject, LedgerObject, ObjectAction
+    from penstock.model.load.plan import LoadPlan
+    from penstock.model.server.table import TableName
     from penstock.server.ledger.lookup import LedgerFindings
     from penstock.server.table.tables import CreatedTable
 
 
+# More names than this make an error that nobody reads.
+_NAMED = 10
+
+
 @frozen
 class Decision:
-    """What is done with one object.
-
-    "new": it is added to the load as object `number`. "resume": it is part of the load already, as object `number`.
-    `is_changed`: its version is different now, or unknown, or it may have been written to in place, so its committed
-    part must be compared. "skip": it is loaded already. "left": it is left to another load, because a load by several
-    hosts has only the objects that it began with.
-    """
+    """What is done with one object."""
 
     item: LedgerObject
+    # "new": it is added to the load. "resume": it is part of the load already. "skip": it is loaded already. "left": it
+    # is left to another load, because a load by several hosts has only the objects that it began with.
     action: ObjectAction
+    # Its number in the load, -1 if it is not part of it.
     number: int
+    # Its version is different now, or unknown, or it may have been written to in place: its committed part is compared.
     is_changed: bool = False
 
     @property
@@ -40,30 +44,28 @@ class Decision:
 
 @frozen
 class ClaimFacts:
-    """What is known of a load before it is claimed.
+    """What is known of a load before it is claimed."""
 
-    `works` are its objects in the order of the job, and `items` the same objects as the ledger records them. `found` is
-    what the ledger has recorded. `emptied` has the oids of the targets that are empty although loads have stored rows
-    in them. `meaning` is the load's meaning (see plan/identity.py). `created` are the tables created for the load.
-    """
-
+    # The load's objects in the order of the job, and the same objects as the ledger records them.
     works: Sequence[ObjectWork]
     items: Sequence[LedgerObject]
+    # What the ledger has recorded.
     found: LedgerFindings
+    # The oids of the targets that are empty although loads have stored rows in them.
     emptied: frozenset[int]
+    # The load's meaning (see plan/identity.py).
     meaning: str
-    created: tuple[CreatedTable, ...]
+    # The tables created for the load, by their names in the job.
+    created: Mapping[TableName, CreatedTable]
 
 
 @frozen
 class LoadDecision:
-    """What is done with each object of a load.
-
-    `unshared` are the numbers of the new objects that no other load may have: none with --again, and no objects
-    that are loaded whatever was loaded before.
-    """
+    """What is done with each object of a load."""
 
     objects: Sequence[Decision]
+    # The numbers of the new objects that no other load may have: none with --again, and no objects that are loaded
+    # whatever was loaded before.
     unshared: frozenset[int]
 
     @property
@@ -85,6 +87,21 @@ class LoadDecision:
     def left(self) -> tuple[str, ...]:
         """Return the URIs of the objects that are left to another load."""
         return tuple(each.item.uri for each in self.objects if each.action == "left")
+
+
+@frozen
+class NothingToDo:
+    """Every object is loaded already: no load was recorded."""
+
+    # How many objects are loaded already.
+    skipped: int
+    # The load, by several hosts, that this process has waited for.
+    waited_for: str = ""
+    # The URIs of the objects that are not loaded, because they are not part of that load.
+    left: tuple[str, ...] = ()
+    # What is not restored yet; see LedgerFindings.
+    changed_by: Mapping[int, Collection[str]] = field(default_factory=dict)
+    server_holds: Sequence[str] = ()
 
 
 def decide_load(facts: ClaimFacts, rules: LoadRules, *, host: str = "") -> LoadDecision:
@@ -111,6 +128,15 @@ def decide_load(facts: ClaimFacts, rules: LoadRules, *, host: str = "") -> LoadD
         if decision.action == "new" and not rules.again and not work.is_fresh:
             unshared.add(decision.number)
     return LoadDecision(objects=decisions, unshared=frozenset(unshared))
+
+
+def group_objects(facts: ClaimFacts, decision: LoadDecision) -> dict[int, list[int]]:
+    """Return the numbers of the load's objects by the target's number in the job."""
+    objects: dict[int, list[int]] = {}
+    for work, each in zip(facts.works, decision.objects, strict=True):
+        if each.is_part:
+            objects.setdefault(work.target_index, []).append(each.number)
+    return objects
 
 
 def refuse_unknown(works: Sequence[ObjectWork], items: Sequence[LedgerObject], known: Sequence[KnownObject]) -> None:
@@ -271,3 +297,73 @@ def _other_load(item: LedgerObject, found: KnownObject) -> TargetError:
         hint=f"Finish it with penstock resume {found.load_id}, or remove its rows and run penstock loads forget "
         f"{found.load_id} --keep-rows.",
     )
+
+
+# ---------------------------------------------------------------- several hosts
+
+
+def name_objects(uris: Sequence[str]) -> str:
+    """Return the names of objects as a part of a sentence.
+
+    >>> name_objects(["a.csv"])
+    '"a.csv"'
+    >>> name_objects([f"{number}.csv" for number in range(12)])[-26:]
+    '"9.csv" and 2 more objects'
+    """
+    named = ", ".join(f'"{uri}"' for uri in uris[:_NAMED])
+    more = len(uris) - _NAMED
+    return named if more <= 0 else f"{named} and {more:,} more object{'s' if more > 1 else ''}"
+
+
+def left_out(uris: Sequence[str], load_id: str, *, host: str) -> LeftOutError:
+    """Return the error of a host whose load is complete without some of the host's objects."""
+    error = LeftOutError(
+        f"{name_objects(uris)} {'is' if len(uris) == 1 else 'are'} not loaded: not part of load {load_id}",
+        detail=f"Load {load_id} is complete. It has the objects that it began with, and host {host} lists more.",
+        hint="Run the same command again, which loads what is left.",
+    )
+    error.load_id = load_id
+    return error
+
+
+def describe_left(uris: Sequence[str], load_id: str) -> str:
+    """Return a sentence for the error of another kind that ends the load of such a host."""
+    return f"Not part of load {load_id}, and not loaded: {name_objects(uris)}."
+
+
+def not_seen(uris: Sequence[str], load_id: str, *, host: str) -> SourceError:
+    """Return the error of a load by several hosts of which objects are left that no host has."""
+    return SourceError(
+        f"no host has {name_objects(uris)}, which load {load_id} began with",
+        detail=f"Host {host} has not found it among its sources, and no other host has loaded it.",
+        hint="Restore it, and run the same command again; or run the command once without --join, which leaves out"
+        " what does not exist any more.",
+    )
+
+
+def refuse_joint(plan: LoadPlan) -> None:
+    """Raise UsageError if --join is given with what it cannot be used with."""
+    if plan.job.rules.join:
+        for what, why in _find_obstacles(plan):
+            raise UsageError(f"--join cannot be used with {what}", detail=why, hint="Load it from one host.")
+
+
+def _find_obstacles(plan: LoadPlan) -> Iterator[tuple[str, str]]:
+    rules = plan.job.rules
+    if rules.atomic:
+        yield "--atomic", "The rows of several hosts are not committed in one transaction."
+    if not rules.wait:
+        yield "--no-wait", "A host that joins waits for the one that leads."
+    if rules.max_rejects is not None:
+        yield "--max-rejects", "Each host counts only what it has rejected itself."
+    if plan.route.is_import:
+        yield "--via server", "The server reads the objects itself."
+    for target in plan.targets:
+        for source in target.objects:
+            if source.is_pipe:
+                yield "standard input or a pipe", f"{source.uri} can be read by one process only."
+        if target.job.add_columns or target.job.types == "widen":
+            option = "--add-columns" if target.job.add_columns else "--types widen"
+            yield option, "The table would change after other hosts have planned the load."
+    if plan.is_in_job_order:
+        yield "foreign keys between its tables", "Rows that are referred to are loaded first, by one session."

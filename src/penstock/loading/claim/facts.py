@@ -1,16 +1,22 @@
-"""Reads what decide.py needs to decide what is left of a load: the ledger, and files that have changed."""
+"""Reads what decide.py needs to decide what is left of a load: the ledger, and files that have changed.
+
+It also checks the beginnings of the objects that the decision adds to the load.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import compress
+from typing import TYPE_CHECKING
 
 from penstock.errors import TargetError
 from penstock.files.listing import is_remote, lasting_name, recorded_name
-from penstock.loading.claim.decide import ClaimFacts, find_known, refuse_unknown
-from penstock.loading.claim.prepared import TargetLanding
+from penstock.loading.claim.decide import ClaimFacts, LoadDecision, find_known, refuse_unknown
 from penstock.loading.context import LoadTools
+from penstock.loading.plan.dialects import Depth, refuse_other_dialects
 from penstock.loading.plan.identity import describe_changes, describe_meaning, digest, job_to_json
+from penstock.loading.plan.notices import unpublished_notice
 from penstock.loading.plan.plan import table_after_creation
 from penstock.loading.plan.work import ObjectWork, all_objects, ledger_object
 from penstock.loading.reading.objects import compare_committed
@@ -21,21 +27,23 @@ from penstock.server.connect.connection import Connection
 from penstock.server.connect.search_path import find_creation_schema
 from penstock.server.ledger.committed import find_others, read_ranges
 from penstock.server.ledger.listing import no_such_load
-from penstock.server.ledger.lookup import read_meaning
+from penstock.server.ledger.lookup import find_loaded, read_meaning
 from penstock.server.ledger.rights import read_rights
 from penstock.server.table.catalog import find_table
 from penstock.server.table.identity import LoadedTable
 from penstock.server.table.tables import CreatedTable, is_empty
+
+if TYPE_CHECKING:
+    from penstock.loading.landing.context import TargetLanding
 
 
 class FactsReader:
     """Reads the facts of one load. If `resumes` is given, the load must be that one."""
 
     def __init__(self, plan: LoadPlan, tools: LoadTools, connection: Connection, *, resumes: str | None) -> None:
-        self._plan = plan
-        self._tools = tools
-        self._ledger = tools.ledger
-        self._connection = connection
+        self.plan = plan
+        self.tools = tools
+        self.connection = connection
         self._resumes = resumes
         self._sources = [[lasting_name(source) for source in target.job.sources] for target in plan.targets]
         is_unnamed = any(target.table.schema is None for target in plan.targets)
@@ -43,49 +51,54 @@ class FactsReader:
         # The lock is on names, since a table that is not created yet has no oid.
         self.lock = digest(self._meaning([0] * len(plan.targets)))
 
-    def read(self, created: tuple[CreatedTable, ...]) -> ClaimFacts:
+    def read(self, created: Mapping[TableName, CreatedTable]) -> ClaimFacts:
         """Return the facts, given the tables created for the load. Raises PenstockError."""
-        works = all_objects(self._plan.targets)
+        works = all_objects(self.plan.targets)
         items = self._items(works, created)
-        meaning = self._meaning(target_oids(self._plan, created))
-        found = self._ledger.look_up(self._connection, digest(meaning), items, lock=self.lock)
+        meaning = self._meaning(target_oids(self.plan, created))
+        found = self.tools.ledger.look_up(self.connection, digest(meaning), items, lock=self.lock)
         known, running = self._match_unchanged_files(works, items, found.known), found.running
         refuse_unknown(works, items, known)
         if self._resumes is not None and running != self._resumes:
             raise self._refuse_resuming(self._resumes, meaning)
-        if running is not None and (rights := read_rights(self._connection, self._ledger.schema, running)) is not None:
+        if (
+            running is not None
+            and (rights := read_rights(self.connection, self.tools.ledger.schema, running)) is not None
+        ):
             rights.refuse_other_role("resume")
         with_rows = {each.target_oid for each in known if each.rows} & {item.target_oid for item in items}
         return ClaimFacts(
             works=works,
             items=items,
             found=replace(found, known=known),
-            emptied=frozenset(oid for oid in with_rows if is_empty(self._connection, oid)),
+            emptied=frozenset(oid for oid in with_rows if is_empty(self.connection, oid)),
             meaning=meaning,
             created=created,
         )
 
     def job_text(self) -> str | None:
         """Return the job as the ledger records it, with lasting names; None if its sources can be read only once."""
-        if not self._plan.is_repeatable:
+        if not self.plan.is_repeatable:
             return None
-        jobs = zip(self._plan.job.targets, self._sources, strict=True)
+        jobs = zip(self.plan.job.targets, self._sources, strict=True)
         targets = tuple(replace(target, sources=tuple(names)) for target, names in jobs)
-        return job_to_json(replace(self._plan.job, targets=targets))
+        return job_to_json(replace(self.plan.job, targets=targets))
 
-    def find_left(self, load_id: str, created: tuple[CreatedTable, ...]) -> tuple[str, ...]:
+    def find_left(self, load_id: str, created: Mapping[TableName, CreatedTable]) -> tuple[str, ...]:
         """Return the URIs of the objects that neither load `load_id`, which is complete, nor an earlier one has loaded.
 
-        Raises ServerError.
+        There are none if this process loads alone: the load is its own. Raises ServerError.
         """
-        listed = {each.uri for each in find_others(self._connection, self._ledger.schema, load_id, [])}
-        absent = [work for work in all_objects(self._plan.targets) if recorded_name(work.source) not in listed]
+        if not self.plan.job.rules.join:
+            return ()
+        listed = {each.uri for each in find_others(self.connection, self.tools.ledger.schema, load_id, [])}
+        absent = [work for work in all_objects(self.plan.targets) if recorded_name(work.source) not in listed]
         # No earlier load has loaded into a table that the load has created.
-        is_new = bool(created_names(self._plan)) and not created
-        if not absent or is_new or self._plan.job.rules.again:
+        is_new = bool(self.plan.created_names) and not created
+        if not absent or is_new or self.plan.job.rules.again:
             return tuple(recorded_name(work.source) for work in absent)
         items = self._items(absent, created)
-        found = self._ledger.look_up(self._connection, "", items, lock=self.lock)
+        found = self.tools.ledger.look_up(self.connection, "", items, lock=self.lock)
         complete = {(each.uri, each.target_oid) for each in found.known if each.state == "complete"}
         return tuple(
             item.uri
@@ -94,13 +107,13 @@ class FactsReader:
         )
 
     def _meaning(self, oids: list[int]) -> str:
-        settings = self._tools.connect.input_settings
+        settings = self.tools.connect.input_settings
         return describe_meaning(
-            self._plan, oids=oids, sources=self._sources, settings=settings, new_schema=self._new_schema
+            self.plan, oids=oids, sources=self._sources, settings=settings, new_schema=self._new_schema
         )
 
-    def _items(self, works: Sequence[ObjectWork], created: Sequence[CreatedTable]) -> list[LedgerObject]:
-        oids, schemas = target_oids(self._plan, created), {made.oid: made.name.schema for made in created}
+    def _items(self, works: Sequence[ObjectWork], created: Mapping[TableName, CreatedTable]) -> list[LedgerObject]:
+        oids, schemas = target_oids(self.plan, created), {made.oid: made.name.schema for made in created.values()}
         items = []
         for work in works:
             oid, table = oids[work.target_index], work.target.table
@@ -116,7 +129,7 @@ class FactsReader:
 
         A loaded file that has the same size now is read and compared with the checksums in the ledger.
         """
-        rules, matched = self._plan.job.rules, list(known)
+        rules, matched = self.plan.job.rules, list(known)
         for work, item, at in zip(works, items, find_known(items, known), strict=True):
             is_asked = not (rules.again or rules.changed == "skip" or is_remote(work.source.location) or work.is_fresh)
             if not is_asked or item.version is None or any(matched[each].version == item.version for each in at):
@@ -124,15 +137,15 @@ class FactsReader:
             for each in at:
                 former = matched[each]
                 if former.state == "complete" and former.size_bytes == item.size_bytes:
-                    committed = read_ranges(self._connection, self._ledger.schema, former.load_id, former.number)
+                    committed = read_ranges(self.connection, self.tools.ledger.schema, former.load_id, former.number)
                     has_records = any(row.ranges for row in committed)
-                    if has_records and compare_committed(work, committed, self._tools) == "same":
+                    if has_records and compare_committed(work, committed, self.tools) == "same":
                         matched[each] = replace(former, version=item.version)
         return matched
 
     def _refuse_resuming(self, load_id: str, meaning: str) -> TargetError:
         """Return the error for a load that cannot be resumed: unknown, complete, or with other sources or options."""
-        known = read_meaning(self._connection, self._ledger.schema, load_id)
+        known = read_meaning(self.connection, self.tools.ledger.schema, load_id)
         if known is None:
             return no_such_load(load_id)
         if known.state == "complete":
@@ -146,29 +159,33 @@ class FactsReader:
         )
 
 
-def target_oids(plan: LoadPlan, created: Sequence[CreatedTable]) -> list[int]:
+def target_oids(plan: LoadPlan, created: Mapping[TableName, CreatedTable]) -> list[int]:
     """Return the oid of each target's table, including tables just created."""
-    made = tables_made(plan, created)
-    return [target.facts.oid if target.facts is not None else made[target.table].oid for target in plan.targets]
+    return [target.facts.oid if target.facts is not None else created[target.table].oid for target in plan.targets]
 
 
-def find_facts(plan: LoadPlan, created: Sequence[CreatedTable], connection: Connection) -> list[TableFacts]:
+def find_facts(plan: LoadPlan, created: Mapping[TableName, CreatedTable], connection: Connection) -> list[TableFacts]:
     """Return the facts of all targets, including tables just created."""
     facts = []
-    for target, oid in zip(plan.targets, target_oids(plan, created), strict=True):
+    for target in plan.targets:
         found = target.facts
-        if found is None and (target.needs_more_than_copy or target.create_types is not None):
-            made = next(table.name for table in created if table.oid == oid)
-            found = find_table(connection, made)
-        facts.append(found or replace(table_after_creation(target), oid=oid))
+        if found is None:
+            made = created[target.table]
+            if target.needs_more_than_copy or target.create_types is not None:
+                found = find_table(connection, made.name)
+            found = found or replace(table_after_creation(target), oid=made.oid)
+        facts.append(found)
     return facts
 
 
 def find_tables(
-    plan: LoadPlan, facts: Sequence[TableFacts], created: Sequence[CreatedTable], landings: Sequence[TargetLanding]
+    plan: LoadPlan,
+    facts: Sequence[TableFacts],
+    created: Mapping[TableName, CreatedTable],
+    landings: Sequence[TargetLanding],
 ) -> dict[TableName, LoadedTable]:
     """Return the table that each name in a COPY command stands for."""
-    made = {table.oid: table.name for table in created}
+    made = {table.oid: table.name for table in created.values()}
     tables = {
         made.get(found.oid, target.table): LoadedTable(made.get(found.oid, found.name), found.oid, found.columns)
         for target, found in zip(plan.targets, facts, strict=True)
@@ -179,11 +196,63 @@ def find_tables(
     return tables
 
 
-def created_names(plan: LoadPlan) -> list[TableName]:
-    """Return the names of the tables that --create asks for, each once."""
-    return list(dict.fromkeys(target.table for target in plan.targets if target.create_columns is not None))
+# ---------------------------------------------------------------- the objects themselves
 
 
-def tables_made(plan: LoadPlan, created: Sequence[CreatedTable]) -> dict[TableName, CreatedTable]:
-    """Return the tables that were created for a load, by their names in the job."""
-    return dict(zip(created_names(plan), created, strict=True))
+def check_objects(
+    facts: ClaimFacts, decision: LoadDecision, plan: LoadPlan, tools: LoadTools, *, depth: Depth = "columns"
+) -> None:
+    """Raise DataError if a new or changed object contradicts its target's dialect, and warn of renamed objects.
+
+    Raises SourceError or DataError if the server is to import an object, and cannot import it as it is: one of a
+    resumed load too, since the client's route may have begun it.
+    """
+    unseen = [each.action == "new" or each.is_changed for each in decision.objects]
+    refuse_other_dialects(list(compress(facts.works, unseen)), tools.sources, tools.warnings, depth=depth)
+    _warn_of_renamed(facts, decision, tools)
+    check_importable(plan, list(compress(facts.works, [each.is_part for each in decision.objects])), tools)
+
+
+def check_depth(plan: LoadPlan) -> Depth:
+    """Return how much of each object's first block a plan checks.
+
+    If the load stops at the first bad record, a bad record in a first block is an error of the plan.
+    """
+    return "records" if plan.job.rules.on_error == "stop" else "columns"
+
+
+def check_importable(plan: LoadPlan, works: Sequence[ObjectWork], tools: LoadTools) -> None:
+    """Raise SourceError or DataError if the server is to import objects, and cannot import one as it is."""
+    if plan.route.is_import:
+        from penstock.loading.imports.fit import check_importable as check  # noqa: PLC0415 (for who imports from S3)
+
+        check(works, tools.sources)
+
+
+def _warn_of_renamed(facts: ClaimFacts, decision: LoadDecision, tools: LoadTools) -> None:
+    """Warn if a new object was loaded into the same table under another name."""
+    renamed = facts.found.renamed
+    news = [each.item for each in decision.objects if each.action == "new" and each.number in decision.unshared]
+    found = [item for item in news if item.number in renamed]
+    if not found:
+        return
+    other, load_id = renamed[found[0].number]
+    kept = "size and ETag" if is_remote(other) else "size, inode and time of modification"
+    more = f" (and {len(found) - 1} more like it)" if len(found) > 1 else ""
+    tools.warnings.warn(
+        "renamed",
+        f'"{found[0].uri}" may be "{other}" under another name, which load {load_id} has loaded'
+        f" into the same table: {kept} are the same{more}",
+        uri=found[0].uri,
+    )
+
+
+def warn_of_unpublished(plan: LoadPlan, tools: LoadTools, ledger: Connection | None = None) -> None:
+    """Warn of tables that are not replicated although others are, except tables that have been loaded before."""
+    facts = {target.table: target.facts for target in plan.targets if target.facts is not None}
+    found = {table: notice for table, each in facts.items() if (notice := unpublished_notice(each)) is not None}
+    if found and ledger is not None:
+        for table in find_loaded(ledger, tools.ledger.schema, list(found)):
+            del found[table]
+    for notice in found.values():
+        tools.warnings.add(notice)

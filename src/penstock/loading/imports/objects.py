@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from penstock.errors import ServerError
-from penstock.loading.claim.prepared import PreparedLoad
 from penstock.loading.context import LoadTools
 from penstock.loading.imports.feed import ImportedObject, ObjectFeed
 from penstock.loading.imports.session import ObjectSession
 from penstock.loading.plan.work import ObjectWork
+from penstock.model.load.ledger import Claim
 from penstock.model.load.plan import LoadPlan
+from penstock.model.server.table import TableName
 from penstock.server.connect.connection import Connection
 from penstock.server.imports.look import ImportRow, read_imports, read_table_bytes
 from penstock.server.imports.session import ImportSession
+
+if TYPE_CHECKING:
+    from penstock.server.table.identity import LoadedTable
 
 _log = logging.getLogger(__name__)
 
@@ -26,16 +31,24 @@ class ObjectUnit:
     """Has the server import objects; it has the methods of BlockUnit that an attempt calls."""
 
     def __init__(
-        self, plan: LoadPlan, prepared: PreparedLoad, tools: LoadTools, work: Sequence[ObjectWork], *, sessions: int
+        self,
+        plan: LoadPlan,
+        tools: LoadTools,
+        work: Sequence[ObjectWork],
+        *,
+        claim: Claim,
+        tables: Mapping[TableName, LoadedTable],
+        sessions: int,
     ) -> None:
         self._plan = plan
         self.work = work
-        self._prepared = prepared
+        self._claim = claim
+        self._tables = tables
         self._tools = tools
         self.feed = ObjectFeed(work, sessions=sessions, is_in_job_order=plan.is_in_job_order, clock=tools.clock)
         self._connection: Connection | None = None
         self._looked_s = tools.clock()
-        self._oids = sorted({table.oid for table in prepared.tables.values()})
+        self._oids = sorted({table.oid for table in tables.values()})
         self._table_bytes = -1
         # What each import had read when it last showed progress, and when that was.
         self._marks: dict[ImportedObject, tuple[tuple[int | None, int | None], float]] = {}
@@ -43,16 +56,9 @@ class ObjectUnit:
 
     def open_session(self, number: int, connection: Connection) -> ObjectSession:
         """Return session `number` on a connection."""
-        fence = self._tools.ledger.fence(self._prepared.claim)
-        session = ImportSession(connection, fence=fence, tables=self._prepared.tables)
-        return ObjectSession(
-            number,
-            session,
-            self.feed,
-            self._tools,
-            claim=self._prepared.claim,
-            region=self._plan.route.region,
-        )
+        fence = self._tools.ledger.fence(self._claim)
+        session = ImportSession(connection, fence=fence, tables=self._tables)
+        return ObjectSession(number, session, self.feed, self._tools, claim=self._claim, region=self._plan.route.region)
 
     def look(self, sessions: Sequence[object]) -> None:
         """Once a second, read how far imports are; report an import without progress, and later cancel it.

@@ -2,29 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from penstock.errors import TargetError
+from penstock.errors import SourceError, TargetError
 from penstock.frozen import frozen
+from penstock.loading.plan.work import ObjectWork
+from penstock.model.server.table import TableFacts, TableName
 from penstock.server.ledger.targets import drop_landing, drop_ranges, write_landing
 from penstock.server.table.locking import telling_once, with_lock_retries
 
 if TYPE_CHECKING:
-    from penstock.loading.claim.prepared import PreparedLoad, TargetLanding
     from penstock.loading.context import LoadTools
     from penstock.model.load.ledger import Claim, LandedCounts, LandingRecord
     from penstock.model.load.outcome import StatementOutcome
     from penstock.model.load.plan import LoadPlan, TargetPlan
-    from penstock.model.server.table import TableName
     from penstock.server.connect.connection import Connection
+    from penstock.server.ddl.definition import TableDefinition
     from penstock.server.table.table_locks import LockMode
 
     # Is told the number of a target that has a statement of its own, and the statement's report.
     NoteStatement = Callable[[int, StatementOutcome], None]
 
 _Result = TypeVar("_Result")
+
+
+@frozen
+class TargetLanding:
+    """One target that needs more than COPY into its table."""
+
+    target: TargetPlan
+    # The table's facts.
+    facts: TableFacts
+    # The landing in the ledger.
+    record: LandingRecord
+    # The numbers of the target's objects.
+    objects: tuple[int, ...]
+    # The definition of a table to be replaced.
+    definition: TableDefinition | None = None
+
+    @property
+    def table(self) -> TableName | None:
+        """Return the table that COPY fills, or None if that is the target's own table."""
+        if self.record.kind is None or self.record.table is None:
+            return None
+        return TableName(schema=self.record.schema, name=self.record.table)
+
+    @property
+    def working_names(self) -> tuple[tuple[str, str], ...]:
+        """Return the present names of a replacing table and its indexes, each with the name that it will have."""
+        if self.definition is None or self.record.table is None or self.record.oid is None:
+            return ()
+        indexes = self.definition.name_indexes(self.record.oid)
+        return ((self.record.table, self.definition.table.name), *((now, name) for name, now in indexes.items()))
 
 
 @frozen
@@ -35,6 +66,18 @@ class LandingContext:
     tools: LoadTools
     connection: Connection
     claim: Claim
+    # The objects of the load that this host has, by their numbers: records that are rejected at the end are read again.
+    objects: Mapping[int, ObjectWork] = field(default_factory=dict)
+
+    def find(self, number: int) -> ObjectWork:
+        """Return an object of the load. Raises SourceError if this host does not have it."""
+        if number not in self.objects:
+            load_id = self.claim.load_id
+            raise SourceError(
+                f"object {number} of load {load_id} is not among the sources of this host",
+                hint=f"penstock loads show {load_id} names it. Run the load where the object exists.",
+            )
+        return self.objects[number]
 
     @property
     def schema(self) -> str:
@@ -123,6 +166,6 @@ class Way:
         """Return the locks that `land` takes, by the oids of the tables."""
         return {}
 
-    def land(self, prepared: PreparedLoad, note_statement: NoteStatement) -> Sequence[LandedCounts]:  # noqa: ARG002
+    def land(self, note_statement: NoteStatement) -> Sequence[LandedCounts]:  # noqa: ARG002 (for other ways)
         """Move the records to the tables, in the transaction that ends the load."""
         return ()

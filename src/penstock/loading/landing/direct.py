@@ -11,8 +11,7 @@ from penstock.server.table.table_locks import TableLocks
 from penstock.server.table.truncate import truncate_tables
 
 if TYPE_CHECKING:
-    from penstock.loading.claim.prepared import TargetLanding
-    from penstock.loading.landing.context import LandingContext
+    from penstock.loading.landing.context import LandingContext, TargetLanding
     from penstock.model.server.table import TableFacts
 
 

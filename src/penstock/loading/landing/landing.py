@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.loading.claim.prepared import PreparedLoad, TargetLanding
-from penstock.loading.landing.context import Way
+from penstock.loading.landing.context import TargetLanding, Way
 from penstock.loading.landing.replacement import Replacement
 from penstock.loading.landing.staging import Staging
 from penstock.model.load.ledger import FinishedLoad, LandedCounts, LandingRecord
@@ -94,7 +93,7 @@ def _open(context: LandingContext, landing: TargetLanding, identity: str) -> Tar
 
 
 def finish_load(
-    context: LandingContext, prepared: PreparedLoad, *, note_statement: NoteStatement
+    context: LandingContext, landings: Sequence[TargetLanding], *, note_statement: NoteStatement
 ) -> FinishedLoad | None:
     """Move the rows from the landing tables to their tables, and record that the load is complete.
 
@@ -103,7 +102,7 @@ def finish_load(
     COPY put into a target's own table. Raises PenstockError; then the landing tables are unchanged.
     """
     tools, connection, claim = context.tools, context.connection, context.claim
-    landed = [landing for landing in prepared.landings if landing.table is not None]
+    landed = [landing for landing in landings if landing.table is not None]
     if not landed:
         return finish(tools.ledger, connection, claim)
     if not has_all(connection, context.schema, claim.load_id):
@@ -119,7 +118,7 @@ def finish_load(
         _lock_tables(context, landed, ways)
         if context.plan.defers_keys:
             defer_constraints(connection)
-        counts = [count for way in ways for count in way.land(prepared, note_statement)]
+        counts = [count for way in ways for count in way.land(note_statement)]
         tools.warnings.refuse()
         return counts
 

@@ -27,11 +27,10 @@ from penstock.server.merge.merge_errors import name_by_number
 from penstock.server.merge.merge_refused import RefusedRecord
 
 if TYPE_CHECKING:
-    from penstock.loading.claim.prepared import PreparedLoad
     from penstock.loading.context import LoadTools
+    from penstock.loading.landing.context import LandingContext
     from penstock.loading.plan.work import ObjectWork
     from penstock.model.load.reject import Reject
-    from penstock.server.connect.connection import Connection
     from penstock.server.merge.merge_locate import RecordPosition
 
 
@@ -113,31 +112,27 @@ class RecordFinder:
         ]
 
 
-def make_finder(
-    prepared: PreparedLoad, tools: LoadTools, connection: Connection, number: int, blocks: Sequence[int]
-) -> RecordFinder:
-    """Return a finder of records in an object's blocks. Raises ServerError."""
-    schema, load_id = tools.ledger.schema, prepared.claim.load_id
+def make_finder(context: LandingContext, number: int, blocks: Sequence[int]) -> RecordFinder:
+    """Return a finder of records in an object's blocks. Raises ServerError, SourceError."""
+    connection, schema, load_id = context.connection, context.schema, context.claim.load_id
     return RecordFinder(
-        prepared.find(number),
-        tools,
+        context.find(number),
+        context.tools,
         blocks=blocks,
         rejected=RejectStore(schema, load_id).read_starts(connection, number),
         committed=read_ranges(connection, schema, load_id, number),
     )
 
 
-def name_record(
-    record: RecordPosition, prepared: PreparedLoad, tools: LoadTools, connection: Connection, *, is_repeatable: bool
-) -> FileLocation | str:
+def name_record(record: RecordPosition, context: LandingContext) -> FileLocation | str:
     """Return the line that a staged record begins on, or the record's number if the object cannot be read again."""
     number = record.object_number
     wanted = RefusedRecord(record, Reason(message=""))
     try:
-        if is_repeatable and number in prepared.objects:
-            finder = make_finder(prepared, tools, connection, number, [record.block_start])
+        if context.plan.is_repeatable and number in context.objects:
+            finder = make_finder(context, number, [record.block_start])
             reject = next(finder.find(iter([wanted])))
-            return FileLocation(file=prepared.objects[number].source.uri, line=reject.line)
+            return FileLocation(file=context.objects[number].source.uri, line=reject.line)
     except PenstockError:
         # The caller shows another error, which matters more than the line.
         pass

@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
-from penstock.loading.landing.locate import RecordFinder, make_finder
+from penstock.loading.landing.locate import make_finder
 from penstock.loading.rejects.limit import too_many_rejects
 from penstock.loading.rejects.reasons import RECORD_CODES, is_own_code
 from penstock.model.load.reject import Correction, Reject
@@ -26,11 +26,8 @@ from penstock.server.merge.merge_sorting import MergeSorter, check_constraints_a
 from penstock.server.sql.queries import table_identifier
 
 if TYPE_CHECKING:
-    from penstock.loading.claim.prepared import PreparedLoad
-    from penstock.loading.context import LoadTools
-    from penstock.loading.landing.context import NoteStatement
+    from penstock.loading.landing.context import LandingContext, NoteStatement
     from penstock.loading.landing.statements import Statement
-    from penstock.model.load.plan import LoadPlan
     from penstock.model.server.table import TableFacts
     from penstock.server.connect.connection import Connection
     from penstock.server.merge.merge import MergeCounts, MergeParts
@@ -51,12 +48,11 @@ _SHOWN = 3
 class RejectingMerges:
     """The merges of one load that may reject records. Methods raise PenstockError."""
 
-    def __init__(self, plan: LoadPlan, prepared: PreparedLoad, tools: LoadTools, connection: Connection) -> None:
-        self._plan = plan
-        self._prepared = prepared
-        self._tools = tools
-        self._connection = connection
-        self._store = RejectStore(tools.ledger.schema, prepared.claim.load_id)
+    def __init__(self, context: LandingContext) -> None:
+        self._context = context
+        self._plan = context.plan
+        self._connection = context.connection
+        self._store = RejectStore(context.schema, context.claim.load_id)
         self._sorters: list[MergeSorter] = []
 
     def run(
@@ -121,9 +117,9 @@ class RejectingMerges:
         most = self._plan.job.rules.max_rejects
         assert most is not None
         number, records = next(groupby(sorter.refused.read(), attrgetter("position.object_number")))
-        finder = self._make_finder(number, sorter.refused.read_blocks()[number])
+        finder = make_finder(self._context, number, sorter.refused.read_blocks()[number])
         shown = list(islice(finder.find(records), _SHOWN))
-        return too_many_rejects(most, shown, uris={number: self._prepared.objects[number].source.uri})
+        return too_many_rejects(most, shown, uris={number: self._context.objects[number].source.uri})
 
     # ---------------------------------------------------------------- rejected
 
@@ -131,13 +127,10 @@ class RejectingMerges:
         """Insert refused records into the ledger's rejects, and subtract them from the rows of their ranges."""
         blocks = sorter.refused.read_blocks()
         for number, records in groupby(sorter.refused.read(), attrgetter("position.object_number")):
-            finder = self._make_finder(number, blocks[number])
+            finder = make_finder(self._context, number, blocks[number])
             count = self._write(finder.find(records))
             correction = Correction(object_number=number, rows=-count, suppressed=0, form=finder.form)
             self._store.correct(self._connection, [correction])
-
-    def _make_finder(self, number: int, blocks: Sequence[int]) -> RecordFinder:
-        return make_finder(self._prepared, self._tools, self._connection, number, blocks)
 
     def _write(self, rejects: Iterator[Reject]) -> int:
         """Insert records into the ledger's rejects in groups, and return how many there were."""

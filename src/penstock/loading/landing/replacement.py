@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.errors import DataError, PenstockError, TargetError
-from penstock.loading.landing.context import Way
+from penstock.loading.landing.context import TargetLanding, Way
 from penstock.loading.landing.direct import refuse_unended
 from penstock.model.load.ledger import LandedCounts
 from penstock.model.server.table import TableName
@@ -31,7 +31,6 @@ from penstock.server.table.table_locks import LockMode, TableLocks
 from penstock.server.table.tables import analyze_table
 
 if TYPE_CHECKING:
-    from penstock.loading.claim.prepared import PreparedLoad, TargetLanding
     from penstock.loading.landing.context import NoteStatement
     from penstock.model.load.plan import TargetPlan
     from penstock.server.connect.connection import Connection
@@ -119,7 +118,7 @@ class Replacement(Way):
         oids = [*own, *(oid for each in own for oid in find_references(self._connection, each))]
         return dict.fromkeys(oids, "ACCESS EXCLUSIVE")
 
-    def land(self, prepared: PreparedLoad, note_statement: NoteStatement) -> list[LandedCounts]:  # noqa: ARG002
+    def land(self, note_statement: NoteStatement) -> list[LandedCounts]:  # noqa: ARG002 (for other ways)
         """Exchange the tables, in the transaction that ends the load, after its merges."""
         for landing in self._landings:
             if landing.target.follows:

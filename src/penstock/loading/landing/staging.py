@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.errors import FileLocation, TargetError
-from penstock.loading.landing.context import Way
+from penstock.loading.landing.context import TargetLanding, Way
 from penstock.loading.landing.direct import truncate_due
 from penstock.loading.landing.statements import STATEMENTS, Statement
 from penstock.model.load.landing import POSITION_COLUMNS
@@ -25,7 +25,6 @@ from penstock.server.table.staging import (
 )
 
 if TYPE_CHECKING:
-    from penstock.loading.claim.prepared import PreparedLoad, TargetLanding
     from penstock.loading.landing.context import NoteStatement
     from penstock.model.load.ledger import LandedCounts
     from penstock.model.load.plan import TargetPlan
@@ -100,14 +99,14 @@ class Staging(Way):
             wanted[each.record.oid] = "ACCESS EXCLUSIVE"
         return wanted
 
-    def land(self, prepared: PreparedLoad, note_statement: NoteStatement) -> list[LandedCounts]:
+    def land(self, note_statement: NoteStatement) -> list[LandedCounts]:
         """Store the staged rows in their tables, in the transaction that ends the load."""
         for landing in self._landings:
             self._lock(landing)
         truncate_due(self._context, [each for each in self._landings if each.target.landing.truncates])
         # Check before the merges too, because they read the catalogue of the table that the load began with.
         self._check_tables()
-        counts = self._merge_all(prepared, note_statement)
+        counts = self._merge_all(note_statement)
         self._check_tables()
         return counts
 
@@ -125,19 +124,18 @@ class Staging(Way):
                 hint="Run the load again: it then starts from the beginning.",
             )
 
-    def _merge_all(self, prepared: PreparedLoad, note_statement: NoteStatement) -> list[LandedCounts]:
+    def _merge_all(self, note_statement: NoteStatement) -> list[LandedCounts]:
         def name_record(record: RecordPosition) -> FileLocation | str:
             from penstock.loading.landing import locate  # noqa: PLC0415 (paid for by who needs it)
 
-            plan = self._plan
-            return locate.name_record(record, prepared, self._tools, self._connection, is_repeatable=plan.is_repeatable)
+            return locate.name_record(record, self._context)
 
         landings = sorted(self._landings, key=lambda landing: self._plan.load_order(landing.record.number))
         statements = [self._make_statement(landing, landing.table) for landing in landings]
         if self._plan.job.rules.on_error == "reject" and landings:
             from penstock.loading.landing.merges import RejectingMerges  # noqa: PLC0415 (paid for by who needs it)
 
-            merges = RejectingMerges(self._plan, prepared, self._tools, self._connection)
+            merges = RejectingMerges(self._context)
             counts = merges.run(statements, name_record=name_record, note=note_statement)
         else:
             counts = [statement.run(name_record, note_statement) for statement in statements]

@@ -1,7 +1,7 @@
 """Objects that cannot be read to their end, with --on-error reject: the others are loaded without them. Pure.
 
 What an attempt has sent of such an object is rolled back with the attempt, and the next attempt leaves the object out
-(prepare.py deletes its staged records). At its end the load gives the object up, so that the next load tries it again.
+(claim/write.py deletes its staged records). At its end the load gives the object up: the next load tries it again.
 Rows that were committed to a table stay: then the load itself stays unfinished, and is resumed from there.
 """
 
@@ -11,22 +11,14 @@ from collections.abc import Mapping
 from copy import copy
 from typing import TYPE_CHECKING
 
-from penstock.errors import PenstockError, SourceError
+from penstock.errors import SourceError
 from penstock.model.load.details import UnreadableObject, describe_error
 from penstock.units import count_nouns
 
 if TYPE_CHECKING:
+    from penstock.errors import PenstockError
     from penstock.loading.plan.work import ObjectWork
     from penstock.model.load.ledger import Coverage
-
-
-class UnreadableError(PenstockError):
-    """Object `number` cannot be read to its end, and a part of it was sent: retry the attempt without it."""
-
-    def __init__(self, cause: PenstockError, number: int) -> None:
-        super().__init__(cause.message)
-        self.cause = cause
-        self.number = number
 
 
 def is_unreadable(error: PenstockError) -> bool:

@@ -13,7 +13,7 @@ from penstock.model.load.part import Rows
 from penstock.units import format_duration
 
 if TYPE_CHECKING:
-    from penstock.loading.claim.prepared import NothingToDo
+    from penstock.loading.claim.decide import NothingToDo
     from penstock.loading.context import LoadTools
     from penstock.loading.table_changes import TableChanges
     from penstock.model.load.outcome import LoadOutcome
@@ -67,8 +67,16 @@ class Changes(Step):
 
     def before(self, load: RunningLoad, connection: Connection) -> None:
         """Restore what other loads have left changed; then record the changes of this load, and make them."""
-        if load.prepared.changed_by or self._plan.changes_shape:
-            self._open().before(load.prepared, connection)
+        if load.claimed.changed_by or self._plan.changes_shape:
+            claimed = load.claimed
+            self._open().before(
+                load.load_id,
+                connection,
+                changed_by=claimed.changed_by,
+                created=claimed.created,
+                has_work=bool(claimed.work),
+                has_rows=bool(claimed.work or claimed.landings),
+            )
 
     def after(self, load: RunningLoad, connection: Connection) -> None:
         """Rebuild the dropped indexes and restore all other changes; the load's time includes this."""

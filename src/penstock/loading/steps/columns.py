@@ -42,7 +42,7 @@ class ColumnChanges:
 
 
 class Columns(Step):
-    """Reports what loading/prepare.py does."""
+    """Reports what claim/write.py does."""
 
     name = "columns"
 

@@ -19,14 +19,14 @@ class Counts(Step):
 
     def after(self, load: RunningLoad, connection: Connection) -> None:
         """Count each object's rows if there was another attempt, or if a merge may have rejected records."""
-        may_have_rejected = bool(load.prepared.landings) and load.plan.job.rules.on_error == "reject"
+        may_have_rejected = bool(load.claimed.landings) and load.plan.job.rules.on_error == "reject"
         if load.tally.attempts > 1 or may_have_rejected:
             coverage = read_coverage(connection, load.tools.ledger.schema, load.load_id)
             load.tally.set_file_rows({number: found.rows for number, found in coverage.items()})
 
     def conclude(self, load: RunningLoad, outcome: LoadOutcome) -> LoadOutcome:
         """Count rejected records."""
-        if load.plan.job.rules.on_error != "reject" and not load.prepared.claim.is_resumed:
+        if load.plan.job.rules.on_error != "reject" and not load.claimed.claim.is_resumed:
             return outcome
         store = RejectStore(load.tools.ledger.schema, load.load_id)
         try:

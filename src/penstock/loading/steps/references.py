@@ -17,4 +17,4 @@ class References(Step):
         if rules.on_error == "reject":
             from penstock.loading.rejects.retry import retry_references  # noqa: PLC0415 (10 ms, for who rejects)
 
-            retry_references(load.prepared.claim, load.tools, connection, max_rejects=rules.max_rejects)
+            retry_references(load.claimed.claim, load.tools, connection, max_rejects=rules.max_rejects)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.errors import PenstockError
-from penstock.loading.claim.prepared import NothingToDo
+from penstock.loading.claim.decide import NothingToDo
 from penstock.loading.context import LoadTools
 from penstock.loading.steps.step import RunningLoad, Step
 from penstock.model.load.outcome import LoadOutcome

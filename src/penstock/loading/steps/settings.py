@@ -13,7 +13,7 @@ from penstock.model.load.shape import SERVER
 from penstock.server.changes.holds import delete_holds, read_holds
 
 if TYPE_CHECKING:
-    from penstock.loading.claim.prepared import NothingToDo
+    from penstock.loading.claim.decide import NothingToDo
     from penstock.loading.context import LoadTools
     from penstock.loading.plan.settings import LoadSettings
     from penstock.model.load.outcome import LoadOutcome
@@ -54,7 +54,7 @@ class Settings(Step):
         """Take the lease, then restore settings of killed loads; do so once, since a lease outlives sessions."""
         if self._is_done:
             return
-        noted = load.prepared.server_holds
+        noted = load.claimed.server_holds
         if self._lease is not None:
             if load.lease_id is None:
                 self._lease.take()

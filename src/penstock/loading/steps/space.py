@@ -35,7 +35,7 @@ class SpaceCheck(Step):
         """Raise TargetError if what is left to load would fill a disk of this machine; warn if it takes over half."""
         if self._is_done or load.plan.job.rules.ignore_space:
             return
-        for disk in _forecast(load.plan, load.prepared.work, load.tools, connection):
+        for disk in _forecast(load.plan, load.claimed.work, load.tools, connection):
             if disk.is_short:
                 raise describe_shortage(disk)
             if (notice := note_disk(disk)) is not None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar
 
 if TYPE_CHECKING:
     from penstock.changes.context import Report
-    from penstock.loading.claim.prepared import NothingToDo, PreparedLoad
+    from penstock.loading.claim.decide import NothingToDo
+    from penstock.loading.claim.write import ClaimedLoad
     from penstock.loading.context import LoadTools
     from penstock.loading.tally import Tally
     from penstock.model.load.outcome import LoadOutcome
@@ -37,7 +38,7 @@ class PlanFacts:
 class RunningLoad:
     """A load that this process runs: what steps may read, and where they write their part of the outcome.
 
-    `prepared` is the last attempt's; `report` is called with what is done after the rows; `lease_id` is the lease under
+    `claimed` is the last attempt's; `report` is called with what is done after the rows; `lease_id` is the lease under
     which the server's settings are changed now. `is_ended`: the ledger says that the load is complete. `has_all_rows`:
     all rows are stored, and the rebuild after them failed. `emptied`: the tables truncated for a load that failed.
     """
@@ -45,7 +46,7 @@ class RunningLoad:
     plan: LoadPlan
     tools: LoadTools
     tally: Tally
-    prepared: PreparedLoad
+    claimed: ClaimedLoad
     report: Report | None = None
     lease_id: str | None = None
     is_ended: bool = False
@@ -55,12 +56,12 @@ class RunningLoad:
     @property
     def load_id(self) -> str:
         """Return the load's id."""
-        return self.prepared.claim.load_id
+        return self.claimed.claim.load_id
 
     @property
     def is_staged(self) -> bool:
         """Whether some table gets its rows with the load's end."""
-        return any(landing.table is not None for landing in self.prepared.landings)
+        return any(landing.table is not None for landing in self.claimed.landings)
 
     def at_end(self, act: Callable[[Connection], _Result]) -> _Result:
         """For work that follows the load's last row: borrow a session, and return the result of `act` with it.

@@ -11,9 +11,9 @@ class Truncation(Step):
 
     def before(self, load: RunningLoad, connection: Connection) -> None:
         """Truncate all tables, and record that in the ledger, in one transaction."""
-        if load.prepared.landings:
+        if load.claimed.landings:
             from penstock.loading.landing.context import LandingContext  # noqa: PLC0415 (20 ms, for who merges or replaces)
             from penstock.loading.landing.direct import truncate_first  # noqa: PLC0415 (as above)
 
-            context = LandingContext(plan=load.plan, tools=load.tools, connection=connection, claim=load.prepared.claim)
-            truncate_first(context, load.prepared.landings)
+            context = LandingContext(plan=load.plan, tools=load.tools, connection=connection, claim=load.claimed.claim)
+            truncate_first(context, load.claimed.landings)

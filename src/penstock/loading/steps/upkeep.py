@@ -97,7 +97,7 @@ class Upkeep(Step):
     def before(self, load: RunningLoad, connection: Connection) -> None:
         """Read the partitions before they are loaded, to know afterwards which ones took rows."""
         has_partitions = any(target.facts is not None and target.facts.kind == "p" for target in self._plan.targets)
-        if not load.prepared.claim.is_resumed and has_partitions and self._plan.job.rules.vacuum:
+        if not load.claimed.claim.is_resumed and has_partitions and self._plan.job.rules.vacuum:
             self._partitions = _read_partitions(self._plan, connection)
 
     def conclude(self, load: RunningLoad, outcome: LoadOutcome) -> LoadOutcome:

@@ -25,14 +25,6 @@ if TYPE_CHECKING:
     from penstock.model.server.table import Column
 
 
-class RefusedInBinaryError(PenstockError):
-    """The server refused a batch that has encoded blocks of `objects`: they are sent again as text."""
-
-    def __init__(self, cause: PenstockError | str, objects: Collection[int]) -> None:
-        super().__init__(cause.message if isinstance(cause, PenstockError) else cause)
-        self.objects = frozenset(objects)
-
-
 def choose_formats(plan: LoadPlan, samples: Sequence[ObjectSample], server: ServerFacts) -> LoadPlan:
     """Return the plan with the format of each table's rows. Raises UsageError, TargetError for --copy-format."""
     targets = [

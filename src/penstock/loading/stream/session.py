@@ -16,9 +16,9 @@ from penstock.files.blocks import make_cutter, record_error
 from penstock.loading.reading.feed import BlockFeed, NothingReady, OpenObject
 from penstock.loading.reading.fit import explain_line
 from penstock.loading.rejects.explain import explain_failure, explain_miscount
+from penstock.loading.retry import RefusedInBinaryError
 from penstock.loading.stream.batch import Batch
 from penstock.loading.stream.chunk import Chunk
-from penstock.loading.stream.formats import RefusedInBinaryError
 from penstock.model.load.accounts import SessionTotals, Stopwatch
 from penstock.server.copy.copy import CopyFailed, CopySession, OtherTypes, Statement, Superseded
 from penstock.server.ledger.committed import insert_ranges, lacks_object

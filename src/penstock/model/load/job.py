@@ -315,6 +315,14 @@ class LoadRules:
         """Return whether objects may be loaded although another ledger has recorded them."""
         return self.again or self.emptied != "error"
 
+    @property
+    def skips_unreadable(self) -> bool:
+        """Return whether a load may be complete without objects that cannot be read.
+
+        In a joint load, another host may be able to read them.
+        """
+        return self.on_error == "reject" and not self.join
+
 
 def refuse_without_rejects(option: str, rules: LoadRules) -> None:
     """Raise UsageError if an option for rejected records is given without --on-error reject."""

@@ -228,6 +228,11 @@ class LoadPlan:
         return self.ranks[number] if self.ranks else number
 
     @property
+    def created_names(self) -> list[TableName]:
+        """Return the names of the tables that --create asks for, each once."""
+        return list(dict.fromkeys(target.table for target in self.targets if target.create_columns is not None))
+
+    @property
     def fills_tables(self) -> bool:
         """Whether the load stores rows in a target table before the load's end."""
         return any(target.fills_table for target in self.targets)

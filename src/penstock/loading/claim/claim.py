@@ -1,0 +1,377 @@
+"""Claims a load for this process: take its lock, read, decide, write; the same again after an attempt has failed.
+
+All of this runs in one session, which then holds the load's lock until the session ends. With --join, a process that
+does not get the lock joins the load that another one leads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.errors import PenstockError, TableExistsError, TakenOverError, TargetError
+from penstock.host.process import host_name
+from penstock.loading.claim.decide import NothingToDo, decide_load, group_objects
+from penstock.loading.claim.facts import (
+    FactsReader,
+    check_depth,
+    check_importable,
+    check_objects,
+    find_facts,
+    find_tables,
+    warn_of_unpublished,
+)
+from penstock.loading.claim.member import JointMember, Member
+from penstock.loading.claim.write import ClaimedLoad, ClaimWriter
+from penstock.loading.context import LoadTools
+from penstock.loading.landing.context import TargetLanding
+from penstock.loading.plan.dialects import refuse_other_dialects
+from penstock.loading.plan.work import all_objects
+from penstock.model.load.ledger import Claim, FinishedLoad, LedgerOutlook
+from penstock.model.load.plan import LoadPlan
+from penstock.model.server.table import TableFacts, TableName
+from penstock.server.connect.connection import Connection
+from penstock.server.connect.errors import in_transaction
+from penstock.server.connect.search_path import find_creation_schema
+from penstock.server.ledger.committed import find_others
+from penstock.server.ledger.ending import confirm
+from penstock.server.ledger.locks import find_lock_holder, try_lock
+from penstock.server.ledger.lookup import read_meaning
+from penstock.server.ledger.members import find_joinable, register
+from penstock.server.ledger.schema import check_creation, check_staging, has_ledger
+from penstock.server.ledger.targets import read_landings
+from penstock.server.table.catalog import find_table
+from penstock.server.table.tables import CreatedTable, create_table
+
+if TYPE_CHECKING:
+    from penstock.loading.retry import Retrying
+
+# How often to check if another process has ended, or has opened the load to others.
+_WAIT_S = 0.2
+
+# A wait is shown only after this many checks, so that short waits are not shown: for the end of another process, and
+# for one that leads, which restores and drops indexes before it lets others claim objects.
+_LOOKS_BEFORE_NOTICE = 4
+_LOOKS_TO_JOIN = 10
+
+_NOTHING = FinishedLoad(rows=0, suppressed=0, is_local_only=False)
+
+
+class Claimed(NamedTuple):
+    """What is left to load, and the session that holds the load's lock; the caller closes the session."""
+
+    load: ClaimedLoad
+    connection: Connection
+
+
+def claim_load(
+    plan: LoadPlan,
+    tools: LoadTools,
+    retrying: Retrying,
+    *,
+    on_nothing: Callable[[NothingToDo, Connection], None],
+) -> Claimed | NothingToDo:
+    """Claim a load for the first time; after a transient error, wait and retry for --retry-for.
+
+    `on_nothing` is called if every row is loaded already. Raises PenstockError; then nothing was recorded.
+    """
+    begun: str | None = None
+    while True:
+        try:
+            connection = tools.connect.take(label="session 1")
+            with _closing_if_it_fails(connection):
+                claimed = _claim(plan, tools, connection, resumes=tools.resumes, begun=begun)
+                if isinstance(claimed, ClaimedLoad):
+                    return Claimed(claimed, connection)
+                on_nothing(claimed, connection)
+                connection.close()
+                return claimed
+        except PenstockError as error:
+            retrying.wait(error)
+            # The claim may be committed although the connection was lost before the answer.
+            begun = plan.load_id
+
+
+def claim_again(
+    plan: LoadPlan, tools: LoadTools, retrying: Retrying, before: ClaimedLoad, *, let_go: Callable[[Connection], None]
+) -> Claimed | FinishedLoad:
+    """Claim a load again after this process has lost its sessions, and find what is missing.
+
+    The lost sessions may still be committing; what they commit counts. If the load is complete, `let_go` is called
+    with the new session. Raises PenstockError.
+    """
+    while True:
+        try:
+            connection = tools.connect.connect(label="session 1")
+            with _closing_if_it_fails(connection):
+                taken = _claim_left(plan, tools, connection, before, unreadable=retrying.next.unreadable)
+        except PenstockError as error:
+            retrying.wait(error)
+            continue
+        if isinstance(taken, FinishedLoad):
+            let_go(connection)
+            return taken
+        retrying.patience.note_progress(taken.rows_committed)
+        return Claimed(taken, connection)
+
+
+def _claim_left(
+    plan: LoadPlan, tools: LoadTools, connection: Connection, before: ClaimedLoad, *, unreadable: Collection[int]
+) -> ClaimedLoad | FinishedLoad:
+    if (finished := _confirm(tools, connection, before)) is not None:
+        return finished
+    # Only this load may be resumed. If it was removed from the ledger meanwhile, a new load would store its rows twice.
+    load_id = before.claim.load_id
+    claimed = _claim(
+        plan, tools, connection, created=before.created, resumes=load_id, begun=load_id, unreadable=unreadable
+    )
+    # Another process may have completed the load since `_confirm` looked.
+    return claimed if isinstance(claimed, ClaimedLoad) else _confirm(tools, connection, before) or _NOTHING
+
+
+def _confirm(tools: LoadTools, connection: Connection, before: ClaimedLoad) -> FinishedLoad | None:
+    """Return the load's totals if it is complete, else None; show a notice if another process completed it."""
+    finished = confirm(tools.ledger, connection, before.claim)
+    if finished is not None and finished.is_others and not before.member.is_joint:
+        tools.notice(f"load {before.claim.load_id} was completed by another process")
+    return finished
+
+
+def foresee_load(plan: LoadPlan, tools: LoadTools, connection: Connection) -> LedgerOutlook:
+    """Return what a load would do with each object, given the present ledger; changes nothing.
+
+    Raises PenstockError if `claim_load` would.
+    """
+    depth = check_depth(plan)
+    if not has_ledger(connection, tools.ledger.schema):
+        check_creation(connection, tools.ledger.schema, is_publishing_allowed=tools.is_publishing_allowed)
+        works = all_objects(plan.targets)
+        refuse_other_dialects(works, tools.sources, tools.warnings, depth=depth)
+        check_importable(plan, works, tools)
+        warn_of_unpublished(plan, tools)
+        return LedgerOutlook(exists=False, resumes=None, actions=tuple("new" for _ in works))
+    schema = find_creation_schema(connection)
+    # Treat the tables as created, with oids that no table of a user has.
+    created = {
+        name: CreatedTable(oid=oid, name=replace(name, schema=name.schema or schema), has_new_schema=False)
+        for oid, name in enumerate(plan.created_names, 1)
+    }
+    facts = FactsReader(plan, tools, connection, resumes=tools.resumes).read(created)
+    decision = decide_load(facts, plan.job.rules, host=host_name())
+    if not decision.is_nothing:
+        if any(target.is_staged for target in plan.targets):
+            check_staging(connection, tools.ledger.schema)
+        check_objects(facts, decision, plan, tools, depth=depth)
+        warn_of_unpublished(plan, tools, connection)
+    actions = tuple(each.action for each in decision.objects)
+    return LedgerOutlook(exists=True, resumes=facts.found.running, actions=actions)
+
+
+# ---------------------------------------------------------------- with a session
+
+
+def _claim(
+    plan: LoadPlan,
+    tools: LoadTools,
+    connection: Connection,
+    *,
+    created: Mapping[TableName, CreatedTable] | None = None,
+    resumes: str | None = None,
+    begun: str | None = None,
+    unreadable: Collection[int] = (),
+) -> ClaimedLoad | NothingToDo:
+    """Claim a load and return what is left of it; `created` are the tables that this process has created for it.
+
+    If `resumes` is given, the load must be that one. `begun` is the id of the load that this process has claimed, or
+    may have claimed: if another process has completed it since, there is nothing to do. The objects in `unreadable` are
+    left out. Raises PenstockError; then nothing was recorded.
+    """
+    tools.connect.refuse_unwritable("load")
+    reader = FactsReader(plan, tools, connection, resumes=resumes)
+    member = _enter_jointly(reader) if plan.job.rules.join else _enter_alone(reader)
+    with _closing_if_it_fails(member):
+        claimed = _lead(reader, member, created or {}, begun, unreadable) if member.leads else _join(reader, member)
+    if isinstance(claimed, NothingToDo):
+        member.close()
+    return claimed
+
+
+@contextmanager
+def _closing_if_it_fails(session: Connection | Member) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        session.close()
+        raise
+
+
+def _enter_alone(reader: FactsReader) -> Member:
+    """Create the ledger if there is none, and take the load's lock until this session ends.
+
+    If another process has the lock, wait for it, unless the job forbids it. Raises TargetError, ServerError.
+    """
+    tools, connection, lock, looks = reader.tools, reader.connection, reader.lock, 0
+    is_locked = tools.ledger.open(connection, lock=lock, is_publishing_allowed=tools.is_publishing_allowed)
+    while not is_locked:
+        pid = find_lock_holder(connection, lock)
+        if not reader.plan.job.rules.wait:
+            raise TargetError(
+                "another process is running this load",
+                detail=f"One of its sessions is backend {pid}.",
+                hint="Wait for it, or end it with pg_terminate_backend.",
+            )
+        looks += 1
+        if looks == _LOOKS_BEFORE_NOTICE:
+            tools.notice(f"waiting for another process that is running this load (backend {pid})")
+        tools.sleep(_WAIT_S)
+        is_locked = try_lock(connection, lock)
+    return Member(tools, lock=lock)
+
+
+def _enter_jointly(reader: FactsReader) -> JointMember:
+    """Take the load's lock, or wait until the process that has it lets others claim objects.
+
+    Raises TargetError, ServerError.
+    """
+    tools, connection, lock, looks = reader.tools, reader.connection, reader.lock, 0
+    seen, is_open = None, False
+    is_locked = tools.ledger.open(connection, lock=lock, is_publishing_allowed=tools.is_publishing_allowed)
+    while not is_locked:
+        if (found := find_joinable(connection, tools.ledger.schema, lock)) is not None:
+            seen, is_open = found
+            if is_open:
+                break
+        looks += 1
+        if looks == _LOOKS_TO_JOIN:
+            tools.notice("waiting for the process that leads this load")
+        tools.sleep(_WAIT_S)
+        is_locked = try_lock(connection, lock)
+    session = tools.connect.connect(label="member")
+    with _closing_if_it_fails(session):
+        return JointMember(tools, session, load_lock=lock, leads=is_locked, waited_for=seen)
+
+
+def _lead(
+    reader: FactsReader,
+    member: Member,
+    created: Mapping[TableName, CreatedTable],
+    begun: str | None,
+    unreadable: Collection[int],
+) -> ClaimedLoad | NothingToDo:
+    """Claim the load whose lock this process has; load `begun`, or the one that it has waited for, may be complete."""
+    plan, connection = reader.plan, reader.connection
+    for load_id in filter(None, (begun, member.waited_for)):
+        known = read_meaning(connection, reader.tools.ledger.schema, load_id)
+        if known is not None and known.state == "complete":
+            left = reader.find_left(load_id, created)
+            return NothingToDo(skipped=len(all_objects(plan.targets)) - len(left), waited_for=load_id, left=left)
+    if not created and plan.created_names:
+        with in_transaction(connection, "recording the load"):
+            return _claim_objects(reader, member, _create_or_find(reader), unreadable)
+    return _claim_objects(reader, member, created, unreadable)
+
+
+def _claim_objects(
+    reader: FactsReader, member: Member, created: Mapping[TableName, CreatedTable], unreadable: Collection[int]
+) -> ClaimedLoad | NothingToDo:
+    """Read, decide and write; again if another load has begun with one of the objects since they were looked up."""
+    plan, tools = reader.plan, reader.tools
+    while True:
+        facts = reader.read(created)
+        decision = decide_load(facts, plan.job.rules, host=host_name())
+        found = facts.found
+        if found.running is None and decision.is_nothing:
+            return NothingToDo(skipped=decision.skipped, changed_by=found.changed_by, server_holds=found.server_holds)
+        check_objects(facts, decision, plan, tools)
+        if found.running is None:
+            warn_of_unpublished(plan, tools, reader.connection)
+        claimed = ClaimWriter(reader, facts, decision, member, unreadable).write()
+        if claimed is not None:
+            return claimed
+
+
+def _join(reader: FactsReader, member: Member) -> ClaimedLoad:
+    """Join a running load, and return it without work: objects are claimed as they are needed.
+
+    Raises TableExistsError if the load has created a table that this plan would create, and TargetError if an object is
+    another one on this host.
+    """
+    plan, tools, connection, schema = reader.plan, reader.tools, reader.connection, reader.tools.ledger.schema
+    if created := plan.created_names:
+        raise TableExistsError(f'table "{created[0]}" exists now')
+    facts = reader.read({})
+    load_id = facts.found.running
+    if load_id is None or load_id != member.waited_for:
+        # The load has ended since, or is another one.
+        raise _passing(member.waited_for)
+    decision = decide_load(facts, replace(plan.job.rules, emptied="skip"), host=host_name())
+    tables = find_facts(plan, {}, connection)
+    landings = _read_landings(reader, tables, load_id, group_objects(facts, decision))
+    number = register(connection, schema, load_id, lock=member.process.lock, client=member.process.client)
+    claim = Claim(load_id=load_id, epoch=0, is_resumed=True, member=number)
+    filled = {landing.record.number: landing.table for landing in landings}
+    objects = {
+        each.number: replace(work, number=each.number, landing=filled.get(work.target_index))
+        for work, each in zip(facts.works, decision.objects, strict=True)
+        if each.is_part
+    }
+    others = find_others(connection, schema, load_id, list(objects))
+    member.bind(claim, objects, (), unseen=others, left=decision.left)
+    tools.notice(f"joined load {load_id} as member {claim.member}")
+    return ClaimedLoad(
+        claim=claim,
+        member=member,
+        objects=objects,
+        left=decision.left,
+        skipped=decision.skipped,
+        landings=landings,
+        tables=find_tables(plan, tables, {}, landings),
+    )
+
+
+def _read_landings(
+    reader: FactsReader, tables: Sequence[TableFacts], load_id: str, objects: Mapping[int, Sequence[int]]
+) -> tuple[TargetLanding, ...]:
+    """Return the tables that the process which leads has created for the targets."""
+    if not reader.plan.needs_more_than_copy:
+        return ()
+    return tuple(
+        TargetLanding(
+            target=reader.plan.targets[number],
+            facts=tables[number],
+            record=record,
+            objects=tuple(objects.get(number, ())),
+        )
+        for number, record in read_landings(reader.connection, reader.tools.ledger.schema, load_id).items()
+    )
+
+
+def _passing(load_id: str | None) -> TakenOverError:
+    error = TakenOverError(f"load {load_id} has ended or changed while this process joined it")
+    error.is_transient = True
+    return error
+
+
+def _create_or_find(reader: FactsReader) -> dict[TableName, CreatedTable]:
+    """Create the tables that --create asks for; they must exist before the sessions' transactions begin.
+
+    If an earlier COMMIT created them and its answer was lost, find them.
+    """
+    plan, connection = reader.plan, reader.connection
+    wanted = {
+        target.table: (target.create_columns, target.create_types, target.created_key)
+        for target in plan.targets
+        if target.create_columns is not None
+    }
+    try:
+        return {table: create_table(connection, table, *columns) for table, columns in wanted.items()}
+    except TargetError:
+        if not reader.tools.ledger.has(connection, plan.load_id):
+            raise
+        found = {table: facts for table in wanted if (facts := find_table(connection, table)) is not None}
+        if len(found) < len(wanted):
+            raise
+    # It is not known any more if the schema was created too, so it is never dropped.
+    return {table: CreatedTable(oid=facts.oid, name=facts.name, has_new_schema=False) for table, facts in found.items()}

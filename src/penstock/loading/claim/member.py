@@ -1,0 +1,391 @@
+"""This process as a member of a load: which objects it loads, and what it shares with other members.
+
+A load by one process has one member, which has all objects and asks the server nothing. A member of a load by several
+hosts has a session of its own, and claims objects in the ledger. Both answer the same questions.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+from penstock.errors import Interrupted, PenstockError, TakenOverError
+from penstock.host.process import client_name, host_name
+from penstock.loading.claim.decide import name_objects, not_seen
+from penstock.loading.context import LoadTools
+from penstock.loading.pace import limit_sessions, share_sessions
+from penstock.loading.plan.work import ObjectWork
+from penstock.model.load.ledger import Claim, Coverage, LoaderProcess, MembersLook
+from penstock.model.load.outcome import LoadShare
+from penstock.model.load.plan import SessionPlan, total_size
+from penstock.server.connect.connection import Connection
+from penstock.server.ledger.committed import OtherObject, read_coverage
+from penstock.server.ledger.ledger import taken_over
+from penstock.server.ledger.locks import find_workers, try_lock, try_lock_here
+from penstock.server.ledger.members import (
+    end_dead,
+    end_member,
+    find_claimed,
+    finish_objects,
+    list_members,
+    look_at_members,
+    open_claims,
+    take_objects,
+)
+
+if TYPE_CHECKING:
+    from penstock.loading.reading.feed import BlockFeed
+
+_log = logging.getLogger(__name__)
+
+# Calls a function with a session, once the load is complete, and returns its result.
+AtEnd = Callable[[Callable[[Connection], LoadShare]], LoadShare]
+
+# What a member does next: load objects that are free, end a load of which nothing is left, report a load that is
+# complete, or claim the load because no process leads it.
+Turn = Literal["load", "end", "complete", "lead"]
+
+# How often to look at the other members. A look costs the server about a millisecond.
+_LOOK_S = 1.0
+
+# How often a member that waits looks, for each member, so that many do not look more often than few.
+_TURN_S = 0.05
+
+# Sessions of a dead member are reported after this time; the server ends those of a vanished host after 80 s.
+_DYING_S = 3.0
+
+# How long a member waits for others to claim objects that it does not have: they look every second.
+_STUCK_S = 5.0
+
+# The most objects to claim at once, so that others get some too.
+_MOST_OBJECTS = 64
+
+
+class Member:
+    """The only member of a load: all objects are its own, and the load's lock shows that the process lives."""
+
+    # Whether other hosts load objects of this load too.
+    is_joint = False
+    # Whether this process runs the steps before and after the rows.
+    leads = True
+    # The load that another process led, and that this process has waited for.
+    waited_for: str | None = None
+
+    def __init__(self, tools: LoadTools, *, lock: str) -> None:
+        self._tools = tools
+        self.process = LoaderProcess(client=client_name(), lock=lock)
+        # The stored size of what this process will load, None if it is not known, as with what others will leave.
+        self.size_bytes: int | None = None
+        self._work: Sequence[ObjectWork] = ()
+        self._rounds = 0
+
+    def bind(
+        self,
+        claim: Claim,  # noqa: ARG002 (for members beside others, as the next)
+        objects: Mapping[int, ObjectWork],  # noqa: ARG002
+        work: Sequence[ObjectWork],
+        *,
+        unseen: Sequence[OtherObject],  # noqa: ARG002
+        left: Sequence[str],  # noqa: ARG002
+    ) -> None:
+        """Note what was claimed: `work` is what is left of `objects`, which has the load's objects by number.
+
+        `unseen` are objects of the load that this host lacks, `left` those of this host that the load lacks.
+        """
+        self._work, self.size_bytes = work, total_size(each.source for each in work)
+
+    @property
+    def work(self) -> Sequence[ObjectWork]:
+        """Return the objects that this process loads, as far as they are known."""
+        return self._work
+
+    # ---------------------------------------------------------------- rounds
+
+    def open(self, *, limit: int) -> None:
+        """Let other members claim the load's objects, with at most `limit` sessions in all."""
+
+    def await_turn(self) -> Turn:
+        """Wait until this member can do something, and return what. A round of loading begins with "load"."""
+        self._rounds += 1
+        return "load" if self._rounds == 1 else "end"
+
+    def end_round(self, *, is_stopped: bool) -> bool:  # noqa: ARG002 (for members beside others)
+        """Return whether the ledger has what this member has claimed; `is_stopped`: the user has interrupted the round.
+
+        For a member that is alone, the end of the load looks at all objects.
+        """
+        return True
+
+    def limit(self, sessions: SessionPlan) -> SessionPlan:
+        """Return how many sessions this member may open."""
+        return sessions
+
+    def supply(self, feed: BlockFeed) -> None:
+        """Add objects to an open feed before they are needed."""
+
+    # ---------------------------------------------------------------- the end
+
+    def outlive(self, error: PenstockError) -> PenstockError:
+        """Return the error that decides whether this process claims the load again after `error`."""
+        return error
+
+    def find_share(self, load_id: str, at_end: AtEnd) -> LoadShare | None:  # noqa: ARG002 (for members beside others)
+        """Return what this process has done of a complete load, None if it was alone."""
+        return None
+
+    def leave(self) -> bool:
+        """End this member, so that others take its objects; return whether another member is live."""
+        return False
+
+    def close(self) -> None:
+        """Release the lock that shows that the process lives, if it is not the load's."""
+
+
+class JointMember(Member):
+    """A member beside others, on a session of its own, which holds the lock that shows that the process lives.
+
+    Methods raise PenstockError: TakenOverError if another member has ended this one.
+    """
+
+    is_joint = True
+    _claim: Claim
+
+    def __init__(
+        self, tools: LoadTools, connection: Connection, *, load_lock: str, leads: bool, waited_for: str | None
+    ) -> None:
+        # As long as the keys of loads, of which 64 bits count.
+        super().__init__(tools, lock=secrets.token_hex(32))
+        try_lock(connection, self.process.lock)
+        self.leads, self.waited_for = leads, waited_for
+        self._load_lock = load_lock
+        self._connection = connection
+        self._schema = tools.ledger.schema
+        self._objects: Mapping[int, ObjectWork] = {}
+        # The objects of the load that this host does not have.
+        self._unseen: Sequence[int] = ()
+        self._looked_s = tools.clock()
+        self._seen: MembersLook | None = None
+        # Progress is shown from other threads than the one that claims.
+        self._mutex = threading.Lock()
+        # The objects that were claimed in this round.
+        self._taken: list[ObjectWork] = []
+        self._unfinished: set[int] = set()
+        # When each dead member that is still committing was first seen, and of which was told.
+        self._dying: dict[int, float] = {}
+        self._told: set[int] = set()
+
+    def bind(
+        self,
+        claim: Claim,
+        objects: Mapping[int, ObjectWork],
+        work: Sequence[ObjectWork],  # noqa: ARG002 (objects are claimed as they are needed)
+        *,
+        unseen: Sequence[OtherObject],
+        left: Sequence[str],
+    ) -> None:
+        """Join the load, and show which objects are left to others."""
+        self._claim, self._objects = claim, objects
+        self._unseen = [each.number for each in unseen]
+        if unseen:
+            names = name_objects([each.uri for each in unseen])
+            self._tools.notice(f"not among the sources of this host, and left to other hosts: {names}")
+        if left:
+            self._tools.notice(f"not part of load {claim.load_id}, and left to another load: {name_objects(left)}")
+
+    @property
+    def work(self) -> Sequence[ObjectWork]:
+        """Return the objects that were claimed in this round."""
+        with self._mutex:
+            return tuple(self._taken)
+
+    def open(self, *, limit: int) -> None:
+        """Let members claim the load's objects, if this one leads."""
+        if self.leads:
+            open_claims(self._connection, self._schema, self._claim.load_id, limit=limit)
+
+    # ---------------------------------------------------------------- objects
+
+    def supply(self, feed: BlockFeed) -> None:
+        """Claim objects before they are needed, and leave other hosts their share of sessions."""
+        wanted = feed.wanted_bytes()
+        if wanted > 0 and self._may_take(feed.unsent):
+            if found := self._take(length_bytes=wanted):
+                feed.add(found)
+            elif not self.look().free:
+                feed.end()
+        if self._tools.clock() - self._looked_s >= _LOOK_S:
+            self._looked_s = self._tools.clock()
+            self._finish_complete()
+            seen = self.look()
+            if seen.session_limit is not None:
+                share = share_sessions(seen.session_limit, members=seen.others + 1)
+                if share < feed.sessions:
+                    feed.set_sessions(share)
+
+    def _take(self, *, length_bytes: int) -> list[ObjectWork]:
+        """Claim objects, the largest first, until they have `length_bytes`; return what is left of them."""
+        while numbers := take_objects(
+            self._connection,
+            self._schema,
+            self._claim,
+            count=self._most(),
+            length_bytes=length_bytes,
+            unseen=self._unseen,
+        ):
+            coverage = read_coverage(self._connection, self._schema, self._claim.load_id, numbers=numbers)
+            works = [replace(self._objects[number], coverage=coverage.get(number, Coverage())) for number in numbers]
+            # Another member has died after its last commit, and before it removed its claim.
+            if done := [work.number for work in works if work.coverage.is_complete]:
+                finish_objects(self._connection, self._schema, self._claim, done)
+            if left := [work for work in works if not work.coverage.is_complete]:
+                with self._mutex:
+                    self._taken += left
+                self._unfinished.update(work.number for work in left)
+                return left
+        return []
+
+    def _most(self) -> int:
+        """Return how many objects to claim at once: a part of what was free, so that members end together.
+
+        If this member is alone, another one may be about to join.
+        """
+        seen = self._seen or self.look()
+        return max(1, min(_MOST_OBJECTS, seen.free // (2 * max(2, seen.others + 1))))
+
+    def _may_take(self, unsent: int) -> bool:
+        """Return whether to claim more, with so many objects claimed and not sent: not if others get less than that."""
+        seen = self._seen or self.look()
+        return not unsent or unsent < -(-(seen.free + unsent) // (seen.others + 1))
+
+    def end_round(self, *, is_stopped: bool) -> bool:
+        """Remove the claims of complete objects. Raises Interrupted if the user has interrupted the round."""
+        if is_stopped:
+            raise Interrupted("load interrupted")
+        return self._finish_complete()
+
+    def _finish_complete(self) -> bool:
+        """Remove the claims of objects that the ledger has completely; return whether it has all that were claimed."""
+        if not self._unfinished:
+            return True
+        numbers = sorted(self._unfinished)
+        coverage = read_coverage(self._connection, self._schema, self._claim.load_id, numbers=numbers)
+        if done := [number for number in numbers if number in coverage and coverage[number].is_complete]:
+            finish_objects(self._connection, self._schema, self._claim, done)
+            self._unfinished.difference_update(done)
+        return not self._unfinished
+
+    # ---------------------------------------------------------------- other members
+
+    def look(self) -> MembersLook:
+        """Look at the load, and end members that have died."""
+        for client in end_dead(self._connection, self._schema, self._claim):
+            self._tools.notice(f"member {client} has ended without finishing: its objects are free")
+        seen = look_at_members(self._connection, self._schema, self._claim, unseen=self._unseen)
+        if seen is None or not (seen.is_member or seen.is_complete):
+            raise taken_over(self._claim.load_id)
+        self._seen = seen
+        self._tell_dying(seen.dying)
+        return seen
+
+    def _tell_dying(self, numbers: Sequence[int]) -> None:
+        """Report once the backends of a dead member that have been in a transaction for a while."""
+        now_s = self._tools.clock()
+        self._dying = {number: self._dying.get(number, now_s) for number in numbers}
+        for number, since_s in self._dying.items():
+            if number not in self._told and now_s - since_s > _DYING_S:
+                self._told.add(number)
+                pids = find_workers(self._connection, self._claim.load_id, member=number)
+                calls = " ".join(f"SELECT pg_terminate_backend({pid});" for pid in pids)
+                self._tools.notice(f"waiting for sessions of member {number}, which has died; to end them: {calls}")
+
+    def await_turn(self) -> Turn:
+        """Wait until this member can do something, and return what.
+
+        Raises SourceError if objects are left that no host has: the one that leads is the last to say so, because it
+        undoes the load's steps.
+        """
+        is_shown, stuck_s = False, None
+        while True:
+            seen = self.look()
+            if seen.is_complete:
+                return "complete"
+            if seen.free:
+                with self._mutex:
+                    self._taken = []
+                return "load"
+            if self.leads and not seen.claimed:
+                return "end"
+            # The lock is free if no process leads; it is taken for the length of this statement only.
+            if not self.leads and try_lock_here(self._connection, self._load_lock):
+                return "lead"
+            if not seen.claimed or seen.held:
+                stuck_s = None
+            elif stuck_s is None:
+                stuck_s = self._tools.clock()
+            elif not seen.others if self.leads else self._tools.clock() - stuck_s > _STUCK_S:
+                uris = find_claimed(self._connection, self._schema, self._claim.load_id)
+                raise not_seen(uris, self._claim.load_id, host=host_name())
+            if not is_shown:
+                what = f"{seen.others} other members" if seen.others != 1 else "another member"
+                self._tools.notice(f"no object is left to claim: waiting for {what}")
+                is_shown = True
+            self._tools.sleep(min(_LOOK_S, _TURN_S * (seen.others + 1)))
+
+    def limit(self, sessions: SessionPlan) -> SessionPlan:
+        """Return how many sessions this member may open: its share of what is free."""
+        seen = self._seen or self.look()
+        if seen.session_limit is None:
+            return sessions
+        return limit_sessions(sessions, connections=seen.session_limit, members=seen.others + 1)
+
+    # ---------------------------------------------------------------- the end
+
+    def outlive(self, error: PenstockError) -> PenstockError:
+        """Return the error as a transient one if others have taken this member for dead: it joins again."""
+        if not isinstance(error, TakenOverError):
+            return error
+        again = copy(error)
+        again.message = "the other members took this one for dead, and its objects are free"
+        again.is_transient = True
+        return again
+
+    def find_share(self, load_id: str, at_end: AtEnd) -> LoadShare | None:
+        """Return what this process has done of a complete load; None, with a notice, if the ledger cannot be read."""
+
+        def read(connection: Connection) -> LoadShare:
+            members = list_members(connection, self._schema, load_id)
+            own = [each for each in members if each.client == client_name()]
+            return LoadShare(
+                host=host_name(),
+                rows=sum(each.rows for each in own),
+                objects=sum(each.objects for each in own),
+                members=len({each.client for each in members if each.rows}),
+            )
+
+        try:
+            return at_end(read)
+        except PenstockError as error:
+            self._tools.notice(f"this host's share of the load was not counted: {error.message}")
+            return None
+
+    def leave(self) -> bool:
+        """End this member, so that others take its objects; return whether another member is live."""
+        seen = None
+        try:
+            with self._tools.connect.connect(label="end") as connection:
+                seen = look_at_members(connection, self._schema, self._claim)
+                end_member(connection, self._schema, self._claim)
+        except PenstockError as error:
+            _log.info("cannot end this member: %s", error.message)
+        finally:
+            self.close()
+        return seen is not None and not seen.is_complete and seen.others > 0
+
+    def close(self) -> None:
+        """Close the session, and so release the lock."""
+        self._connection.close()

@@ -1,0 +1,385 @@
+"""Takes the claim of a load, and writes the decision: objects, columns of tables, the tables that COPY fills.
+
+A new load is recorded in the same transaction that creates its tables. A resumed load is claimed first; then its
+objects are added, dropped, or resumed from another version, as decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import field, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from penstock.errors import DataError, SourceError, TargetError
+from penstock.frozen import frozen
+from penstock.loading.claim.decide import ClaimFacts, Decision, LoadDecision, group_objects
+from penstock.loading.claim.facts import FactsReader, find_facts, find_tables
+from penstock.loading.claim.member import Member
+from penstock.loading.imports.route import refuse_parts
+from penstock.loading.landing.context import LandingContext, TargetLanding
+from penstock.loading.plan.identity import digest
+from penstock.loading.plan.work import ObjectWork
+from penstock.loading.reading.objects import compare_committed
+from penstock.model.load.ledger import Claim, Coverage
+from penstock.model.server.table import TableFacts, TableName
+from penstock.server.connect.errors import in_transaction
+from penstock.server.ledger.committed import OtherObject, find_others, move_end, read_coverage, read_ranges
+from penstock.server.ledger.locks import find_workers
+from penstock.server.ledger.targets import drop_landing, drop_ranges, find_landings
+from penstock.server.table.alter import alter_table
+from penstock.server.table.locking import telling_once, with_lock_retries
+from penstock.server.table.staging import delete_landed
+
+if TYPE_CHECKING:
+    from penstock.server.table.identity import LoadedTable
+    from penstock.server.table.tables import CreatedTable
+
+
+@frozen
+class ClaimedLoad:
+    """A load that this process has claimed: what is left, what was created for it, and what was done before."""
+
+    claim: Claim
+    member: Member
+    # The objects that are not complete, if this process runs the steps.
+    work: Sequence[ObjectWork] = ()
+    # Each object that this host has by its number, including complete ones.
+    objects: Mapping[int, ObjectWork]
+    # The URIs of this host's objects that are not part of the load, since it began without them.
+    left: tuple[str, ...]
+    # How many objects earlier loads have loaded.
+    skipped: int
+    # The rows that this load has already committed to its tables, and also those in landing tables.
+    rows_before: int = 0
+    rows_committed: int = 0
+    # The tables created for it, by their names in the job.
+    created: Mapping[TableName, CreatedTable] = field(default_factory=dict)
+    landings: tuple[TargetLanding, ...]
+    # The table that each name in a COPY command stands for.
+    tables: Mapping[TableName, LoadedTable]
+    # What is not restored yet; see LedgerFindings.
+    changed_by: Mapping[int, Collection[str]] = field(default_factory=dict)
+    server_holds: Sequence[str] = ()
+
+
+class ClaimWriter:
+    """Writes what was decided about one load, with the session that holds its lock.
+
+    `unreadable` are the numbers of the objects that cannot be read to their end. Methods raise PenstockError.
+    """
+
+    def __init__(
+        self,
+        reader: FactsReader,
+        facts: ClaimFacts,
+        decision: LoadDecision,
+        member: Member,
+        unreadable: Collection[int],
+    ) -> None:
+        self._plan, self._tools, self._connection = reader.plan, reader.tools, reader.connection
+        self._ledger = reader.tools.ledger
+        self._reader = reader
+        self._facts = facts
+        self._decision = decision
+        self._member = member
+        self._unreadable = unreadable
+        self._identity = digest(facts.meaning)
+
+    def write(self) -> ClaimedLoad | None:
+        """Claim the load; return None if a load that the facts do not have has one of its objects: decide again."""
+        self._restore_replaced()
+        self._check_landings()
+        tables = find_facts(self._plan, self._facts.created, self._connection)
+        running = self._facts.found.running
+        return self._begin(tables) if running is None else self._resume(running, tables)
+
+    def _restore_replaced(self) -> None:
+        if oids := [each.facts.oid for each in self._plan.targets if each.is_replaced and each.facts is not None]:
+            from penstock.loading.table_changes import TableChanges  # noqa: PLC0415 (32 ms, after a load that died)
+
+            TableChanges(self._plan, self._tools).restore_replaced(oids, self._connection)
+
+    def _check_landings(self) -> None:
+        if self._plan.needs_more_than_copy:
+            from penstock.loading.landing.landing import check_landings  # noqa: PLC0415 (20 ms, for who merges or replaces)
+
+            check_landings(self._plan, self._connection, ledger_schema=self._ledger.schema)
+
+    def _begin(self, tables: Sequence[TableFacts]) -> ClaimedLoad | None:
+        """Record a new load in the transaction that creates the tables which COPY fills instead of the targets."""
+        is_one = any(target.changes or not target.fills_table for target in self._plan.targets)
+        made = {name: table.name for name, table in self._facts.created.items()}
+        with in_transaction(self._connection, "recording the load") if is_one else nullcontext():
+            # First, so that nothing of the ledger is locked while another load's batch holds the table.
+            self._alter()
+            claim = self._ledger.begin(
+                self._connection,
+                load_id=self._plan.load_id,
+                identity=self._identity,
+                lock=self._reader.lock,
+                process=self._member.process,
+                tables=[str(made.get(target.table, target.table)) for target in self._plan.targets],
+                meaning=self._facts.meaning,
+                job=self._reader.job_text(),
+                objects=self._decision.new,
+                unshared=self._decision.unshared,
+                seen=self._seen(),
+            )
+            if claim is None:
+                return None
+            landings = self._open_landings(claim, tables, ())
+        return self._describe(claim, tables, landings, {}, ())
+
+    def _resume(self, load_id: str, tables: Sequence[TableFacts]) -> ClaimedLoad | None:
+        """Take a load over; its tables are found or created afterwards."""
+        claim = self._take_over(load_id)
+        if self._facts.found.is_copied:
+            self._ledger.adopt(self._connection, claim, identity=self._identity, meaning=self._facts.meaning)
+        if self._decision.new and not self._ledger.add_objects(
+            self._connection, claim, self._decision.new, unshared=self._decision.unshared, seen=self._seen()
+        ):
+            return None
+        self._alter()
+        self._remove_unreadable(claim)
+        numbers = [each.number for each in self._decision.objects if each.is_part]
+        others = find_others(self._connection, self._ledger.schema, claim.load_id, numbers)
+        landings = self._open_landings(claim, tables, others)
+        coverage = read_coverage(self._connection, self._ledger.schema, claim.load_id)
+        if not self._member.is_joint:
+            self._drop_missing(claim, coverage, others)
+        return self._describe(claim, tables, landings, coverage, others)
+
+    def _seen(self) -> set[str]:
+        return {each.load_id for each in self._facts.found.known}
+
+    def _take_over(self, load_id: str) -> Claim:
+        """Return a claim to a load that has begun, once no transaction of an earlier loader is open.
+
+        If the load is joint, its other members go on. A loader that was killed leaves sessions that may still be
+        committing; what they commit counts. Raises TargetError if there are such sessions, and the load must not wait.
+        """
+        is_shown = False
+        take = partial(
+            self._ledger.take_over,
+            self._connection,
+            load_id,
+            process=self._member.process,
+            is_joint=self._member.is_joint,
+            job=self._reader.job_text(),
+            is_own_job=self._tools.resumes is None,
+        )
+        while (claim := take()) is None:
+            workers = find_workers(self._connection, load_id)
+            calls = " ".join(f"SELECT pg_terminate_backend({pid});" for pid in workers)
+            if not self._plan.job.rules.wait:
+                raise TargetError(
+                    f"sessions of load {load_id} are still running",
+                    detail=f"Backends: {', '.join(map(str, workers)) or 'just ended'}.",
+                    hint=f"Wait for them, or end them: {calls}" if calls else "Try again.",
+                )
+            if not is_shown and workers:
+                self._tools.notice(
+                    f"waiting for sessions of load {load_id} that are still running; to end them: {calls}"
+                )
+                is_shown = True
+        return claim
+
+    # ---------------------------------------------------------------- tables
+
+    def _alter(self) -> None:
+        """Add and widen columns, in a savepoint that waits for locks as everything does that keeps readers out."""
+        for target in {target.table: target for target in self._plan.targets if target.changes}.values():
+            facts = target.facts
+            if facts is not None:
+                with_lock_retries(
+                    self._connection,
+                    partial(alter_table, self._connection, facts.name, facts.oid, target.changes),
+                    relations=[facts.oid],
+                    deadline_s=self._plan.job.rules.retry_for,
+                    on_blocked=telling_once(self._tools.notice, f"alter table {facts.name}"),
+                )
+
+    def _open_landings(
+        self, claim: Claim, tables: Sequence[TableFacts], others: Sequence[OtherObject]
+    ) -> tuple[TargetLanding, ...]:
+        """Find or create the tables that COPY fills, for the targets that have objects in this load.
+
+        Objects that the sources do not have any more count, too: their records are stored at the load's end.
+        """
+        if not self._plan.needs_more_than_copy:
+            return ()
+        from penstock.loading.landing.landing import open_landings  # noqa: PLC0415 (20 ms, for who merges or replaces)
+
+        objects = group_objects(self._facts, self._decision)
+        for other in others:
+            for index, table in enumerate(tables):
+                if table.oid == other.target_oid:
+                    objects.setdefault(index, []).append(other.number)
+        context = LandingContext(plan=self._plan, tools=self._tools, connection=self._connection, claim=claim)
+        return open_landings(context, tables, objects, identity=self._identity)
+
+    # ---------------------------------------------------------------- objects of a resumed load
+
+    def _remove_unreadable(self, claim: Claim) -> None:
+        """Delete what is committed of unreadable objects, except from targets themselves.
+
+        If a table that will replace another has rows of such an object, all rows of that table are loaded again.
+        """
+        numbers, connection, schema = list(self._unreadable), self._connection, self._ledger.schema
+        if not numbers or not (begun := read_coverage(connection, schema, claim.load_id, numbers=numbers)):
+            return
+        with in_transaction(connection, "removing objects that cannot be read"):
+            self._ledger.hold_claim(connection, claim)
+            for record, number in find_landings(connection, schema, claim.load_id, list(begun)):
+                if record.kind == "replacement":
+                    drop_landing(connection, schema, record, load_id=claim.load_id)
+                elif record.table is not None:
+                    delete_landed(connection, TableName(schema=record.schema, name=record.table), number)
+                    drop_ranges(connection, schema, claim, [number])
+
+    def _drop_missing(self, claim: Claim, coverage: Mapping[int, Coverage], missing: Sequence[OtherObject]) -> None:
+        """Remove from the load the objects that the sources no longer list, with a warning.
+
+        Raises SourceError if a part of such an object is loaded.
+        """
+        for number, uri, _ in missing:
+            found = coverage.get(number)
+            if found is not None and not found.is_complete:
+                raise SourceError(
+                    f'"{uri}" does not exist any more, and a part of it is loaded',
+                    detail=self._describe_part(claim, found.rows),
+                    hint="Restore it, or remove the load's rows and run "
+                    f"penstock loads forget {claim.load_id} --keep-rows.",
+                )
+        unread = {number: uri for number, uri, _ in missing if number not in coverage}
+        if unread:
+            self._ledger.drop_objects(self._connection, claim, list(unread))
+            names = ", ".join(f'"{uri}"' for uri in unread.values())
+            self._tools.warnings.warn("source-gone", f"skipping objects that were not begun and are missing: {names}")
+
+    def _resume_changed(self, claim: Claim, work: ObjectWork, decision: Decision) -> ObjectWork:
+        """Resume an object that may have changed, if its committed part is the same.
+
+        If the committed part has changed, the object is loaded from its beginning, if its records are in a staging
+        table and can be deleted there. Of a joint load, another host may be loading the object now, so the ledger's
+        record of it stays as it is. Raises DataError if the object cannot be resumed.
+        """
+        connection, schema = self._connection, self._ledger.schema
+        committed = read_ranges(connection, schema, claim.load_id, work.number)
+        has_records = any(row.ranges for row in committed)
+        if self._member.is_joint:
+            state = compare_committed(work, committed, self._tools) if has_records else "same"
+            if state == "changed" or (state == "grown" and work.coverage.has_end):
+                raise _changed(work, claim)
+            return work
+        if committed and decision.item.version is not None and self._plan.job.rules.changed == "skip":
+            if not work.coverage.is_complete:
+                raise self._changed_in_part(work, claim)
+            return work
+        # If nothing is committed, do not read the object to compare it: a pipe can be read only once.
+        state = compare_committed(work, committed, self._tools) if has_records else "changed"
+        if state == "changed" and has_records and not work.has_positions:
+            raise _changed(work, claim)
+        with in_transaction(connection, "resuming an object that has changed"):
+            self._ledger.hold_claim(connection, claim)
+            self._ledger.change_version(connection, claim, work.number, decision.item)
+            if state != "changed":
+                end = None if state == "grown" else work.coverage.ranges[-1][1]
+                move_end(connection, schema, claim, work.number, end=end)
+                return replace(work, coverage=replace(work.coverage, has_end=state == "same"))
+            if committed:
+                self._drop_committed(claim, work)
+        return replace(work, coverage=Coverage())
+
+    def _drop_committed(self, claim: Claim, work: ObjectWork) -> None:
+        """Delete the committed rows of an object, in the caller's transaction, to load it from its beginning."""
+        if work.landing is not None and work.has_positions:
+            delete_landed(self._connection, work.landing, work.number)
+        drop_ranges(self._connection, self._ledger.schema, claim, [work.number])
+        message = f'"{work.source.uri}" has changed: it is loaded from its beginning'
+        self._tools.warnings.warn("source-changed", message, uri=work.source.uri)
+
+    def _changed_in_part(self, work: ObjectWork, claim: Claim) -> DataError:
+        return DataError(
+            f'"{work.source.uri}" has changed, and a part of it is loaded',
+            detail=self._describe_part(claim, work.coverage.rows),
+            hint="Restore the object, or use --changed load, which resumes if these rows are unchanged.",
+        )
+
+    def _describe_part(self, claim: Claim, rows: int) -> str:
+        if self._plan.fills_tables:
+            return f"Load {claim.load_id} has committed {rows:,} of its rows."
+        return f"Load {claim.load_id} has staged {rows:,} of its records."
+
+    # ---------------------------------------------------------------- what is left
+
+    def _describe(
+        self,
+        claim: Claim,
+        tables: Sequence[TableFacts],
+        landings: tuple[TargetLanding, ...],
+        coverage: Mapping[int, Coverage],
+        others: Sequence[OtherObject],
+    ) -> ClaimedLoad:
+        """Return what is left of the load, in the order in which it is loaded."""
+        plan, facts, decision = self._plan, self._facts, self._decision
+        objects = self._find_objects(claim, landings, coverage)
+        if plan.route.is_import:
+            # Not by rows: triggers may have put all rows of a part elsewhere.
+            begun = [each for each in objects.values() if each.coverage.ranges and not each.coverage.is_complete]
+            refuse_parts([each.source.uri for each in begun])
+        unreadable = self._unreadable
+        work = [each for each in objects.values() if not (each.coverage.is_complete or each.number in unreadable)]
+        if plan.is_in_job_order:
+            work.sort(key=lambda each: plan.load_order(each.target_index))
+        self._member.bind(claim, objects, tuple(work), unseen=others, left=decision.left)
+        landed = {number for landing in landings if landing.table is not None for number in landing.objects}
+        return ClaimedLoad(
+            claim=claim,
+            member=self._member,
+            work=tuple(work),
+            objects=objects,
+            left=decision.left,
+            skipped=decision.skipped,
+            rows_before=sum(each.rows for number, each in coverage.items() if number not in landed),
+            rows_committed=sum(each.coverage.rows for each in objects.values()),
+            created=facts.created,
+            landings=landings,
+            tables=find_tables(plan, tables, facts.created, landings),
+            changed_by=facts.found.changed_by,
+            server_holds=facts.found.server_holds,
+        )
+
+    def _find_objects(
+        self, claim: Claim, landings: Sequence[TargetLanding], coverage: Mapping[int, Coverage]
+    ) -> dict[int, ObjectWork]:
+        """Return the objects that are not skipped, by number; resume those that have changed."""
+        by_target = {landing.record.number: landing for landing in landings}
+        objects = {}
+        for work, each in zip(self._facts.works, self._decision.objects, strict=True):
+            if not each.is_part:
+                continue
+            landing, made = by_target.get(work.target_index), self._facts.created.get(work.target.table)
+            table = None if landing is None else landing.table
+            left = replace(
+                work,
+                number=each.number,
+                coverage=coverage.get(each.number, Coverage()),
+                # The functions that sort out rejected records do not use the user's search_path.
+                landing=made.name if table is None and made is not None else table,
+                working_names=() if landing is None else landing.working_names,
+            )
+            objects[each.number] = self._resume_changed(claim, left, each) if each.is_changed else left
+        return objects
+
+
+def _changed(work: ObjectWork, claim: Claim) -> DataError:
+    return DataError(
+        f'"{work.source.uri}" has changed in a part that is already loaded',
+        detail=f"Load {claim.load_id} has committed {work.coverage.rows} of its rows: these differ"
+        " now, or the header does.",
+        hint="Restore the object, or remove the load's rows and run "
+        f"penstock loads forget {claim.load_id} --keep-rows.",
+    )
