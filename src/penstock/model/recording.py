@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.frozen import frozen
+from penstock.model.server.counters import CounterRow  # noqa: TC001 (observe/recordings.py evaluates annotations)
 
 if TYPE_CHECKING:
     from penstock.model.load.accounts import LoadCounts
-    from penstock.model.server.counters import CounterRow
     from penstock.model.server.device import VolumeLimits
     from penstock.model.server.reading import Unread
 
