@@ -19,7 +19,7 @@ from penstock.api import functions
 from penstock.errors import DataError, SourceError
 from penstock.files.columnar.types import name_sql_type
 from penstock.model.load.job import LoadRules
-from penstock.model.source.columnar import identify_type
+from penstock.model.source.types import identify_type
 from support.loads import AGAIN, IMPATIENT, Loads, target
 from support.typed import types_of
 

@@ -12,7 +12,6 @@ from penstock.model.load.job import TargetJob
 from penstock.model.load.plan import LoadPlan
 from penstock.model.server.names import quote_table
 from penstock.model.server.table import Column, TableFacts, TableName
-from penstock.model.source.columnar import identify_type
 from penstock.model.source.dialect import Dialect
 from penstock.model.source.types import (
     KEPT,
@@ -21,6 +20,7 @@ from penstock.model.source.types import (
     UNCLEAR_DATE,
     ColumnChange,
     ColumnFindings,
+    identify_type,
     wider_types,
 )
 

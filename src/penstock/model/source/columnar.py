@@ -1,9 +1,8 @@
-"""Values of columnar files (Parquet, Arrow IPC): their columns, and the types that PostgreSQL has for these."""
+"""Values of columnar files (Parquet, Arrow IPC): their columns, with the types that PostgreSQL has for these."""
 
 from __future__ import annotations
 
-import re
-from typing import Final, Literal
+from typing import Literal
 
 from penstock.frozen import frozen
 
@@ -11,39 +10,6 @@ ColumnarFormat = Literal["parquet", "arrow"]
 
 # What the formats are called in messages, and what their parts are called.
 FORMAT_NAMES: dict[ColumnarFormat, str] = {"parquet": "Parquet", "arrow": "Arrow"}
-
-# pg_type.oid of the types that columns are created with, and of their arrays (pg_type.dat).
-_OIDS: Final = {
-    "boolean": (16, 1000),
-    "bytea": (17, 1001),
-    "bigint": (20, 1016),
-    "smallint": (21, 1005),
-    "integer": (23, 1007),
-    "text": (25, 1009),
-    "real": (700, 1021),
-    "double precision": (701, 1022),
-    "date": (1082, 1182),
-    "time without time zone": (1083, 1183),
-    "timestamp without time zone": (1114, 1115),
-    "timestamp with time zone": (1184, 1185),
-    "numeric": (1700, 1231),
-    "uuid": (2950, 2951),
-    "jsonb": (3802, 3807),
-}
-_PRECISION: Final = re.compile(r"\((\d+),(\d+)\)")
-
-
-def identify_type(name: str) -> tuple[int, int]:
-    """Return pg_attribute's atttypid and atttypmod of a column that is created with a type.
-
-    >>> identify_type("text"), identify_type("numeric(10,2)[]")
-    ((25, -1), (1231, 655366))
-    """
-    found = _PRECISION.search(name)
-    # numerictypmodin in utils/adt/numeric.c
-    modifier = -1 if found is None else (int(found[1]) << 16 | int(found[2])) + 4
-    scalar, array = _OIDS[_PRECISION.sub("", name).removesuffix("[]")]
-    return (array if name.endswith("[]") else scalar, modifier)
 
 
 @frozen

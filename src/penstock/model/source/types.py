@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -40,6 +41,25 @@ TYPE_OIDS: Final = {
     "jsonb": 3802,
     "text": 25,
 }
+# pg_type.oid of the types that columns of columnar files are created with, and of their arrays (pg_type.dat).
+_COLUMNAR_OIDS: Final = {
+    "boolean": (16, 1000),
+    "bytea": (17, 1001),
+    "bigint": (20, 1016),
+    "smallint": (21, 1005),
+    "integer": (23, 1007),
+    "text": (25, 1009),
+    "real": (700, 1021),
+    "double precision": (701, 1022),
+    "date": (1082, 1182),
+    "time without time zone": (1083, 1183),
+    "timestamp without time zone": (1114, 1115),
+    "timestamp with time zone": (1184, 1185),
+    "numeric": (1700, 1231),
+    "uuid": (2950, 2951),
+    "jsonb": (3802, 3807),
+}
+_PRECISION: Final = re.compile(r"\((\d+),(\d+)\)")
 # Each takes all values of those before it without loss.
 _WIDER: Final = (
     ("smallint", "integer", "bigint", "numeric", "text"),
@@ -168,3 +188,16 @@ class TypedColumn:
         if self.decided_by is None:
             return "no values"
         return f"{self.decided_by}" + (": day or month first?" if self.is_unclear_date else "")
+
+
+def identify_type(name: str) -> tuple[int, int]:
+    """Return pg_attribute's atttypid and atttypmod of a column that is created with a type.
+
+    >>> identify_type("text"), identify_type("numeric(10,2)[]")
+    ((25, -1), (1231, 655366))
+    """
+    found = _PRECISION.search(name)
+    # numerictypmodin in utils/adt/numeric.c
+    modifier = -1 if found is None else (int(found[1]) << 16 | int(found[2])) + 4
+    scalar, array = _COLUMNAR_OIDS[_PRECISION.sub("", name).removesuffix("[]")]
+    return (array if name.endswith("[]") else scalar, modifier)
