@@ -11,7 +11,7 @@ from penstock.copyformat import make_encoder
 from penstock.files.blocks import BlockReader, make_cutter
 from penstock.model.load.landing import POSITION_COLUMNS
 from penstock.model.server.table import ColumnMap, TableName
-from penstock.model.source.dialect import Dialect, Format
+from penstock.model.source.dialect import Dialect, TextFormat
 from penstock.server.copy.copy import copy_statement
 from penstock.server.table.catalog import find_table
 from penstock.server.table.staging import make_landing_table
@@ -32,7 +32,7 @@ OBJECT_NUMBER = 7
 # One session serves all examples: each works in a transaction that is rolled back.
 AGAINST_SERVER = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
-PARTS: dict[Format, tuple[str, ...]] = {
+PARTS: dict[TextFormat, tuple[str, ...]] = {
     "csv": ("a", "7", "é", "\\", '"|"', '"x\ny"', '"\r\n"', '""""', '""', "\\N"),
     "text": ("a", "7", "é", "\\|", "\\\\", "\\x41", "\\\n", "\\t", '"'),
     "tsv": ("a", "7", "é", "\\", '"', "\\t", "N"),
@@ -49,7 +49,7 @@ class File(NamedTuple):
 
 @st.composite
 def _files(draw: DrawFn) -> File:
-    file_format: Format = draw(st.sampled_from(list(PARTS)))
+    file_format: TextFormat = draw(st.sampled_from(list(PARTS)))
     mark = '"' if file_format == "csv" else None
     null = draw(st.sampled_from(["\\N", "7"] if file_format != "csv" else ["", "7"]))
     field = st.just(null) | st.lists(st.sampled_from(PARTS[file_format]), max_size=3).map("".join)

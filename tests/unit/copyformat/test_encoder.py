@@ -10,13 +10,13 @@ from penstock.copyformat import Encoder, make_encoder
 from penstock.errors import UsageError
 from penstock.model.server.table import ColumnMap, TableName
 from penstock.model.source.block import Block, LineEnd
-from penstock.model.source.dialect import Dialect, Format
+from penstock.model.source.dialect import Dialect, TextFormat
 
 TABLE = TableName(schema="s", name="t")
 PLAIN = ColumnMap(columns=("a", "b"), field_count=2)
 
 
-def _encoder(file_format: Format, column_map: ColumnMap = PLAIN, *, nulls: tuple[str, ...] = ("\\N",)) -> Encoder:
+def _encoder(file_format: TextFormat, column_map: ColumnMap = PLAIN, *, nulls: tuple[str, ...] = ("\\N",)) -> Encoder:
     mark = '"' if file_format == "csv" else None
     dialect = Dialect(
         format=file_format, delimiter="\t", quote=mark, escape=mark, nulls=nulls, has_header=False, encoding="UTF8"
@@ -44,7 +44,7 @@ def _payload(encoder: Encoder, block: Block) -> bytes:
 
 @pytest.mark.parametrize("file_format", ["csv", "text"])
 @pytest.mark.parametrize("line_end", ["lf", "crlf", "cr"])
-def test_csv_and_text_travel_untouched(file_format: Format, line_end: LineEnd) -> None:
+def test_csv_and_text_travel_untouched(file_format: TextFormat, line_end: LineEnd) -> None:
     """Whatever ends their lines."""
     encoder, block = _encoder(file_format), _block(b"1\t\\\\\n", strays=2, line_end=line_end)
     assert encoder.is_untouched(block)
@@ -77,7 +77,7 @@ def test_tsv_with_other_line_ends_is_given_line_feeds() -> None:
 
 
 @pytest.mark.parametrize("file_format", ["csv", "text", "tsv"])
-def test_fields_left_out_and_constants_are_rewritten(file_format: Format) -> None:
+def test_fields_left_out_and_constants_are_rewritten(file_format: TextFormat) -> None:
     """In the order that the COPY column list has."""
     column_map = ColumnMap(columns=("b", "c"), keep=(1,), constants=("x",), field_count=2)
     encoder = _encoder(file_format, column_map)

@@ -9,13 +9,13 @@ from penstock.copyformat import Encoder, make_encoder
 from penstock.model.load.landing import SENT_COLUMNS
 from penstock.model.server.table import ColumnMap, TableName
 from penstock.model.source.block import Block, LineEnd
-from penstock.model.source.dialect import Dialect, Format
+from penstock.model.source.dialect import Dialect, TextFormat
 
 PLAIN = ColumnMap(columns=("a", "b"), field_count=2)
 
 
 def _encoder(
-    file_format: Format,
+    file_format: TextFormat,
     column_map: ColumnMap = PLAIN,
     *,
     positions: int | None = 7,
@@ -55,7 +55,7 @@ def _payload(encoder: Encoder, data: bytes, *, start: int = 40, line_end: LineEn
     ],
 )
 def test_each_record_carries_object_and_block(
-    file_format: Format, data: bytes, line_end: LineEnd, expected: bytes
+    file_format: TextFormat, data: bytes, line_end: LineEnd, expected: bytes
 ) -> None:
     """Whatever ends it, and whatever is in its fields."""
     assert _payload(_encoder(file_format), data, line_end=line_end) == expected

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import DataError
 from penstock.files.blocks import BlockReader, make_cutter
-from penstock.model.source.dialect import Dialect, Format
+from penstock.model.source.dialect import Dialect, TextFormat
 
 if TYPE_CHECKING:
     from penstock.model.source.block import Block
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 PIECES = st.lists(st.integers(1, 40), min_size=1, max_size=5)
 
 
-def _dialect(file_format: Format) -> Dialect:
+def _dialect(file_format: TextFormat) -> Dialect:
     mark = '"' if file_format == "csv" else None
     return Dialect(
         format=file_format, delimiter=",", quote=mark, escape=mark, nulls=("\\N",), has_header=False, encoding="UTF8"
@@ -35,7 +35,7 @@ def _part(data: bytes, lengths: list[int]) -> list[bytes]:
     return pieces
 
 
-def _reader(data: bytes, lengths: list[int], *, file_format: Format = "csv") -> BlockReader:
+def _reader(data: bytes, lengths: list[int], *, file_format: TextFormat = "csv") -> BlockReader:
     cutter = make_cutter(_dialect(file_format), server_major=18)
     return BlockReader(_part(data, lengths), cutter, uri="s3://b/file")
 
@@ -74,9 +74,9 @@ def test_record_without_an_end_is_too_long_too() -> None:
 
 
 @st.composite
-def _objects(draw: st.DrawFn) -> tuple[Format, str, bytes]:
+def _objects(draw: st.DrawFn) -> tuple[TextFormat, str, bytes]:
     """Draw a format, its line end, and an object of it."""
-    file_format: Format = draw(st.sampled_from(("csv", "text", "tsv")))
+    file_format: TextFormat = draw(st.sampled_from(("csv", "text", "tsv")))
     line_end = draw(st.sampled_from(("\n", "\r\n", "\r")))
     fields = ["", "a", "bc", "é", "\\N"]
     # How an editor counts: what is quoted ends in the same way as the lines do, or in LF where that is part of it.
@@ -91,7 +91,7 @@ def _objects(draw: st.DrawFn) -> tuple[Format, str, bytes]:
 
 @given(drawn=_objects(), lengths=PIECES, takes_header=st.booleans())
 def test_blocks_joined_equal_the_object(
-    drawn: tuple[Format, str, bytes], lengths: list[int], takes_header: bool
+    drawn: tuple[TextFormat, str, bytes], lengths: list[int], takes_header: bool
 ) -> None:
     """Byte ranges and lines go on where the block before has ended."""
     file_format, line_end, data = drawn
@@ -107,7 +107,9 @@ def test_blocks_joined_equal_the_object(
 
 
 @given(drawn=_objects(), lengths=PIECES)
-def test_records_and_lines_do_not_depend_on_the_pieces(drawn: tuple[Format, str, bytes], lengths: list[int]) -> None:
+def test_records_and_lines_do_not_depend_on_the_pieces(
+    drawn: tuple[TextFormat, str, bytes], lengths: list[int]
+) -> None:
     """Their sums are those of one piece."""
     file_format, _, data = drawn
 

@@ -16,7 +16,7 @@ import pytest
 from penstock.errors import SourceError, UsageError
 from penstock.files.probe import check_is_delimited, probe_dialect
 from penstock.files.probe.json_lines import is_json_lines, probe_json_lines
-from penstock.model.source.dialect import DialectOptions, Format
+from penstock.model.source.dialect import DialectOptions, TextFormat
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +27,7 @@ _OBJECTS = [{"id": number, "name": "Ann, Bob", "tags": ["a", 1]} for number in r
 _LINES = "".join(f"{json.dumps(each)}\n" for each in _OBJECTS)
 
 
-def _probe(text: str, *, is_whole: bool = True, format_name: Format | None = None) -> str:
+def _probe(text: str, *, is_whole: bool = True, format_name: TextFormat | None = None) -> str:
     options = DialectOptions(format=format_name)
     found = probe_dialect(
         text.encode(), options=options, is_whole=is_whole, table_columns=["a"], uri="f.json", bom=None

@@ -10,7 +10,7 @@ from typing import Final
 from penstock._native import Form, Records
 from penstock.files.probe.options import DEFAULT_DELIMITER, DEFAULT_QUOTE
 from penstock.frozen import frozen
-from penstock.model.source.dialect import Dialect, DialectOptions, Format
+from penstock.model.source.dialect import Dialect, DialectOptions, TextFormat
 
 # If two delimiters divide the records equally well, the first in this list is chosen. The comma is last, because it is
 # often part of a value (a decimal comma as in 95,26); the others rarely are.
@@ -75,7 +75,7 @@ def choose_form(head: bytes, *, options: DialectOptions, is_whole: bool, column_
     ]
     best = max(trials, key=lambda trial: trial.rank, default=None)
     if best is None or not best.is_likely or (column_count == 1 and best.share < 1):
-        fallback: Format = wanted or "csv"
+        fallback: TextFormat = wanted or "csv"
         form = make_form(fallback, DEFAULT_DELIMITER[fallback], options)
         if column_count != 1 and best is not None and best.divides_all and best.form.delimiter != form.delimiter:
             return Choice(form=best.form, reason=_explain(best.form, "it divides every record, though not alike"))
@@ -85,7 +85,7 @@ def choose_form(head: bytes, *, options: DialectOptions, is_whole: bool, column_
     return Choice(form=best.form, reason=reason, is_divided=True, is_spelled=best.is_spelled)
 
 
-def make_form(form_format: Format, delimiter: str, options: DialectOptions | Dialect) -> Form:
+def make_form(form_format: TextFormat, delimiter: str, options: DialectOptions | Dialect) -> Form:
     """Return the form of a format and a delimiter, with the quotes of the options or COPY's defaults."""
     if form_format != "csv":
         return Form(format=form_format, delimiter=delimiter.encode())
@@ -132,7 +132,7 @@ def _open_delimiters(options: DialectOptions) -> list[str]:
     return [delimiter for delimiter in _DELIMITERS if delimiter not in taken]
 
 
-def _likely_format(delimiter: str, sample: bytes, *, is_whole: bool) -> tuple[Format, bool]:
+def _likely_format(delimiter: str, sample: bytes, *, is_whole: bool) -> tuple[TextFormat, bool]:
     """Return the format of a sample with this delimiter, and whether the sample proves the format.
 
     With tabs the format is csv, text or tsv. With any other delimiter it is csv.
@@ -153,7 +153,7 @@ def _likely_format(delimiter: str, sample: bytes, *, is_whole: bool) -> tuple[Fo
 
 def _try_form(
     sample: bytes,
-    wanted: Format | None,
+    wanted: TextFormat | None,
     delimiter: str,
     options: DialectOptions,
     *,

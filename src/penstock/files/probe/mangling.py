@@ -15,7 +15,7 @@ from penstock.files.encodings import guess_utf16
 from penstock.files.probe.form import COPY_ESCAPES, find_escapes, follows_copy_escapes
 from penstock.files.probe.misfit import ESCAPE_HINT, escapes_quotes
 from penstock.frozen import frozen
-from penstock.model.source.dialect import Dialect, Format, Notice, WarningCode
+from penstock.model.source.dialect import Dialect, Notice, TextFormat, WarningCode
 from penstock.units import format_bytes
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def _literal_null(sample: Sample, nulls: Sequence[str]) -> Notice | None:
     return sample.notice("literal-null", found[0].start(), message, hint)
 
 
-def find_null_words(nulls: Sequence[str], format_name: Format) -> list[str]:
+def find_null_words(nulls: Sequence[str], format_name: TextFormat) -> list[str]:
     """Return the words that other programs write for null and that a dialect reads as text."""
     return [word for word in _NULL_WORDS if word not in nulls and (word != "\\N" or format_name == "csv")]
 

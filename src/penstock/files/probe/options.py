@@ -10,7 +10,7 @@ from typing import Final
 
 from penstock.errors import UsageError
 from penstock.model.source.columnar import ColumnarFormat
-from penstock.model.source.dialect import Dialect, DialectOptions, Format
+from penstock.model.source.dialect import Dialect, DialectOptions, TextFormat
 
 DEFAULT_ENCODING: Final = "UTF8"
 DEFAULT_QUOTE: Final = '"'
@@ -21,7 +21,7 @@ _TEXT_FORBIDDEN: Final = "\\.abcdefghijklmnopqrstuvwxyz0123456789"
 _LINE_ENDS: Final = "\r\n"
 
 
-def complete_options(options: DialectOptions, *, format_name: Format, delimiter: str) -> Dialect:
+def complete_options(options: DialectOptions, *, format_name: TextFormat, delimiter: str) -> Dialect:
     """Return the dialect that the options give, with COPY's defaults for options that are not given.
 
     Raises UsageError if an option cannot be used with the format and the delimiter that were found.

@@ -22,7 +22,7 @@ from penstock.model.options import (
 from penstock.model.server.names import name_columns, snake_name
 
 # The formats of text, and of all files.
-Format = Literal["csv", "text", "tsv", "jsonl"]
+TextFormat = Literal["csv", "text", "tsv", "jsonl"]
 FileFormat = Literal["csv", "text", "tsv", "jsonl", "parquet", "arrow"]
 # How the names of a file's columns are spelled as names of the table's.
 Spelling = Literal["lower", "snake"]
@@ -41,7 +41,7 @@ class Dialect:
     null string; "*" stands for all columns.
     """
 
-    format: Format
+    format: TextFormat
     delimiter: str
     quote: str | None
     escape: str | None
@@ -119,7 +119,7 @@ class DialectOptions:
         return name_columns([self.spell(name) for name in names])
 
     @property
-    def text_format(self) -> Format | None:
+    def text_format(self) -> TextFormat | None:
         """Return the format if it is one of text."""
         return None if self.format == "parquet" or self.format == "arrow" else self.format  # noqa: PLR1714 (mypy)
 
