@@ -16,8 +16,8 @@ from benchmarks.server import Target, bench_server
 from penstock.api import Loader
 from penstock.files import SourceReader
 from penstock.loading.context import LoadTools
-from penstock.loading.plan.work import all_objects
 from penstock.loading.types.scan import scan_objects
+from penstock.loading.work import all_objects
 from penstock.model.load.job import Housekeeping, LoadJob, TargetJob
 from penstock.model.server.names import parse_table_name
 from penstock.model.source.types import ALL_TYPES

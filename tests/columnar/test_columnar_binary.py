@@ -10,7 +10,7 @@ import pytest
 
 from columnar.test_columnar_types import _KINDS, _array, _assert_same, _text, _values
 from penstock.files.columnar import binary
-from penstock.loading.reading import rows
+from penstock.loading.formats import rows
 from penstock.model.load.job import LoadRules
 from support.loads import Loads, target
 

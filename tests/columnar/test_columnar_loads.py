@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _PROGRAM = """
 import os, signal, sys
 from penstock.api import functions, loader
-from penstock.loading.reading import rows
+from penstock.loading.formats import rows
 from penstock.model.load.tuning import BatchPlan, LoadTuning
 
 left = int(sys.argv[3])

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from penstock.errors import DataError
 from penstock.files.blocks import BlockReader, make_cutter
-from penstock.loading.reading.coverage import Edges
-from penstock.loading.reading.objects import RangeSums, read_missing
+from penstock.loading.formats.coverage import Edges
+from penstock.loading.formats.sums import RangeSums
+from penstock.loading.formats.text import read_missing
 from penstock.model.load.ledger import CommittedRange
 from penstock.model.source.dialect import Dialect
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from penstock.errors import DataError
 from penstock.files.blocks import make_cutter
 from penstock.files.torn import TornReader
-from penstock.loading.reading.coverage import Edges
-from penstock.loading.reading.objects import read_missing
+from penstock.loading.formats.coverage import Edges
+from penstock.loading.formats.text import read_missing
 from penstock.model.source.dialect import Dialect
 from support.torn_model import FIELD_COUNT, Part, make_file, read_model
 

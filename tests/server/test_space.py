@@ -11,7 +11,7 @@ import pytest
 
 from penstock.api import Loader
 from penstock.loading.plan.space import estimate_needs, estimate_wal
-from penstock.loading.plan.work import all_objects
+from penstock.loading.work import all_objects
 from penstock.model.load.job import LoadJob, TargetJob
 from penstock.server.connect.connection import ConnectionFactory
 from penstock.server.table.catalog import read_table_storage

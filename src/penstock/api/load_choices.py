@@ -114,7 +114,7 @@ def _of_sources(plan: LoadPlan, accounts: LoadAccounts) -> Iterator[str]:
 def _of_formats(plan: LoadPlan) -> Iterator[str]:
     if any(target.copy.format == "binary" for target in plan.targets):
         yield "text_format"
-    if any(target.columnar is None and not _is_plain(target) for target in plan.targets):
+    if not all(map(_is_plain, plan.targets)):
         yield "plain_text"
 
 

@@ -30,12 +30,12 @@ from penstock.loading.plan.gather import find_objects, gather_inputs
 from penstock.loading.plan.guard import SpaceGuard
 from penstock.loading.plan.index_plan import free_references, plan_indexes
 from penstock.loading.plan.plan import TargetInput, plan_load
-from penstock.loading.plan.work import all_objects
 from penstock.loading.retry import Patience, patiently
 from penstock.loading.run import run_load
 from penstock.loading.steps.order import plan_steps
 from penstock.loading.stream.formats import choose_formats
 from penstock.loading.warned import WarningLog, strict_error
+from penstock.loading.work import all_objects
 from penstock.model.load.job import Housekeeping, LoadJob, LoadRules
 from penstock.model.load.tuning import DEFAULT_TUNING, LoadTuning
 from penstock.model.options import OptionError

@@ -122,7 +122,7 @@ def find_obstacle(dialect: Dialect, column_map: ColumnMap, columns: Sequence[Col
             return f"{named}, has no binary encoder"
     obstacles = (
         ("there are no columns", not columns),
-        ("records are JSON Lines", dialect.format == "jsonl"),
+        ("records are JSON Lines", column_map.names is not None),
         ("values of --set go as text", bool(column_map.constants)),
         ("columns of the files are skipped (--skip)", column_map.keep is not None),
         ("an empty field behind the last one is dropped", column_map.ends_empty),

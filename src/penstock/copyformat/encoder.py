@@ -80,8 +80,8 @@ class Encoder:
         return self.rewriter.find_changes(block.segments, block.line_end, columns=self.kept, forced=forced)
 
     @property
-    def is_json(self) -> bool:
-        """Whether the records are JSON Lines."""
+    def is_by_name(self) -> bool:
+        """Whether records name their fields, as JSON Lines do. Lines of blanks belong to the next such record."""
         return isinstance(self.rewriter, _native.JsonRewriter)
 
     def is_untouched(self, block: Block) -> bool:

@@ -54,7 +54,8 @@ class _Refused:
     hint: str
     is_printable: bool = False
     is_whole_word: bool = False
-    columnar: ColumnarFormat | None = None
+    # Such an object is loaded if it is not compressed.
+    loads_as: ColumnarFormat | None = None
 
     def begins(self, head: bytes) -> bool:
         """Return whether a file that begins with `head` is of this format."""
@@ -97,11 +98,11 @@ _REFUSED = (
         hint=_DECOMPRESS,
         is_printable=True,
         is_whole_word=True,
-        columnar="parquet",
+        loads_as="parquet",
     ),
     _Refused(magic=b"ORC", name="an ORC file", hint=_CONVERT, is_printable=True),
     _Refused(magic=b"Obj\x01", name="an Avro file", hint=_CONVERT),
-    _Refused(magic=b"ARROW1\x00\x00", name=_FILE_NAMES["arrow"], hint=_DECOMPRESS, columnar="arrow"),
+    _Refused(magic=b"ARROW1\x00\x00", name=_FILE_NAMES["arrow"], hint=_DECOMPRESS, loads_as="arrow"),
     _Refused(
         magic=b"\xff\xff\xff\xff",
         name="an Arrow stream",
@@ -158,8 +159,8 @@ def check_is_text(head: bytes, *, uri: str, is_stored: bool = True) -> None:
     """
     for refused in _REFUSED:
         if refused.begins(head):
-            if refused.columnar is not None and is_stored:
-                raise ColumnarFound(refused.columnar, uri=uri, hint=_LOAD_ALONE)
+            if refused.loads_as is not None and is_stored:
+                raise ColumnarFound(refused.loads_as, uri=uri, hint=_LOAD_ALONE)
             name, hint = _name_zip(head) or (refused.name, refused.hint)
             raise _not_text(name, hint, uri=uri, entry=_first_of_zip(head))
     if head[_TAR_MAGIC_OFFSET : _TAR_MAGIC_OFFSET + 8] in _TAR_MAGICS:

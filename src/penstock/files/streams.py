@@ -369,7 +369,7 @@ class SourceReader:
         file, opened = self.open_columnar(source, found.format)
         with file:
             described = opened.describe()
-        return ObjectSample(source=source, compression="none", head=b"", is_whole=False, columnar=described)
+        return ObjectSample(source=source, compression="none", head=b"", is_whole=False, own=described)
 
     def interrupt(self) -> None:
         """Make every wait for a pipe's bytes raise SourceError; may be called from any thread."""

@@ -8,14 +8,13 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from penstock.frozen import frozen
+from penstock.loading.formats.format import ReadTools
 from penstock.loading.retry import Patience, patiently
 from penstock.loading.warned import WarningLog
-from penstock.model.load.job import MAX_RECORD_BYTES
 from penstock.server.ledger import Ledger
 
 if TYPE_CHECKING:
     from penstock.changes.settings_backend import SettingsBackend
-    from penstock.files import SourceReader
     from penstock.loading.plan.guard import SpaceGuard
     from penstock.loading.plan.settings import LoadSettings
     from penstock.model.load.outcome import LoadProgress
@@ -49,12 +48,10 @@ class Lease(Protocol):
 
 
 @frozen
-class LoadTools:
+class LoadTools(ReadTools):
     """What a load acts through: connections, sources, the ledger, callbacks, and the clock."""
 
     connect: ConnectionFactory
-    sources: SourceReader
-    server_major: int
     on_progress: Callable[[LoadProgress], None] | None = None
     ledger: Ledger = field(default_factory=Ledger)
     # Whether the ledger may be created where a publication would publish it.
@@ -69,12 +66,6 @@ class LoadTools:
     lease: Lease | None = None
     # The id of the load to resume: if it is given, no other load may begin.
     resumes: str | None = None
-    # The next two follow from the load's rules; `rejects_torn`: reject only the line that contains a stray quote.
-    max_record_bytes: int = MAX_RECORD_BYTES
-    rejects_torn: bool = False
-    # Whether the rows of columnar files are sent as COPY text in any case.
-    sends_text: bool = False
-    clock: Callable[[], float] = time.perf_counter
     sleep: Callable[[float], None] = time.sleep
 
     def notice(self, text: str) -> None:

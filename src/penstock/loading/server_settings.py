@@ -21,7 +21,7 @@ from penstock.host.interrupts import holding_interrupts
 from penstock.host.process import client_name
 from penstock.loading.plan.settings import LoadSettings
 from penstock.loading.plan.space import estimate_wal
-from penstock.loading.plan.work import all_objects
+from penstock.loading.work import all_objects
 from penstock.model.load.shape import SERVER, Hold, lock_of
 from penstock.model.server.settings import LeasedSetting, LeaseReport, SettingResult
 from penstock.server.table.catalog import read_table_storage

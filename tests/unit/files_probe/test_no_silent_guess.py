@@ -13,7 +13,7 @@ import pytest
 from penstock.errors import PenstockError
 from penstock.files.probe import probe_dialect, refuse_unclear_escapes, split_record
 from penstock.files.probe.form import make_form
-from penstock.loading.plan.columns import naming_notice
+from penstock.loading.formats.columns import naming_notice
 from penstock.model.source.dialect import DialectOptions
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.errors import PenstockError, TargetError, UsageError
-from penstock.loading.plan.columns import map_columns, name_created_columns
+from penstock.loading.formats.columns import map_columns, name_created_columns
 from penstock.model.load.job import TargetJob
 from penstock.model.server.table import Column, ColumnMap, TableFacts, TableName
 

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.errors import TargetError
 from penstock.loading.claim.decide import ClaimFacts, LoadDecision, decide_load, decide_objects, find_known
-from penstock.loading.plan.work import ObjectWork
+from penstock.loading.work import ObjectWork
 from penstock.model.load.job import LoadRules, TargetJob
 from penstock.model.load.ledger import KnownObject, LedgerObject
 from penstock.model.load.plan import TargetPlan

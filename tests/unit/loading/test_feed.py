@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from penstock.loading.plan.work import ObjectWork
 from penstock.loading.reading.feed import Abandoned, BlockFeed, NothingReady
+from penstock.loading.work import ObjectWork
 from penstock.model.source.source import SourceObject
 from penstock.units import KIB, MIB
 

@@ -41,7 +41,8 @@ def make_plan(via: Via, *, objects: int = 8, dialect: Dialect = _DIALECT) -> Loa
         objects=sources,
         dialect=dialect,
         column_map=ColumnMap(columns=("a",)),
-        columnar=None,
+        format="text",
+        own=None,
         is_staged=False,
         fills_table=True,
     )
@@ -88,7 +89,8 @@ def test_auto_takes_the_server_if_it_is_far_and_objects_are_many(
 def test_columnar_files_are_left_to_the_client() -> None:
     """COPY on the server has no Parquet."""
     plan = make_plan("server")
-    plan.targets[0].columnar = ColumnarSample(format="parquet", fields=(), rows=1, parts=1, row_bytes=1.0)  # type: ignore[misc]
+    plan.targets[0].format = "columnar"  # type: ignore[misc]
+    plan.targets[0].own = ColumnarSample(format="parquet", fields=(), rows=1, parts=1, row_bytes=1.0)  # type: ignore[misc]
     with pytest.raises(UsageError, match="--via server cannot be used with format parquet"):
         choose_route(plan, _FACTS)
 

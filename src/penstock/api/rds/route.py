@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.aws.credentials import AwsCredentials
 from penstock.errors import DataError, SourceError
 from penstock.loading.imports.route import RouteFacts, choose_route, keep_client
-from penstock.loading.plan.work import all_objects
+from penstock.loading.work import all_objects
 from penstock.model.server.endpoints import is_rds_endpoint
 from penstock.server.imports.look import measure_link, read_import_rights
 

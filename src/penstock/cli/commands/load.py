@@ -18,7 +18,6 @@ from penstock.cli.terminal.messages import Messages, show_warning
 from penstock.cli.terminal.output import shown_warnings, write_message, write_result
 from penstock.cli.terminal.progress import showing_progress
 from penstock.cli.terminal.typeable import remember_target, spell_as_keys
-from penstock.cli.views.dialect_view import describe_format
 from penstock.cli.views.outcome_view import (
     check_object,
     describe_check,
@@ -236,10 +235,11 @@ class LoadCommand:
 
     def _announce(self, plan: LoadPlan) -> None:
         """Print the dialect of each target, the route if --via is given, and the warnings of the plan."""
+        from penstock.loading.formats import format_of
+
         for target in plan.targets:
             name = f"dialect of {target.table}" if len(plan.targets) > 1 else "dialect"
-            shown = describe_format(target)
-            self.messages.note(f"{name}: {shown}")
+            self.messages.note(f"{name}: {format_of(target).describe(target)}")
         if plan.job.rules.via != "client":
             from penstock.cli.views.plan_view import describe_route
 

@@ -7,7 +7,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from penstock.cli.terminal.columns import line_up
-from penstock.cli.views.dialect_view import describe_format
 from penstock.cli.views.outcome_view import describe_steps
 from penstock.frozen import frozen
 from penstock.model.load.plan import LoadPlan, SessionPlan, TargetPlan, name_fields
@@ -193,7 +192,7 @@ def _target_object(target: TargetPlan, actions: Sequence[str]) -> dict[str, obje
         "landing": target.landing.where,
         "follows": [str(table) for table in target.follows],
         "dialect": target.dialect,
-        "columnar": target.columnar,
+        "columnar": target.own,
         "copy": target.copy,
         "compression": target.sample_compression,
         "fields": field_uses(target),
@@ -224,6 +223,9 @@ def _describe_way(target: TargetPlan, *, is_atomic: bool) -> str:
 
 
 def _describe_target(target: TargetPlan, *, is_atomic: bool) -> list[str]:
+    # 60 ms, psycopg, which has made the plan by now; penstock doctor --help needs none.
+    from penstock.loading.formats import format_of
+
     state = "exists"
     if target.create_columns is not None:
         kind = "text columns" if target.create_types is None else "columns"
@@ -232,7 +234,7 @@ def _describe_target(target: TargetPlan, *, is_atomic: bool) -> list[str]:
         [
             ("table", f"{target.table} ({state})"),
             ("mode", _describe_way(target, is_atomic=is_atomic)),
-            ("dialect", describe_format(target)),
+            ("dialect", format_of(target).describe(target)),
             *([("copy", f"{target.copy.format} ({target.copy.reason})")] if target.copy.reason else []),
             ("columns", "file field -> table column"),
         ],

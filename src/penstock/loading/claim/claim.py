@@ -28,7 +28,7 @@ from penstock.loading.claim.write import ClaimedLoad, ClaimWriter
 from penstock.loading.context import LoadTools
 from penstock.loading.landing.context import TargetLanding
 from penstock.loading.plan.dialects import refuse_other_dialects
-from penstock.loading.plan.work import all_objects
+from penstock.loading.work import all_objects
 from penstock.model.load.ledger import Claim, FinishedLoad, LedgerOutlook
 from penstock.model.load.plan import LoadPlan
 from penstock.model.server.table import TableFacts, TableName

@@ -10,7 +10,7 @@ from penstock.errors import LeftOutError, SourceError, TargetError, UsageError
 from penstock.frozen import frozen
 
 if TYPE_CHECKING:
-    from penstock.loading.plan.work import ObjectWork
+    from penstock.loading.work import ObjectWork
     from penstock.model.load.job import LoadRules
     from penstock.model.load.ledger import KnownObject, LedgerObject, ObjectAction
     from penstock.model.load.plan import LoadPlan

@@ -14,14 +14,14 @@ from penstock.errors import TargetError
 from penstock.files.listing import is_remote, lasting_name, recorded_name
 from penstock.loading.claim.decide import ClaimFacts, LoadDecision, find_known, refuse_unknown
 from penstock.loading.context import LoadTools
-from penstock.loading.plan.dialects import Depth, refuse_other_dialects
+from penstock.loading.formats import format_of
+from penstock.loading.plan.dialects import refuse_other_dialects
 from penstock.loading.plan.identity import describe_changes, describe_meaning, digest, job_to_json
 from penstock.loading.plan.notices import unpublished_notice
-from penstock.loading.plan.plan import table_after_creation
-from penstock.loading.plan.work import ObjectWork, all_objects, ledger_object
 from penstock.loading.reading.objects import compare_committed
-from penstock.model.load.ledger import KnownObject, LedgerObject, LedgerUnit
-from penstock.model.load.plan import LoadPlan
+from penstock.loading.work import ObjectWork, all_objects, ledger_object
+from penstock.model.load.ledger import KnownObject, LedgerObject
+from penstock.model.load.plan import LoadPlan, table_after_creation
 from penstock.model.server.table import TableFacts, TableName
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.search_path import find_creation_schema
@@ -34,6 +34,7 @@ from penstock.server.table.identity import LoadedTable
 from penstock.server.table.tables import CreatedTable, is_empty
 
 if TYPE_CHECKING:
+    from penstock.loading.formats.format import Depth
     from penstock.loading.landing.context import TargetLanding
 
 
@@ -118,7 +119,7 @@ class FactsReader:
         for work in works:
             oid, table = oids[work.target_index], work.target.table
             name = table if table.schema is not None else replace(table, schema=schemas.get(oid, ""))
-            unit: LedgerUnit = "bytes" if work.target.columnar is None else "rows"
+            unit = format_of(work.target).unit
             items.append(ledger_object(work.source, number=work.number, target_oid=oid, target=name, unit=unit))
         return items
 

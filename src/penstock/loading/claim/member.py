@@ -19,7 +19,7 @@ from penstock.host.process import client_name, host_name
 from penstock.loading.claim.decide import name_objects, not_seen
 from penstock.loading.context import LoadTools
 from penstock.loading.pace import limit_sessions, share_sessions
-from penstock.loading.plan.work import ObjectWork
+from penstock.loading.work import ObjectWork
 from penstock.model.load.ledger import Claim, Coverage, LoaderProcess, MembersLook
 from penstock.model.load.outcome import LoadShare
 from penstock.model.load.plan import SessionPlan, total_size

@@ -20,8 +20,8 @@ from penstock.loading.claim.member import Member
 from penstock.loading.imports.route import refuse_parts
 from penstock.loading.landing.context import LandingContext, TargetLanding
 from penstock.loading.plan.identity import digest
-from penstock.loading.plan.work import ObjectWork
 from penstock.loading.reading.objects import compare_committed
+from penstock.loading.work import ObjectWork
 from penstock.model.load.ledger import Claim, Coverage
 from penstock.model.server.table import TableFacts, TableName
 from penstock.server.connect.errors import in_transaction

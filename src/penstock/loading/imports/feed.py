@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from penstock.loading.plan.work import ObjectWork
 from penstock.loading.reading.feed import Abandoned
+from penstock.loading.work import ObjectWork
 from penstock.model.load.accounts import ReaderSeconds
 from penstock.model.load.details import FileOutcome
 from penstock.model.load.outcome import FileProgress, LoadProgress

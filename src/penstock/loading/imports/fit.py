@@ -8,12 +8,12 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from penstock.errors import DataError, PenstockError, SourceError
+from penstock.loading.formats import format_of
 from penstock.loading.imports.route import CLIENT_REMEDY
-from penstock.loading.plan.dialects import map_sample
 
 if TYPE_CHECKING:
     from penstock.files import SourceReader
-    from penstock.loading.plan.work import ObjectWork
+    from penstock.loading.work import ObjectWork
     from penstock.model.load.plan import ObjectSample, TargetPlan
 
 
@@ -56,7 +56,7 @@ def find_misfit(sample: ObjectSample, target: TargetPlan) -> PenstockError | Non
             detail="COPY takes it for data.",
             hint=CLIENT_REMEDY,
         )
-    columns = map_sample(sample, target).columns
+    columns = format_of(target).map_sample(sample, target).columns
     if columns != target.column_map.columns:
         return DataError(
             f'the server cannot import "{uri}": its columns are ordered otherwise than those of the first file',

@@ -10,7 +10,7 @@ from penstock.errors import ServerError
 from penstock.loading.context import LoadTools
 from penstock.loading.imports.feed import ImportedObject, ObjectFeed
 from penstock.loading.imports.session import ObjectSession
-from penstock.loading.plan.work import ObjectWork
+from penstock.loading.work import ObjectWork
 from penstock.model.load.ledger import Claim
 from penstock.model.load.plan import LoadPlan
 from penstock.model.server.table import TableName

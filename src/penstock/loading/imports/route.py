@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.errors import TargetError, UsageError
 from penstock.files.encodings import normalize_encoding
 from penstock.frozen import frozen
+from penstock.loading.formats import format_of
 from penstock.model.finding import Finding, refusal, refuse
 from penstock.model.load.plan import LoadPlan, SessionPlan, TargetPlan
 from penstock.model.load.route import ImportRights, Link, RoutePlan
@@ -130,8 +131,9 @@ def _find_target_obstacles(target: TargetPlan, server_major: int) -> Iterator[Ob
     for source in target.objects:
         if not source.location.startswith("s3://"):
             yield Obstacle("sources other than S3", f"{source.uri} is not in S3.")
-    if target.columnar is not None:
-        yield Obstacle(f"format {target.columnar.format}", "COPY on the server reads text only.")
+    found = format_of(target)
+    if found.import_obstacle is not None:
+        yield Obstacle(f"format {found.title(target.own)}", found.import_obstacle)
     if target.is_staged:
         what = f"--mode {target.job.mode}" if target.job.transform is None else "--transform"
         if target.job.landing.where == "table":
@@ -156,8 +158,6 @@ def _find_dialect_obstacles(target: TargetPlan, server_major: int) -> Iterator[O
             r"reads the same with it as the quote: --format csv --delimiter '\t' --quote '\x01' --null '\N'."
         )
         yield Obstacle("format tsv", why)
-    if dialect.format == "jsonl":
-        yield Obstacle("format jsonl", "COPY on the server has no such format.")
     if dialect.format == "text" and dialect.has_header and server_major < _TEXT_HEADER_MAJOR:
         yield Obstacle("a header in format text", f"COPY has that since PostgreSQL {_TEXT_HEADER_MAJOR}.")
     if len(dialect.nulls) > 1:

@@ -19,7 +19,7 @@ from penstock.server.ledger.ledger import taken_over
 if TYPE_CHECKING:
     from penstock.loading.context import LoadTools
     from penstock.loading.imports.feed import ImportedObject, ObjectFeed
-    from penstock.loading.plan.work import ObjectWork
+    from penstock.loading.work import ObjectWork
     from penstock.model.load.ledger import Claim
     from penstock.model.source.block import CopySpec
     from penstock.server.imports.session import ImportSession

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from penstock.errors import SourceError, TargetError
 from penstock.frozen import frozen
-from penstock.loading.plan.work import ObjectWork
+from penstock.loading.work import ObjectWork
 from penstock.model.server.table import TableFacts, TableName
 from penstock.server.ledger.targets import drop_landing, drop_ranges, write_landing
 from penstock.server.table.locking import telling_once, with_lock_retries

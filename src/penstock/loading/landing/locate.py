@@ -14,7 +14,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.errors import DataError, FileLocation, PenstockError
-from penstock.loading.reading.objects import make_sums, open_blocks
+from penstock.loading.formats import format_of
+from penstock.loading.reading.objects import open_blocks
 from penstock.loading.rejects.pieces import Origin, Piece
 from penstock.loading.rejects.reasons import shorten_reason
 from penstock.loading.rejects.record_format import form_to_json
@@ -29,7 +30,7 @@ from penstock.server.merge.merge_refused import RefusedRecord
 if TYPE_CHECKING:
     from penstock.loading.context import LoadTools
     from penstock.loading.landing.context import LandingContext
-    from penstock.loading.plan.work import ObjectWork
+    from penstock.loading.work import ObjectWork
     from penstock.model.load.reject import Reject
     from penstock.server.merge.merge_locate import RecordPosition
 
@@ -56,7 +57,7 @@ class RecordFinder:
         # Empty ranges cut the object at these offsets, and skip nothing.
         self._coverage = Coverage(ranges=tuple((start, start) for start in blocks))
         self._rejected = rejected
-        self._sums = make_sums(work, committed)
+        self._sums = format_of(work.target).sums(committed)
         self.form: str | None = None
 
     def find(self, records: Iterator[RefusedRecord]) -> Iterator[Reject]:

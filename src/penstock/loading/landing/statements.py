@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.errors import TargetError
-from penstock.loading.plan.plan import table_after_creation
 from penstock.model.load.outcome import StatementOutcome
+from penstock.model.load.plan import table_after_creation
 from penstock.server.changes.records import find_changed
 from penstock.server.ledger.schema import has_ledger
 from penstock.server.merge.merge import MergeCounts, MergeParts, check_merge, count_staged, find_parts

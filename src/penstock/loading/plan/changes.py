@@ -151,10 +151,13 @@ def null_option(value: str, column: str, dialect: Dialect) -> str:
     return f"--null {shlex.quote(value)} if it stands for null{too}"
 
 
-def refuse_widening(facts: TableFacts, change: ColumnChange, dependents: Sequence[str], dialect: Dialect) -> None:
+def refuse_widening(
+    facts: TableFacts, change: ColumnChange, dependents: Sequence[str], dialect: Dialect, *, is_delimited: bool
+) -> None:
     """Raise DataError if a column cannot be widened, or would become text because of a word for null.
 
-    It cannot be if something depends on it, or if the role is not the table's owner.
+    It cannot be if something depends on it, or if the role is not the table's owner. `is_delimited`: the values are of
+    text in which a word may stand for null.
     """
     seen = change.decided_by
     assert seen is not None
@@ -165,7 +168,7 @@ def refuse_widening(facts: TableFacts, change: ColumnChange, dependents: Sequenc
     why = f"Not altered, because it is used by: {'; '.join(dependents)}." if dependents else None
     if not facts.is_owner:
         why = "The role is not the owner of the table."
-    is_null_word = dialect.format != "jsonl" and seen.value in NULL_WORDS
+    is_null_word = is_delimited and seen.value in NULL_WORDS
     if why is None and change.type_name == "text" and is_null_word:
         why = "Not altered, because other programs write that for null."
         hint = f"Use {null_option(seen.value, change.column, dialect)}. If it is text, {alter}"

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import SourceError, TargetError
 from penstock.files.signatures import ColumnarFound
+from penstock.loading.formats import find_format
 from penstock.loading.plan.modes import explain_emptying
 from penstock.loading.plan.plan import TargetInput
-from penstock.loading.plan.work import ledger_object
+from penstock.loading.work import ledger_object
 from penstock.model.finding import refuse
 from penstock.model.load.details import UnreadableObject, describe_error
 from penstock.model.server.checks import check_server
@@ -128,7 +129,7 @@ def _gather_target(
         for notice in (*notices, Notice(code="empty", message=message, uri=sample.source.uri)):
             on_notice(notice)
         return None
-    notices += _find_texts(sample, target, facts, sources)
+    notices += find_format(sample, target.dialect).find_notices(sample, target, facts, sources)
     lines = _count_lines(sample, objects, target, sources) if target.landing.is_fresh else None
     return TargetInput(
         job=target,
@@ -155,10 +156,7 @@ def _count_lines(
     others = (source for source in objects if source != sample.source and source.size_bytes != 0)
     found = (sources.try_to(partial(sources.sample, source, target.dialect)) for source in others)
     for each in chain((sample,), (other for other in found if other is not None)):
-        if each.columnar is not None:
-            lines = 2 if each.columnar.rows else 0
-        else:
-            lines = len(each.head.strip().splitlines()) if each.is_whole else 2
+        lines = find_format(each, target.dialect).count_lines(each)
         if lines > 1:
             return None
         most = max(most, lines)
@@ -224,26 +222,6 @@ def _sample_first(
     if not seen and loaded and any(source.size_bytes != 0 for source in unknown):
         return _sample_first(loaded, (), options, sources)
     return seen[0] if seen else sources.sample(unknown[0], options)
-
-
-def _find_texts(
-    sample: ObjectSample, target: TargetJob, facts: TableFacts | None, sources: SourceReader
-) -> Sequence[Notice]:
-    """Return a warning for each column of a new table that is of bytes, and is text in all values of the first file."""
-    if sample.columnar is None or facts is not None:
-        return ()
-    untold = [field.name for field in sample.columnar.fields if field.is_untold and field.name not in target.skip]
-    if not untold:
-        return ()
-    file, opened = sources.open_columnar(sample.source, sample.columnar.format)
-    with file:
-        texts = opened.read_as_text(untold)
-    reason = "BINARY without a logical type is created as bytea, and all its values are text"
-    hint = "Create the table with columns of type text first to load them as text."
-    return [
-        Notice(code="binary-text", message=f'column "{name}": {reason}', uri=sample.source.uri, hint=hint)
-        for name in texts
-    ]
 
 
 def _refuse_shared_input(inputs: tuple[TargetInput, ...]) -> None:

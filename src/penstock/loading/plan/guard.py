@@ -9,7 +9,7 @@ from pathlib import Path
 from penstock.frozen import frozen
 from penstock.host import measure_disk, measure_files
 from penstock.loading.plan.space import estimate_needs, forecast_disks
-from penstock.loading.plan.work import ObjectWork
+from penstock.loading.work import ObjectWork
 from penstock.model.load.plan import LoadPlan, ObjectSample
 from penstock.model.load.space import DiskForecast, TableStorage
 from penstock.server.connect.connection import Connection

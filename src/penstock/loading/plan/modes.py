@@ -50,12 +50,12 @@ def explain_emptying(job: TargetJob, *, detail: str, hint: str | None) -> Target
     )
 
 
-def check_types(job: TargetJob, facts: TableFacts | None, objects: Sequence[SourceObject], *, is_text: bool) -> None:
+def check_types(job: TargetJob, facts: TableFacts | None, objects: Sequence[SourceObject], *, is_typed: bool) -> None:
     """Raise UsageError or SourceError if the types of columns cannot be found in the values of the files."""
     if job.types == "text":
         return
     option = f"--types {job.types}"
-    if not is_text and not any(read_folder_values(source.uri) for source in objects):
+    if is_typed and not any(read_folder_values(source.uri) for source in objects):
         raise UsageError(f"{option} cannot be used with columnar files", hint="Leave it out: the files have types.")
     if job.transform is not None:
         raise UsageError(f"{option} cannot be used with --transform", hint="The statement reads columns of type text.")

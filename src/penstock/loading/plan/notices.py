@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from penstock.errors import TargetError
 from penstock.loading.plan.space import text_bytes
-from penstock.loading.plan.work import all_objects
+from penstock.loading.work import all_objects
 from penstock.model.load.job import LoadRules
 from penstock.model.load.plan import ObjectSample, TargetPlan
 from penstock.model.server.server import ServerFacts

@@ -8,29 +8,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
+from typing import TYPE_CHECKING
 
 from penstock.errors import DataError, PenstockError, TargetError, UsageError
-from penstock.files.probe import ProbeResult, probe_dialect, refuse_unclear_escapes, validate_options
-from penstock.files.probe.columnar import probe_columnar, refuse_unsupported
+from penstock.files.probe import ProbeResult, validate_options
 from penstock.files.probe.folders import read_folder_values
-from penstock.files.probe.json_lines import is_json_lines, probe_json_lines
 from penstock.frozen import frozen
-from penstock.loading.pace import plan_sessions
-from penstock.loading.plan.changes import added_changes, check_changes, with_columns
-from penstock.loading.plan.columns import (
+from penstock.loading.formats import find_format
+from penstock.loading.formats.columns import (
     edge_notice,
     find_edge,
-    find_whole_column,
-    map_columns,
-    map_names,
+    find_loaded,
     name_created_columns,
-    name_created_types,
     name_folder_columns,
     naming_notice,
-    refuse_many_names,
-    refuse_unknown_names,
     unknown_columns,
 )
+from penstock.loading.pace import plan_sessions
+from penstock.loading.plan.changes import added_changes, check_changes, with_columns
 from penstock.loading.plan.modes import (
     check_mode,
     check_types,
@@ -42,14 +37,25 @@ from penstock.loading.plan.modes import (
 from penstock.loading.plan.notices import check_switches, estimate_records, server_notices, table_notices
 from penstock.model.finding import refuse
 from penstock.model.load.job import LoadJob, LoadRules, TargetJob
-from penstock.model.load.plan import Edge, LoadPlan, ObjectSample, TargetPlan, name_fields, stored_size
+from penstock.model.load.plan import (
+    Edge,
+    LoadPlan,
+    ObjectSample,
+    TargetPlan,
+    create_table_facts,
+    name_fields,
+    stored_size,
+    table_after_creation,
+)
 from penstock.model.load.tuning import DEFAULT_TUNING, LoadTuning
 from penstock.model.server.checks import check_sequences, check_table
 from penstock.model.server.server import ServerFacts
-from penstock.model.server.table import Column, ColumnMap, TableFacts, TableName
-from penstock.model.source.dialect import DialectOptions, Notice
+from penstock.model.server.table import ColumnMap, TableFacts, TableName
+from penstock.model.source.dialect import Notice
 from penstock.model.source.source import SourceObject
-from penstock.model.source.types import TYPE_OIDS
+
+if TYPE_CHECKING:
+    from penstock.loading.formats.format import Format
 
 
 @frozen
@@ -209,29 +215,25 @@ def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -
     refuse(check_table(job.into, exists=facts is not None, creates=job.create))
     check_mode(job, facts)
     check_changes(job, facts)
-    check_types(job, facts, gathered.objects, is_text=sample.columnar is None)
+    found = find_format(sample, job.dialect)
+    check_types(job, facts, gathered.objects, is_typed=found.is_typed)
     check_switches(rules, facts)
-    probe = _probe(gathered, server, rejects=rules.on_error == "reject")
+    rejects = rules.on_error == "reject"
+    probe = found.probe(sample, job, facts, server=server, rejects=rejects)
     if rules.emptied != "load":
         _refuse_emptying(gathered, probe)
     _refuse_unclear_start(probe, job, is_new=facts is None)
-    is_json = probe.dialect.format == "jsonl"
-    edge = None if is_json else find_edge(probe, job=job, table=None if job.transform is not None else facts)
-    named = _created_columns(probe, gathered, edge) if facts is None or job.transform is not None else None
+    edge = find_edge(probe, job=job, table=None if job.transform is not None else facts)
+    named = _created_columns(found, probe, gathered, edge) if facts is None or job.transform is not None else None
     created, staged = None if facts is not None else named, None if job.transform is None else named
-    types = None
-    if created is not None and sample.columnar is not None:
-        types = name_created_types(sample.columnar, job, count=len(created), uri=uri)
-    table = facts if facts is not None else _created_table(job.into, created or (), types)
+    types = None if created is None else _type_created(found, probe, gathered, count=len(created))
+    table = facts if facts is not None else create_table_facts(job.into, created or (), types)
     landing = choose_landing(job, facts, is_atomic=rules.atomic)
     added: dict[str, str] = {}
     if facts is not None and job.add_columns and not gathered.may_be_loaded:
-        added = unknown_columns(probe.header, job, facts, edge, columnar=sample.columnar, uri=uri)
+        unknown = unknown_columns(probe.header, job, facts, edge)
+        added = found.type_columns(sample.own, unknown, uri=uri)
         table = facts = with_columns(facts, added)
-    filled = table if staged is None else _created_table(table.name, staged)
-    column_map, refusal = _map_sample(probe, gathered, filled, edge, rejects=rules.on_error == "reject")
-    if staged is None:
-        refuse(check_sequences(table, column_map.columns, role=server.user), sqlstate="42501")
     target = TargetPlan(
         job=job,
         table=table.name,
@@ -240,35 +242,37 @@ def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -
         dialect=probe.dialect,
         header=probe.header,
         edge=edge,
-        column_map=column_map,
+        column_map=ColumnMap(columns=()),
         objects=gathered.objects,
         sample_compression=sample.compression,
         sample_bom=sample.bom,
         allows_suppressed_rows=landing.where == "table" and bool(table.suppressing_triggers),
         landing=landing,
         text_columns=staged,
-        refusal=refusal,
         create_types=types,
-        columnar=sample.columnar,
+        format=found.name,
+        own=sample.own,
         unloaded=gathered.unloaded,
         changes=() if facts is None else added_changes(facts, added),
     )
+    column_map, refusal = _map_sample(found, gathered, target, rejects=rejects)
+    if staged is None:
+        refuse(check_sequences(table, column_map.columns, role=server.user), sqlstate="42501")
+    target = replace(target, column_map=column_map, refusal=refusal)
     if table.row_triggers:
         target = replace(target, estimated_records=estimate_records(target, sample))
-    notices = (*_name_notices(probe, target, filled, uri=uri), *_table_notices(table, gathered))
+    notices = (*_name_notices(probe, target, uri=uri), *_table_notices(table, gathered))
     return target, (*gathered.notices, *probe.notices, *notices, *describe_notices(job, table))
 
 
-def _name_notices(probe: ProbeResult, target: TargetPlan, filled: TableFacts, *, uri: str) -> Iterator[Notice]:
+def _name_notices(probe: ProbeResult, target: TargetPlan, *, uri: str) -> Iterator[Notice]:
     """Warn of names of the sample, and of its header, that are not taken as they stand."""
     job, edge = target.job, target.edge
-    if probe.dialect.format == "jsonl" and target.facts is not None and target.text_columns is None:
-        yield from _whole_notices(probe, job, target.facts, uri=uri)
     if target.create_columns is not None or target.text_columns is not None:
         yield from _naming_notices(probe, job, edge, uri=uri)
     if (found := edge_notice(edge, probe, uri=uri)) is not None:
         yield found
-    yield from _header_notices(probe, job, filled, uri=uri)
+    yield from _header_notices(probe, job, table_after_creation(target), uri=uri)
 
 
 def _refuse_emptying(gathered: TargetInput, probe: ProbeResult) -> None:
@@ -284,72 +288,18 @@ def _refuse_emptying(gathered: TargetInput, probe: ProbeResult) -> None:
 
 
 def _map_sample(
-    probe: ProbeResult, gathered: TargetInput, table: TableFacts, edge: Edge | None, *, rejects: bool
+    found: Format, gathered: TargetInput, target: TargetPlan, *, rejects: bool
 ) -> tuple[ColumnMap, PenstockError | None]:
     """Return the columns that the sample's fields go to, or none, with the error, if all objects are loaded already.
 
     Then the error is raised only if an object is loaded again.
     """
-    job, uri = gathered.job, gathered.sample.source.uri
-    stated = {} if gathered.sample.columnar is None else read_folder_values(uri)
     try:
-        if probe.dialect.format != "jsonl":
-            found = map_columns(probe.header, job=job, table=table, uri=uri, edge=edge, folder_values=stated)
-            if gathered.sample.columnar is not None:
-                refuse_unsupported(gathered.sample.columnar, found, uri=uri)
-            return found, None
-        if not rejects:
-            refuse_unknown_names(probe.header or (), job=job, table=table, uri=uri)
-        return map_names(probe.header or (), job=job, table=table, uri=uri), None
+        return found.map_first(gathered.sample, target, rejects=rejects), None
     except (TargetError, UsageError) as error:
         if not gathered.may_be_loaded:
             raise
         return ColumnMap(columns=()), error
-
-
-def _probe(gathered: TargetInput, server: ServerFacts, *, rejects: bool) -> ProbeResult:
-    """Return the sample's dialect and header. Raises DataError if it could be read in two ways, UsageError."""
-    job, sample, facts = gathered.job, gathered.sample, gathered.facts
-    if sample.columnar is not None:
-        return probe_columnar(sample.columnar, job, uri=sample.source.uri)
-    if is_json_lines(sample.head, job.dialect, is_whole=sample.is_whole):
-        return probe_json_lines(
-            sample.head,
-            options=job.dialect,
-            is_whole=sample.is_whole,
-            table_columns=() if facts is None else [column.name for column in facts.columns],
-            uri=sample.source.uri,
-            first_line=sample.first_line,
-            rejects=rejects,
-            compression=sample.compression,
-        )
-    loadable = None
-    if facts is not None and job.transform is None:
-        loadable = [column.name for column in facts.columns if not column.is_generated]
-    options = options_of(sample, job.dialect)
-    if options.encoding is None and server.server_encoding == "SQL_ASCII":
-        # As COPY does in such a database, accept any bytes.
-        options = replace(options, encoding="SQL_ASCII")
-    probe = probe_dialect(
-        sample.head,
-        options=options,
-        is_whole=sample.is_whole,
-        table_columns=loadable,
-        uri=sample.source.uri,
-        bom=sample.bom,
-        first_line=sample.first_line,
-        rejects=rejects,
-        compression=sample.compression,
-    )
-    refuse_unclear_escapes(
-        sample.head,
-        is_whole=sample.is_whole,
-        dialect=probe.dialect,
-        options=options,
-        uri=sample.source.uri,
-        first_line=sample.first_line,
-    )
-    return probe
 
 
 def _header_notices(probe: ProbeResult, job: TargetJob, table: TableFacts, *, uri: str) -> tuple[Notice, ...]:
@@ -370,22 +320,23 @@ def _header_notices(probe: ProbeResult, job: TargetJob, table: TableFacts, *, ur
     )
 
 
-def _created_columns(probe: ProbeResult, gathered: TargetInput, edge: Edge | None) -> tuple[str, ...]:
-    job, sample = gathered.job, gathered.sample
-    uri = sample.source.uri
+def _created_columns(found: Format, probe: ProbeResult, gathered: TargetInput, edge: Edge | None) -> tuple[str, ...]:
+    job, uri = gathered.job, gathered.sample.source.uri
     names = job.columns if job.columns is not None else name_fields(probe.header, edge) or [""] * probe.field_count
-    if probe.dialect.format == "jsonl":
-        refuse_many_names(len(names), uri=uri)
-    if probe.dialect.format == "jsonl" and not names:
-        raise DataError(
-            "no record names a column",
-            detail=f"{uri}: its first block has no JSON object with a name.",
-            hint="Name the columns with --columns.",
-        )
-    if sample.columnar is not None:
+    if found.names_folders:
         stated = (read_folder_values(source.uri) for source in gathered.objects)
         names = (*names, *name_folder_columns(stated, names, job))
     return name_created_columns(names, job, uri=uri)
+
+
+def _type_created(found: Format, probe: ProbeResult, gathered: TargetInput, *, count: int) -> tuple[str, ...] | None:
+    """Return the types of the columns that are created: those of the file, then text; None if all are text."""
+    if not found.is_typed:
+        return None
+    job, sample = gathered.job, gathered.sample
+    fields = find_loaded(job.columns or probe.header or (), job)
+    types = found.type_columns(sample.own, fields, uri=sample.source.uri).values()
+    return (*types, *["text"] * (count - len(types)))
 
 
 def _refuse_unclear_start(probe: ProbeResult, job: TargetJob, *, is_new: bool) -> None:
@@ -404,59 +355,10 @@ def _refuse_unclear_start(probe: ProbeResult, job: TargetJob, *, is_new: bool) -
             )
 
 
-def _whole_notices(probe: ProbeResult, job: TargetJob, facts: TableFacts, *, uri: str) -> tuple[Notice, ...]:
-    """Warn if records of JSON Lines are stored whole although all their names are columns of the table."""
-    whole = find_whole_column(job, facts)
-    if whole is None or not probe.header or any(facts.column(name) is None for name in probe.header):
-        return ()
-    return (
-        Notice(
-            code="column-names",
-            message=f'each record is stored whole in column "{whole}", although its names are columns of the table',
-            uri=uri,
-            hint=f"Use --columns {','.join(probe.header)} to load the values of these names.",
-        ),
-    )
-
-
-def options_of(sample: ObjectSample, options: DialectOptions) -> DialectOptions:
-    """Return the dialect options of an object: the user's, and the delimiter of a first line such as sep=;."""
-    return options if sample.separator is None else replace(options, delimiter=sample.separator)
-
-
 def _naming_notices(probe: ProbeResult, job: TargetJob, edge: Edge | None, *, uri: str) -> tuple[Notice, ...]:
     names = name_fields(probe.header, edge)
     notice = None if job.columns is not None else naming_notice(names, probe.field_count, job.dialect, uri=uri)
     return () if notice is None else (notice,)
-
-
-def _created_table(name: TableName, columns: Sequence[str], types: Sequence[str] | None = None) -> TableFacts:
-    """Return the facts of a table that --create will make, or of a transform's staging table."""
-    typed = zip(columns, types or ["text"] * len(columns), strict=True)
-    return TableFacts(
-        oid=0,
-        name=name,
-        kind="r",
-        columns=tuple(
-            Column(
-                name=column,
-                type_name=type_name,
-                number=number,
-                type_oid=TYPE_OIDS.get(type_name, 0),
-                is_json=type_name == "jsonb",
-            )
-            for number, (column, type_name) in enumerate(typed, 1)
-        ),
-    )
-
-
-def table_after_creation(target: TargetPlan) -> TableFacts:
-    """Return the facts of the table that the files fill, as it will be when rows are sent."""
-    if target.text_columns is not None:
-        return _created_table(target.table, target.text_columns)
-    if target.facts is not None:
-        return target.facts
-    return _created_table(target.table, target.create_columns or (), target.create_types)
 
 
 def _table_notices(table: TableFacts, gathered: TargetInput) -> list[Notice]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 
 from penstock.errors import TargetError
 from penstock.frozen import frozen
-from penstock.loading.plan.work import ObjectWork
+from penstock.loading.formats import format_of
+from penstock.loading.work import ObjectWork
 from penstock.model.load.part import PlanPart
-from penstock.model.load.plan import ObjectSample, TargetPlan
+from penstock.model.load.plan import ObjectSample, TargetPlan, total_size
 from penstock.model.load.space import DiskForecast, SpaceNeed, TableStorage
 from penstock.model.source.dialect import Notice
 from penstock.units import format_bytes
@@ -136,20 +136,6 @@ def note_disk(disk: DiskForecast) -> Notice | None:
 
 
 def text_bytes(works: Sequence[ObjectWork], sample: ObjectSample) -> float | None:
-    """Return how many bytes are left of a target's objects, decompressed, or None if the size of one is unknown.
-
-    It is assumed that they are compressed as well as zlib compresses the sample.
-    """
-    sizes = [work.source.size_bytes for work in works]
-    if any(size is None for size in sizes):
-        return None
-    if sample.columnar is not None:
-        ratio = sample.columnar.text_bytes / (sample.source.size_bytes or 1)
-        committed = sum(work.coverage.rows for work in works) * sample.columnar.row_bytes
-        return max(0.0, sum(size or 0 for size in sizes) * ratio - committed)
-    committed = sum(end - start for work in works for start, end in work.coverage.ranges)
-    if sample.is_whole and [work.source.uri for work in works] == [sample.source.uri]:
-        return float(max(0, len(sample.head) - committed))
-    is_plain = sample.compression == "none" or not sample.head
-    ratio = 1.0 if is_plain else len(sample.head) / len(zlib.compress(sample.head))
-    return max(0.0, sum(size or 0 for size in sizes) * ratio - committed)
+    """Return how many bytes are left of a target's objects, as text, or None if the size of one is unknown."""
+    size_bytes = total_size(work.source for work in works)
+    return None if size_bytes is None else max(0.0, format_of(works[0].target).text_bytes(works, sample, size_bytes))

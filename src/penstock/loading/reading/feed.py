@@ -18,7 +18,7 @@ from penstock.copyformat import Encoder
 from penstock.copyformat.binary import BinaryBlocks
 from penstock.errors import PenstockError
 from penstock.files.listing import is_remote
-from penstock.loading.plan.work import ObjectWork
+from penstock.loading.work import ObjectWork
 from penstock.model.load.accounts import ReaderSeconds, Stopwatch, add_seconds
 from penstock.model.load.details import FileOutcome
 from penstock.model.load.outcome import FileProgress, LoadProgress
@@ -29,8 +29,7 @@ from penstock.model.source.source import SourceObject
 from penstock.units import MIB
 
 if TYPE_CHECKING:
-    from penstock.files import ObjectStream
-    from penstock.loading.reading.rows import RowStream
+    from penstock.loading.formats.format import ObjectReader, Opened
 
 _log = logging.getLogger(__name__)
 
@@ -83,7 +82,7 @@ class OpenObject:
 
     work: ObjectWork
     reading: Reading | None = None
-    stream: ObjectStream | RowStream | None = None
+    stream: ObjectReader | None = None
     queue: deque[Block] = field(default_factory=deque)
     is_read: bool = False
     bytes_read: int = 0
@@ -145,8 +144,7 @@ class OpenObject:
         return (self.ended_s if self.ended_s is not None and self.is_drained else now_s) - self.began_s
 
 
-# Opens an object, and returns its stream, its blocks, the encoder that fits its header, and how its records are read.
-OpenBlocks: TypeAlias = "Callable[[ObjectWork], tuple[ObjectStream | RowStream, Iterable[Block], Encoder, RecordForm]]"
+OpenBlocks: TypeAlias = "Callable[[ObjectWork], Opened]"
 
 
 # Returns what encodes an object's blocks in the binary format, None if they are sent as text.

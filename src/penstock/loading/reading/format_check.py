@@ -16,13 +16,14 @@ from penstock import _native
 from penstock.files.probe import find_null_words
 from penstock.files.probe.content import Content, describe_conversion
 from penstock.frozen import frozen
+from penstock.loading.formats import format_of
 from penstock.model.source.dialect import Dialect, Notice, WarningCode
 from penstock.units import format_count
 
 if TYPE_CHECKING:
     from penstock.copyformat import Encoder
-    from penstock.loading.plan.work import ObjectWork
     from penstock.loading.warned import WarningLog
+    from penstock.loading.work import ObjectWork
     from penstock.model.source.block import Block
 
 
@@ -127,10 +128,15 @@ class FormatCheck:
     def watch(self, blocks: Iterable[Block], work: ObjectWork, encoder: Encoder) -> Iterable[Block]:
         """Return the blocks of an object, each of which is checked as it is taken.
 
-        Delimited text is checked if its format was guessed, JSON Lines if its values replace those of rows.
+        Delimited text is checked if its format was guessed, records that name their fields if their values replace
+        those of rows.
         """
-        if isinstance(encoder.rewriter, _native.JsonRewriter):
-            return self._look_at_names(blocks, work, encoder.rewriter) if work.target.job.mode == "upsert" else blocks
+        found = format_of(work.target)
+        if found.is_by_name and work.target.job.mode == "upsert":
+            assert isinstance(encoder.rewriter, _native.JsonRewriter)
+            return self._look_at_names(blocks, work, encoder.rewriter)
+        if not found.is_delimited:
+            return blocks
         options = work.target.job.dialect
         is_guessed = options.format is None and options.quote is None and options.escape is None
         return self._look_through(blocks, work) if is_guessed else blocks

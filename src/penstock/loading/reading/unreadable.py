@@ -17,7 +17,7 @@ from penstock.units import count_nouns
 
 if TYPE_CHECKING:
     from penstock.errors import PenstockError
-    from penstock.loading.plan.work import ObjectWork
+    from penstock.loading.work import ObjectWork
     from penstock.model.load.ledger import Coverage
 
 

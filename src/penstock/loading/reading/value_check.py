@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from penstock.copyformat.encoder import python_codec
+from penstock.loading.formats import format_of
 from penstock.loading.plan.changes import suggest_kept, widenable
-from penstock.loading.plan.plan import table_after_creation
+from penstock.model.load.plan import table_after_creation
 from penstock.model.server.names import quote_name, quote_table
 from penstock.model.server.server import DateOrder
 from penstock.model.source.dialect import Notice
@@ -23,8 +24,8 @@ from penstock.units import format_count
 if TYPE_CHECKING:
     from penstock import _native
     from penstock.copyformat import Encoder
-    from penstock.loading.plan.work import ObjectWork
     from penstock.loading.warned import WarningLog
+    from penstock.loading.work import ObjectWork
     from penstock.model.source.block import Block
 
 # What a column does not keep, by the names of CHANGES.
@@ -123,7 +124,7 @@ def _compose_notice(found: _Found, order: DateOrder) -> Notice:
         )
     kept = suggest_kept(type_name, found.value)
     change = f"ALTER TABLE {quote_table(target.table)} ALTER COLUMN {quote_name(found.column)} TYPE {kept}"
-    can_widen = target.columnar is None and target.facts is not None and found.column in widenable(target.facts)
+    can_widen = target.facts is not None and found.column in widenable(target.facts) and not format_of(target).is_typed
     widen = " --types widen does so before a load." if can_widen and target.job.types != "widen" else ""
     lost = " and ".join(_LOST[each] for number, each in enumerate(CHANGES) if found.lost & 1 << number)
     return Notice(

@@ -16,8 +16,6 @@ from penstock.files.probe.content import OtherContent
 from penstock.host.interrupts import Interrupts, holding_interrupts
 from penstock.loading.context import LoadTools
 from penstock.loading.plan.dialects import refuse_other_dialects
-from penstock.loading.plan.plan import table_after_creation
-from penstock.loading.plan.work import all_objects
 from penstock.loading.reading.feed import Abandoned, BlockFeed, OpenObject, reader_limit
 from penstock.loading.reading.format_check import FormatCheck
 from penstock.loading.reading.objects import open_blocks
@@ -26,8 +24,9 @@ from penstock.loading.rejects.explain import explain_failure
 from penstock.loading.rejects.pieces import Piece
 from penstock.loading.rejects.record_format import make_origin
 from penstock.loading.rejects.sorter import RejectSorter, part_unwritable
+from penstock.loading.work import all_objects
 from penstock.model.load.outcome import CheckOutcome, Problem
-from penstock.model.load.plan import LoadPlan
+from penstock.model.load.plan import LoadPlan, table_after_creation
 from penstock.model.load.reject import Reject
 from penstock.model.server.table import TableName
 from penstock.model.source.block import Block, LineEnd

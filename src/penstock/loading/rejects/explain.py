@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import DataError, FileLocation, PenstockError
 from penstock.files.probe import explain_misfit
+from penstock.loading.formats import format_of
 from penstock.loading.plan.changes import compose_alter, null_option, suggest_change
-from penstock.loading.plan.plan import table_after_creation
+from penstock.model.load.plan import table_after_creation
 from penstock.model.server.names import fold_name, quote_name
 from penstock.model.source.types import KEPT, NULL_WORDS
 from penstock.server.connect.errors import ServerReport, choose_class, find_hint, hint_right, is_passing
@@ -43,12 +44,6 @@ _COMMAS = re.compile(r"\s*[-+]?\d{1,3}(?:(?:,\d{3})+\.\d+|(?:,\d{3}){2,})\s*")
 
 # What the server puts at the end of a record that is too long to show
 _SHORTENED = "..."
-
-# Where the hint for text names an option that says how text is written.
-_COLUMNAR_HINTS = {
-    "22021": "Write the file with texts that are valid UTF-8, or use --on-error reject.",
-    "23502": "Write the file with a value, or use --on-error reject.",
-}
 
 
 def rename(text: str, names: Iterable[tuple[str, str]]) -> str:
@@ -120,17 +115,17 @@ def _find_own_hint(failure: CopyFailed, target: TargetPlan, where: FileLocation 
     `where` is its position in the files.
     """
     value, column, sqlstate = failure.context.value, failure.context.column, failure.report.sqlstate
-    if target.columnar is not None and sqlstate in _COLUMNAR_HINTS:
-        return _COLUMNAR_HINTS[sqlstate]
+    found = format_of(target)
+    if (hint := found.hints.get(sqlstate or "")) is not None:
+        return hint
     dialect, field_count = target.dialect, target.column_map.field_count
     if value is None:
         return None
-    is_delimited = dialect.format != "jsonl" and target.columnar is None
-    if column is not None and is_delimited and value in NULL_WORDS and (sqlstate or "").startswith("22"):
+    if column is not None and found.is_delimited and value in NULL_WORDS and (sqlstate or "").startswith("22"):
         return f"Use {null_option(value, column, dialect)}, or correct the value in the file."
     if column is not None and sqlstate in _UNFIT:
         return _explain_comma(column, value, target) or _suggest_type(column, value, target)
-    if sqlstate != BAD_FORMAT or field_count is None or not is_delimited or value.endswith(_SHORTENED):
+    if sqlstate != BAD_FORMAT or field_count is None or not found.is_delimited or value.endswith(_SHORTENED):
         return None
     uri = where.file if isinstance(where, FileLocation) else str(where)
     return explain_misfit(
@@ -169,7 +164,7 @@ def _suggest_type(name: str, value: str, target: TargetPlan) -> str | None:
     change = None if column is None else suggest_change(column, value)
     if change is None:
         return None
-    can_widen = change.was in KEPT and target.columnar is None
+    can_widen = change.was in KEPT and not format_of(target).is_typed
     widen = " --types widen does so before the load." if can_widen else ""
     return f"Correct the value in the file, or run: {compose_alter(target.table, [change])};{widen}"
 

@@ -93,7 +93,7 @@ class Piece:
 
     def bounds(self, record: int) -> Bounds:
         """Return the position of the record with this index."""
-        if self.block.part is not None:
+        if self.block.unit == "rows":
             start = self.block.start + record
             return Bounds(start, start + 1, self.block.first_line + record)
         index, at = self._indexed(), self._first + record
@@ -129,7 +129,7 @@ class Piece:
         is_tail = stop == block.records
         offset = block.start - index.starts[self._first]
         bounds = (start + offset, end + offset)
-        if block.part is not None:
+        if block.unit == "rows":
             bounds = (block.start + first, block.start + stop)
         lines_before = self._lines_to(self._first + first)
         lines = block.lines if is_tail else self._lines_to(self._first + stop)

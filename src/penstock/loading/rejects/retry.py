@@ -161,7 +161,7 @@ def _make_pieces(rejects: Iterable[Reject], origins: Mapping[int, Origin]) -> tu
 
 def _make_piece(reject: Reject, origin: Origin) -> Piece:
     # To the cutter, lines of blanks before a record of JSON Lines belong to it.
-    raw = reject.raw.lstrip(b" \t\r\n") if origin.encoder.is_json else reject.raw
+    raw = reject.raw.lstrip(b" \t\r\n") if origin.encoder.is_by_name else reject.raw
     line_end = find_line_end(raw)
     strays = 0
     if origin.form.dialect.format == "tsv" and b"\\" in raw:
@@ -189,7 +189,7 @@ def _find_fault(raw: bytes, origin: Origin, *, line_end: LineEnd) -> str | None:
 
     A line of blanks is no record of JSON Lines.
     """
-    if origin.form.dialect.format not in ("csv", "jsonl"):
+    if origin.form.dialect.quote is None and not origin.encoder.is_by_name:
         return None
     cutter = origin.cutter_for(line_end)()
     try:

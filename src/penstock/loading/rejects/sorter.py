@@ -255,7 +255,7 @@ def make_reject(piece: Piece, record: int, reason: Reason) -> Reject:
         detail = None if reason.detail is None else rename(reason.detail, names)
         reason = replace(reason, message=rename(reason.message, names), detail=detail)
     raw = piece.raw(record)
-    if piece.origin.encoder.is_json:
+    if piece.origin.encoder.is_by_name:
         # To the cutter, lines of blanks before a record belong to it.
         skipped = raw.rfind(b"\n", 0, len(raw) - len(raw.lstrip(b" \t\r\n"))) + 1
         start, line, raw = start + skipped, line + raw.count(b"\n", 0, skipped), raw[skipped:]

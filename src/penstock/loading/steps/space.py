@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from penstock.loading.context import LoadTools
 from penstock.loading.plan.space import DiskSpace, describe_shortage, note_disk
-from penstock.loading.plan.work import ObjectWork, all_objects
 from penstock.loading.steps.step import PlanFacts, RunningLoad, Step
+from penstock.loading.work import ObjectWork, all_objects
 from penstock.model.load.plan import LoadPlan
 from penstock.model.load.space import DiskForecast
 from penstock.server.connect.connection import Connection

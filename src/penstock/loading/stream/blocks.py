@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from penstock.errors import PenstockError
     from penstock.loading.claim.write import ClaimedLoad
     from penstock.loading.context import LoadTools
-    from penstock.loading.plan.work import ObjectWork
     from penstock.loading.reading.feed import OpenObject
     from penstock.loading.reading.format_check import FormatCheck
     from penstock.loading.reading.value_check import ValueCheck
     from penstock.loading.rejects.keeper import RejectKeeper
     from penstock.loading.retry import NextAttempt
+    from penstock.loading.work import ObjectWork
     from penstock.model.load.plan import LoadPlan
     from penstock.server.connect.connection import Connection
 

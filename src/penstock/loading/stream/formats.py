@@ -14,12 +14,12 @@ from penstock import _native
 from penstock.copyformat.binary import BinaryBlocks, find_obstacle, make_binary, make_native
 from penstock.copyformat.choose import gain_per_row
 from penstock.errors import PenstockError, TargetError, UsageError
-from penstock.loading.plan.plan import table_after_creation
-from penstock.model.load.plan import CopyChoice, LoadPlan, ObjectSample, TargetPlan
+from penstock.loading.formats import format_of
+from penstock.model.load.plan import CopyChoice, LoadPlan, ObjectSample, TargetPlan, table_after_creation
 
 if TYPE_CHECKING:
     from penstock.copyformat import Encoder
-    from penstock.loading.plan.work import ObjectWork
+    from penstock.loading.work import ObjectWork
     from penstock.model.load.reject import RecordForm
     from penstock.model.server.server import ServerFacts
     from penstock.model.server.table import Column
@@ -36,9 +36,9 @@ def choose_formats(plan: LoadPlan, samples: Sequence[ObjectSample], server: Serv
 
 def _choose(target: TargetPlan, sample: ObjectSample, plan: LoadPlan, server: ServerFacts) -> CopyChoice:
     asked = target.job.copy_format
-    if target.columnar is not None or plan.route.is_import:
+    what = format_of(target).own_copy or ("imports from S3" if plan.route.is_import else None)
+    if what is not None:
         if asked != "auto":
-            what = "columnar files" if target.columnar is not None else "imports from S3"
             raise UsageError(f"--copy-format is for text files that penstock sends, not for {what}")
         return CopyChoice()
     if target.refusal is not None or asked == "text":

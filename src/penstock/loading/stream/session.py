@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, TypeVar
 from penstock import _native
 from penstock.errors import FileLocation, PenstockError
 from penstock.files.blocks import make_cutter, record_error
+from penstock.loading.formats.fit import explain_line
 from penstock.loading.reading.feed import BlockFeed, NothingReady, OpenObject
-from penstock.loading.reading.fit import explain_line
 from penstock.loading.rejects.explain import explain_failure, explain_miscount
 from penstock.loading.retry import RefusedInBinaryError
 from penstock.loading.stream.batch import Batch

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from penstock import _native
+from penstock.loading.formats import format_of
 from penstock.loading.plan.changes import null_option
 from penstock.model.load.plan import TargetPlan
 from penstock.model.options import spell_options
@@ -121,7 +122,7 @@ def null_notices(target: TargetPlan) -> tuple[Notice, ...]:
 
     JSON Lines have a null of their own, and so have names of folders.
     """
-    if target.dialect.format == "jsonl" or target.columnar is not None:
+    if not format_of(target).is_delimited:
         return ()
     found: dict[str, list[tuple[str, Witness]]] = {}
     for column in target.typed:

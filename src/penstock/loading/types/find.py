@@ -10,19 +10,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from penstock.errors import UsageError
-from penstock.files.probe import find_header
-from penstock.files.probe.json_lines import find_names, unite_names
 from penstock.files.probe.json_lines import fold as fold_json
+from penstock.files.probe.json_lines import unite_names
 from penstock.loading.context import LoadTools
+from penstock.loading.formats import find_format, format_of
+from penstock.loading.formats.columns import unknown_columns
 from penstock.loading.plan.changes import added_changes, find_wider, refuse_widening, widenable, with_columns, with_type
-from penstock.loading.plan.columns import map_names, unknown_columns
 from penstock.loading.plan.dialects import refuse_other_dialects
-from penstock.loading.plan.plan import table_after_creation
-from penstock.loading.plan.work import ObjectWork, all_objects
 from penstock.loading.types.decide import choose_type, null_notices, retype, unclear_notices, usable_types
 from penstock.loading.types.scan import Findings, merge_findings, scan_folders, scan_objects
 from penstock.loading.warned import WarningLog
-from penstock.model.load.plan import LoadPlan, ObjectSample, TargetPlan, total_size
+from penstock.loading.work import ObjectWork, all_objects
+from penstock.model.load.plan import LoadPlan, TargetPlan, table_after_creation, total_size
 from penstock.model.server.table import ColumnMap
 from penstock.model.source.dialect import Notice
 from penstock.model.source.source import SourceObject
@@ -48,14 +47,14 @@ def find_columns(
         group = _add_columns([targets[number] for number in numbers], tools)
         works = [work for work in all_objects(plan.targets) if work.target_index in numbers]
         found = _look(group, works, tools, usable=usable)
-        if found is not None and _are_json(group):
+        if found is not None and any(format_of(target).is_by_name for target in group):
             group, found = _name_columns(group, found)
         if found is not None:
             group = [_with_types(target, found, find_dependents) for target in group]
             notices |= dict.fromkeys(unclear_notices(str(table), group[0].typed, group[0].changes))
             notices |= dict.fromkeys(null_notices(group[0]))
-        # How a JSON value is sent depends on the type of its column.
-        group = [replace(each, column_map=_map_names(each)) if _are_json([each]) else each for each in group]
+        # How a value with a name is sent depends on the type of its column.
+        group = [replace(each, column_map=_map_names(each)) if format_of(each).is_by_name else each for each in group]
         for number, target in zip(numbers, group, strict=True):
             targets[number] = target
     return replace(plan, targets=tuple(targets), notices=(*plan.notices, *notices))
@@ -72,12 +71,12 @@ def _add_columns(group: _Targets, tools: LoadTools) -> _Targets:
             continue
         missing = {change.column: change.type_name for change in target.changes}
         for sample in tools.sources.sample_all(_read_again(target), target.job.dialect):
-            header, table = _header_of(sample, target), table_after_creation(first)
-            unknown = unknown_columns(
-                header, target.job, table, target.edge, columnar=sample.columnar, uri=sample.source.uri
-            )
-            missing |= {name: type_name for name, type_name in unknown.items() if name not in missing}
-            if _are_json([target]):
+            here, table = find_format(sample, target.job.dialect), table_after_creation(first)
+            header = here.find_header(sample, target)
+            unknown = unknown_columns(header, target.job, table, target.edge)
+            types = here.type_columns(sample.own, unknown, uri=sample.source.uri)
+            missing |= {name: type_name for name, type_name in types.items() if name not in missing}
+            if format_of(target).is_by_name:
                 headers[number] = unite_names(headers[number] or (), header or (), table_columns=_names(first))
         known = {column.name for column in table_after_creation(first).columns}
         first = _extend(first, {name: each for name, each in missing.items() if name not in known})
@@ -104,18 +103,6 @@ def _read_again(target: TargetPlan) -> list[SourceObject]:
     return [source for source in target.unloaded if not source.is_pipe or source.is_spooled]
 
 
-def _header_of(sample: ObjectSample, target: TargetPlan) -> Sequence[str] | None:
-    if sample.columnar is not None:
-        return sample.columnar.names
-    if target.dialect.format == "jsonl":
-        return find_names(sample.head, is_whole=sample.is_whole, table_columns=_names(target))
-    if not target.dialect.has_header:
-        return None
-    return find_header(
-        sample.head, target.dialect, is_whole=sample.is_whole, uri=sample.source.uri, line=sample.first_line
-    )
-
-
 def _extend(target: TargetPlan, added: Mapping[str, str]) -> TargetPlan:
     """Return the target of a table with more columns, of these names and types."""
     if not added:
@@ -134,15 +121,10 @@ def _extend(target: TargetPlan, added: Mapping[str, str]) -> TargetPlan:
 # ---------------------------------------------------------------- types
 
 
-def _are_json(group: _Targets) -> bool:
-    return any(target.dialect.format == "jsonl" for target in group)
-
-
 def _map_names(target: TargetPlan) -> ColumnMap:
     if target.refusal is not None:
         return target.column_map
-    table, uri = table_after_creation(target), target.objects[0].uri
-    return map_names(target.header or (), job=target.job, table=table, uri=uri)
+    return format_of(target).map_object(target.header, target, uri=target.objects[0].uri)
 
 
 def _name_columns(group: _Targets, found: Findings) -> tuple[_Targets, Findings]:
@@ -151,7 +133,7 @@ def _name_columns(group: _Targets, found: Findings) -> tuple[_Targets, Findings]
     Raises UsageError if only some of the targets have JSON Lines.
     """
     first = group[0]
-    if any(target.dialect.format != "jsonl" for target in group):
+    if not all(format_of(target).is_by_name for target in group):
         raise UsageError(
             f"--types {first.job.types} cannot be used with JSON Lines and other files for one table",
             hint="Load them one after the other.",
@@ -160,7 +142,7 @@ def _name_columns(group: _Targets, found: Findings) -> tuple[_Targets, Findings]
     in_order = sorted(found, key=lambda name: last if (seen := found[name].first) is None else seen[0])
     header = unite_names(first.header or (), in_order, table_columns=_names(first))
     if first.job.columns is None and (first.facts is None or first.job.add_columns):
-        first = _extend(first, unknown_columns(header, first.job, table, None))
+        first = _extend(first, dict.fromkeys(unknown_columns(header, first.job, table, None), "text"))
     group = [replace(_follow(target, first), header=header) for target in group]
     mapped = _map_names(group[0])
     exact = {name: index for name, index in mapped.names or () if index is not None}
@@ -181,13 +163,9 @@ def _look(group: _Targets, works: Sequence[ObjectWork], tools: LoadTools, *, usa
     for target in group:
         if target.job.types == "text":
             continue
-        # Of JSON Lines, any record may name a column that the table lacks.
-        if (
-            target.facts is None
-            or target.takes_types
-            or target.changes
-            or (target.job.add_columns and _are_json([target]))
-        ):
+        # Any record that names its fields may name a column that the table lacks.
+        may_extend = target.job.add_columns and format_of(target).is_by_name
+        if target.facts is None or target.takes_types or target.changes or may_extend:
             wanted |= usable
         if target.facts is not None and target.job.types == "widen" and widenable(target.facts):
             wanted |= sum(KEPT.values()) | (KNOWN_ORDER if tools.connect.date_order.is_chosen else 0)
@@ -199,8 +177,8 @@ def _look(group: _Targets, works: Sequence[ObjectWork], tools: LoadTools, *, usa
     ]
     if not wanted or not left:
         return None
-    found = scan_folders([work for work in left if work.target.columnar is not None], wanted=wanted)
-    left = [work for work in left if work.target.columnar is None]
+    found = scan_folders([work for work in left if format_of(work.target).is_typed], wanted=wanted)
+    left = [work for work in left if not format_of(work.target).is_typed]
     if not left:
         return found
     size = total_size(work.source for work in left)
@@ -217,10 +195,9 @@ def _with_types(
 ) -> TargetPlan:
     if target.facts is None:
         columns = target.create_columns or ()
-        # A columnar file has the types of its own columns.
-        open_types = [
-            name for name in columns if name not in target.job.set and (target.columnar is None or name in found)
-        ]
+        # Columns may have types of their own.
+        is_typed = format_of(target).is_typed
+        open_types = [name for name in columns if name not in target.job.set and (not is_typed or name in found)]
         typed = tuple(choose_type(name, found.get(name)) for name in open_types)
         types = dict(zip(columns, target.create_types or ["text"] * len(columns), strict=True))
         types |= {column.name: column.type_name for column in typed}
@@ -236,7 +213,8 @@ def _with_types(
         for name, type_name in widenable(target.facts).items():
             wider = find_wider(facts, name, type_name, found.get(name))
             if wider is not None:
-                refuse_widening(facts, wider, find_dependents(facts.oid, name), target.dialect)
+                dependents, is_delimited = find_dependents(facts.oid, name), format_of(target).is_delimited
+                refuse_widening(facts, wider, dependents, target.dialect, is_delimited=is_delimited)
                 facts = with_type(facts, wider)
                 changes.append(wider)
     retyped: tuple[ColumnChange, ...] = ()

@@ -19,16 +19,17 @@ from penstock.files.listing import is_remote
 from penstock.files.parallel import map_at_once
 from penstock.files.probe.folders import read_folder_values
 from penstock.host import cpu_count
-from penstock.loading.plan.columns import find_stated, refuse_many_names
-from penstock.loading.plan.plan import table_after_creation
+from penstock.loading.formats import format_of
+from penstock.loading.formats.columns import find_stated, refuse_many_names
 from penstock.loading.reading.objects import open_blocks
+from penstock.model.load.plan import table_after_creation
 from penstock.model.source.types import BITS, ColumnFindings, Position, Witness
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from penstock.loading.context import LoadTools
-    from penstock.loading.plan.work import ObjectWork
+    from penstock.loading.work import ObjectWork
     from penstock.model.load.reject import RecordForm
     from penstock.model.source.block import Block
 
@@ -71,7 +72,7 @@ def _scan_object(
 ) -> Findings:
     stream, blocks, _, form = open_blocks(work, tools)
     found = Findings()
-    scan = (_JsonScan if form.dialect.format == "jsonl" else _ObjectScan)(work, form, wanted=wanted)
+    scan = (_NameScan if format_of(work.target).is_by_name else _FieldScan)(work, form, wanted=wanted)
     running: deque[Future[Findings]] = deque()
     with stream:
         for block in blocks:
@@ -109,7 +110,7 @@ class _Scan:
         return (self._number, line), Witness(uri=self._uri, line=line, value=value)
 
 
-class _JsonScan(_Scan):
+class _NameScan(_Scan):
     """Finds the names in blocks of JSON Lines, and the types of their values."""
 
     def find(self, block: Block) -> Findings:
@@ -118,7 +119,7 @@ class _JsonScan(_Scan):
         return {name.decode(errors="replace"): self._note(block, types) for name, types in found}
 
 
-class _ObjectScan(_Scan):
+class _FieldScan(_Scan):
     """Finds the types in blocks of delimited text."""
 
     def __init__(self, work: ObjectWork, form: RecordForm, *, wanted: int) -> None:

@@ -10,6 +10,8 @@ from penstock.frozen import frozen
 from penstock.model.load.route import CLIENT_ROUTE, RoutePlan
 from penstock.model.load.shape import IndexPlan
 from penstock.model.load.tuning import DEFAULT_TUNING, BatchPlan, LoadTuning
+from penstock.model.server.table import Column, TableFacts, TableName
+from penstock.model.source.types import TYPE_OIDS
 
 if TYPE_CHECKING:
     from penstock.errors import PenstockError
@@ -17,8 +19,7 @@ if TYPE_CHECKING:
     from penstock.model.load.job import LoadJob, TargetJob
     from penstock.model.load.mode import Landing
     from penstock.model.load.part import PlanPart
-    from penstock.model.server.table import ColumnMap, TableFacts, TableName
-    from penstock.model.source.columnar import ColumnarSample
+    from penstock.model.server.table import ColumnMap
     from penstock.model.source.dialect import Dialect, Notice
     from penstock.model.source.source import Compression, SourceObject
     from penstock.model.source.types import ColumnChange, TypedColumn
@@ -39,7 +40,7 @@ class ObjectSample:
 
     `head` is at most a few hundred KiB, in the encoding in which it is sent, without the byte-order mark. If `is_whole`
     is true, `head` is the whole object. `head` begins on line `first_line`, after the lines to skip and a line that
-    names `separator` (sep=;). Of a columnar file it has no text, and `columnar` says what the footer does.
+    names `separator` (sep=;).
     """
 
     source: SourceObject
@@ -49,12 +50,14 @@ class ObjectSample:
     bom: str | None = None
     separator: str | None = None
     first_line: int = 1
-    columnar: ColumnarSample | None = None
+    # What the object's format has found out by itself, such as the footer of a columnar file, whose `head` is empty.
+    # Only formats look into it.
+    own: object = None
 
     @property
     def is_empty(self) -> bool:
         """Whether the object has neither text nor columns."""
-        return not self.head and self.columnar is None
+        return not self.head and self.own is None
 
 
 @frozen
@@ -78,11 +81,11 @@ class TargetPlan:
     `indexes` says which indexes and keys are dropped while the table is loaded. `estimated_records` is set only if each
     record fires triggers; None if unknown. `follows` are the staged tables of this load to which the table's foreign
     keys refer: the table gets its rows after they get theirs. `refusal` is why the table does not accept the columns of
-    files that are loaded already: it is raised if one of these files must be read again. If the objects are columnar
-    files, `columnar` describes the first one, and `dialect` is that of the text that is sent. `copy` is the format of
-    COPY in which rows are sent. `unloaded` are the objects that are not loaded according to the ledger. `retyped` are
-    the columns to which the new table of a replacement gives other types. `changes` are the columns that the load adds
-    or alters first; `facts` has them as they will be.
+    files that are loaded already: it is raised if one of these files must be read again. `dialect` is that of the text
+    that is cut into records, or that is sent. `copy` is the format of COPY in which rows are sent. `unloaded` are the
+    objects that are not loaded according to the ledger. `retyped` are the columns to which the new table of a
+    replacement gives other types. `changes` are the columns that the load adds or alters first; `facts` has them as
+    they will be.
     """
 
     job: TargetJob
@@ -104,7 +107,10 @@ class TargetPlan:
     refusal: PenstockError | None = None
     edge: Edge | None = None
     create_types: tuple[str, ...] | None = None
-    columnar: ColumnarSample | None = None
+    # The name of the objects' format (loading/formats), and what it has found out about the first object: see
+    # ObjectSample.own.
+    format: str = "text"
+    own: object = None
     typed: tuple[TypedColumn, ...] = ()
     unloaded: tuple[SourceObject, ...] = ()
     changes: tuple[ColumnChange, ...] = ()
@@ -160,6 +166,35 @@ def name_fields(header: Sequence[str] | None, edge: Edge | None) -> tuple[str, .
     if edge == "row names":
         return (ROW_NAME, *header)
     return tuple(header[:-1] if edge == "empty" and header and not header[-1].strip() else header)
+
+
+def create_table_facts(name: TableName, columns: Sequence[str], types: Sequence[str] | None = None) -> TableFacts:
+    """Return the facts of a table that --create will make, or of a transform's staging table."""
+    typed = zip(columns, types or ["text"] * len(columns), strict=True)
+    return TableFacts(
+        oid=0,
+        name=name,
+        kind="r",
+        columns=tuple(
+            Column(
+                name=column,
+                type_name=type_name,
+                number=number,
+                type_oid=TYPE_OIDS.get(type_name, 0),
+                is_json=type_name == "jsonb",
+            )
+            for number, (column, type_name) in enumerate(typed, 1)
+        ),
+    )
+
+
+def table_after_creation(target: TargetPlan) -> TableFacts:
+    """Return the facts of the table that the files fill, as it will be when rows are sent."""
+    if target.text_columns is not None:
+        return create_table_facts(target.table, target.text_columns)
+    if target.facts is not None:
+        return target.facts
+    return create_table_facts(target.table, target.create_columns or (), target.create_types)
 
 
 def stored_size(targets: Iterable[TargetPlan]) -> int | None:

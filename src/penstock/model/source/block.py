@@ -17,9 +17,7 @@ Segment = tuple[bytes, int, int]
 class Block:
     r"""Whole records of one object.
 
-    `start` and `end` are the byte range in the decompressed object, or row numbers, from 0, if `part` names the row
-    group or record batch of a columnar file that the rows are of. Then `first_line` is the number of the first row, and
-    the segments are the rows as COPY sends them. `first_line` counts from 1. `lines` is the number
+    `start` and `end` are the byte range in the decompressed object. `first_line` counts from 1. `lines` is the number
     of physical lines. `server_lines` is by how much the server's line counter advances when the block is sent.
     `stray_backslashes` (tsv) is the number of backslashes outside `\N` fields, which must be doubled in COPY text. If
     `is_unended` is true, the last record has no line end, so nothing may follow it in the same COPY. `is_first` and
@@ -41,6 +39,10 @@ class Block:
     is_first: bool = False
     is_last: bool = False
     fault: str | None = None
+    # "rows": `start` and `end` are numbers of rows, from 0, each row is one line, and the segments are the rows as COPY
+    # sends them.
+    unit: Literal["bytes", "rows"] = "bytes"
+    # The row group or record batch of a columnar file that the rows are of, None if they are lines of their file.
     part: str | None = None
 
     @property

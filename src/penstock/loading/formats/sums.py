@@ -33,6 +33,11 @@ class RangeSums:
             yield piece
 
     @property
+    def edges(self) -> list[Range]:
+        """Return the ranges whose checksums are not complete."""
+        return [(start, end) for start, end, _ in self._parts]
+
+    @property
     def is_done(self) -> bool:
         """Whether the last range has been read."""
         return self._offset >= self._last
@@ -74,12 +79,7 @@ class RangeSums:
 
 
 class RowSums(RangeSums):
-    """Computes the CRC-32 of the rows of a columnar file, as they are sent; blocks must be cut at `edges`."""
-
-    @property
-    def edges(self) -> list[Range]:
-        """Return the ranges of rows whose checksums are not complete."""
-        return [(start, end) for start, end, _ in self._parts]
+    """Computes the CRC-32 of rows, as they are sent; blocks must be cut at `edges`."""
 
     def watch_rows(self, blocks: Iterable[Block]) -> Iterator[Block]:
         """Add each block to the checksums, and yield it; the first block must begin at the first row."""

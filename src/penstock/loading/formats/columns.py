@@ -9,7 +9,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from penstock.errors import TargetError, UsageError
-from penstock.files.probe.columnar import refuse_types
 from penstock.model.load.plan import ROW_NAME, Edge, name_fields
 from penstock.model.server.names import MOST_COLUMNS, NAME_LIMIT_BYTES, SYSTEM_COLUMNS, fold_name, snake_name
 from penstock.model.server.table import Column, ColumnMap, TableFacts
@@ -18,7 +17,6 @@ from penstock.model.source.dialect import DialectOptions, Notice
 if TYPE_CHECKING:
     from penstock.files.probe import ProbeResult
     from penstock.model.load.job import TargetJob
-    from penstock.model.source.columnar import ColumnarSample
 
 _NAMES_SHOWN = 3
 # A hint that names all fields of a file has no more than these.
@@ -56,17 +54,10 @@ def name_created_columns(header: Sequence[str], job: TargetJob, *, uri: str) -> 
     return columns
 
 
-def name_created_types(sample: ColumnarSample, job: TargetJob, *, count: int, uri: str) -> tuple[str, ...]:
-    """Return the types of the `count` columns that are created: those of the file, then text for all others.
-
-    Raises SourceError if a type cannot be loaded.
-    """
-    names = job.columns if job.columns is not None else sample.names
-    created = job.dialect.name_columns(names)
-    kept = [index for index, name in enumerate(names) if not is_skipped(name, created[index], job)]
-    refuse_types(sample, kept, uri=uri)
-    types = [sample.fields[index].sql_type or "" for index in kept]
-    return (*types, *["text"] * (count - len(types)))
+def find_loaded(names: Sequence[str], job: TargetJob) -> dict[str, int]:
+    """Return the index of each field that is not skipped, by the name of the column that is created for it."""
+    pairs = enumerate(zip(names, job.dialect.name_columns(names), strict=True))
+    return {created: index for index, (name, created) in pairs if not is_skipped(name, created, job)}
 
 
 def name_folder_columns(values: Iterable[Mapping[str, str | None]], names: Sequence[str], job: TargetJob) -> list[str]:
@@ -85,6 +76,9 @@ def find_edge(probe: ProbeResult, *, job: TargetJob, table: TableFacts | None) -
     if job.columns is not None or header is None:
         names = job.columns if job.columns is not None or table is None else _columns_by_position(job, table)
         return "empty" if names is not None and shapes == {(len(names) + 1, True)} else None
+    if not header:
+        # No record names a field.
+        return None
     if not header[-1].strip():
         fitting = {(len(header) - 1, False), (len(header) - 1, True), (len(header), True)}
         return "empty" if shapes & fitting and (len(header), False) not in shapes else None
@@ -270,27 +264,14 @@ def refuse_unknown_names(header: Sequence[str], *, job: TargetJob, table: TableF
 
 
 def unknown_columns(
-    header: Sequence[str] | None,
-    job: TargetJob,
-    table: TableFacts,
-    edge: Edge | None,
-    *,
-    columnar: ColumnarSample | None = None,
-    uri: str = "",
-) -> dict[str, str]:
-    """Return the names for the columns of a file that a table lacks, in the file's order, and their types.
-
-    The types are those of a columnar file at `uri`, else text. Raises SourceError if one of these cannot be loaded.
-    """
+    header: Sequence[str] | None, job: TargetJob, table: TableFacts, edge: Edge | None
+) -> dict[str, int]:
+    """Return the names for the fields of a file that a table lacks, in the file's order, with the fields' indexes."""
     names = job.columns if job.columns is not None else name_fields(header, edge)
     if names is None:
         return {}
     created = job.dialect.name_columns(names)
-    unknown = [index for index, column in _find_columns(names, job, table).items() if column is None]
-    if columnar is None:
-        return {created[index]: "text" for index in unknown}
-    refuse_types(columnar, unknown, uri=uri)
-    return {created[index]: columnar.fields[index].sql_type or "" for index in unknown}
+    return {created[index]: index for index, column in _find_columns(names, job, table).items() if column is None}
 
 
 def _columns_by_position(job: TargetJob, table: TableFacts) -> tuple[str, ...]:

@@ -11,24 +11,23 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from penstock import _native
-from penstock.copyformat import Encoder, make_form_encoder
+from penstock.copyformat import make_form_encoder
 from penstock.copyformat.kept import OTHER, find_kept_type
 from penstock.errors import DataError, FileLocation
 from penstock.files.columnar.arrays import TooLong
 from penstock.files.columnar.binary import Wire, choose_wires, write_binary
 from penstock.files.columnar.kept import may_differ
-from penstock.files.probe.columnar import SENT_DIALECT, kept_fields, probe_columnar, refuse_unsupported
+from penstock.files.probe.columnar import kept_fields, probe_columnar, refuse_unsupported
 from penstock.frozen import frozen
-from penstock.loading.plan.dialects import map_object
-from penstock.loading.plan.plan import table_after_creation
-from penstock.loading.reading.coverage import Edges
-from penstock.loading.reading.sums import RowSums
-from penstock.model.load.ledger import CommittedRange, Coverage, Range
-from penstock.model.load.reject import RecordForm
+from penstock.loading.formats.coverage import Edges
+from penstock.loading.formats.sent import make_row_block, make_row_form, watch_rows
+from penstock.model.load.ledger import Range
+from penstock.model.load.plan import table_after_creation
 from penstock.model.source.block import Block
+from penstock.model.source.columnar import ColumnarSample
 from penstock.units import MIB
 
 if TYPE_CHECKING:
@@ -37,8 +36,9 @@ if TYPE_CHECKING:
     from penstock.files.columnar.ranged import RangedFile
     from penstock.files.columnar.reader import Batch
     from penstock.files.columnar.text import TextRows
-    from penstock.loading.context import LoadTools
-    from penstock.loading.plan.work import ObjectWork
+    from penstock.loading.formats.format import Format, Opened, ReadTools
+    from penstock.loading.formats.sums import RangeSums
+    from penstock.loading.work import ObjectWork
 
 # How many bytes of values, as Arrow holds them, become one block. Each column costs some microseconds for each block,
 # and queues hold eight blocks of an object.
@@ -54,7 +54,7 @@ _WIDER: Final = "Give the table's column a wider type, or use --on-error reject.
 class RowStream:
     """An open columnar object. `text_s` are the seconds in which rows were decoded, `reading_s` included."""
 
-    def __init__(self, file: RangedFile, tools: LoadTools) -> None:
+    def __init__(self, file: RangedFile, tools: ReadTools) -> None:
         self._file = file
         self._clock = tools.clock
         self.text_s = 0.0
@@ -85,31 +85,18 @@ class RowStream:
         self.text_s += self._clock() - began_s
 
 
-def open_rows(
-    work: ObjectWork, tools: LoadTools, *, sums: RowSums | None = None
-) -> tuple[RowStream, Iterable[Block], Encoder, RecordForm]:
-    """Return an object's open stream, the blocks that are not committed, their encoder, and how rows are read.
-
-    Raises SourceError, DataError, and TargetError if the file's columns do not fit the table.
-    """
+def open_rows(file_format: Format, work: ObjectWork, tools: ReadTools, *, sums: RangeSums | None) -> Opened:
+    """Open an object; see Format.open."""
     target, uri = work.target, work.source.uri
-    assert target.columnar is not None
-    file, opened = tools.sources.open_columnar(work.source, target.columnar.format)
+    assert isinstance(target.own, ColumnarSample)
+    file, opened = tools.sources.open_columnar(work.source, target.own.format)
     try:
         sample = opened.describe()
         probe_columnar(sample, target.job, uri=uri)
-        column_map = map_object(sample.names, target, uri=uri)
+        column_map = file_format.map_object(sample.names, target, uri=uri)
         refuse_unsupported(sample, column_map, uri=uri)
         names = [sample.fields[index].name for index in kept_fields(sample, column_map)]
-        form = RecordForm(
-            dialect=SENT_DIALECT,
-            column_map=replace(column_map, keep=None, field_count=len(names)),
-            table=target.table if work.landing is None else work.landing,
-            encoding="UTF8",
-            header=_write_header(names),
-            allows_suppressed_rows=target.allows_suppressed_rows,
-            working_names=work.working_names,
-        )
+        form = make_row_form(names, replace(column_map, keep=None, field_count=len(names)), work)
         encoder = make_form_encoder(form, positions=work.number if work.has_positions else None)
         table = table_after_creation(target)
         found = [table.column(name) for name in form.column_map.columns[: len(names)]]
@@ -132,43 +119,7 @@ def open_rows(
     stream = RowStream(file, tools)
     writer = _RowWriter(names=names, types=types, wires=wires, uri=uri, rejects=tools.rejects_torn, rows=opened.rows)
     blocks = writer.blocks(stream.time(opened.batches(names, ranges)))
-    if sums is not None:
-        sums.header = form.header
-        blocks = sums.watch_rows(blocks)
-    return stream, blocks, encoder, form
-
-
-def _write_header(names: Sequence[str]) -> bytes:
-    """Return names of columns as a record of COPY text."""
-    escapes = {ord("\\"): "\\\\", ord("\t"): "\\t", ord("\n"): "\\n", ord("\r"): "\\r"}
-    return ("\t".join(name.translate(escapes) for name in names) + "\n").encode()
-
-
-def compare_rows(
-    work: ObjectWork, committed: Sequence[CommittedRange], tools: LoadTools
-) -> Literal["same", "grown", "changed"]:
-    """Compare a columnar object with what is committed of it; see RangeSums.state. Raises SourceError, DataError."""
-    # Rows may have been sent in the binary format, or by an earlier run as text, with --on-error reject.
-    state = _compare(work, committed, replace(tools, rejects_torn=False))
-    return state if state != "changed" else _compare(work, committed, replace(tools, rejects_torn=True))
-
-
-def _compare(
-    work: ObjectWork, committed: Sequence[CommittedRange], tools: LoadTools
-) -> Literal["same", "grown", "changed"]:
-    sums = RowSums(committed)
-    try:
-        stream, blocks, _, _ = open_rows(replace(work, coverage=Coverage()), tools, sums=sums)
-        with stream:
-            for _ in blocks:
-                if sums.is_followed:
-                    break
-    except DataError:
-        # A row that cannot be sent: if it is committed, it was rejected.
-        if tools.rejects_torn:
-            raise
-        return "changed"
-    return sums.state
+    return stream, watch_rows(blocks, form, sums), encoder, form
 
 
 def find_missing(committed: Sequence[Range], edges: Sequence[Range], rows: int, *, uri: str) -> list[Range]:
@@ -208,7 +159,7 @@ class _RowWriter:
     def blocks(self, batches: Iterable[Batch]) -> Iterator[Block]:
         """Yield the blocks of batches; of a file without rows, one empty block."""
         if not self.rows:
-            yield self._make_block(b"", (0, 0), part="")
+            yield make_row_block(b"", 0, 0, is_last=True)
         for batch in batches:
             step = max(1, _BLOCK_BYTES * batch.rows // max(batch.size_bytes, 1))
             for first in range(0, batch.rows, step):
@@ -282,19 +233,4 @@ class _RowWriter:
         )
 
     def _make_block(self, data: bytes, rows: Range, *, part: str) -> Block:
-        start, end = rows
-        return Block(
-            segments=((data, 0, len(data)),) if data else (),
-            start=start,
-            end=end,
-            first_line=start + 1,
-            lines=end - start,
-            server_lines=end - start,
-            records=end - start,
-            line_end="lf",
-            stray_backslashes=0,
-            is_unended=False,
-            is_first=start == 0,
-            is_last=end == self.rows,
-            part=part,
-        )
+        return make_row_block(data, *rows, is_last=rows[1] == self.rows, part=part)

@@ -67,10 +67,10 @@ def _describe(held: list[Block], encoder: Encoder, form: RecordForm, which: str,
         explain_line(first, 0, form, uri=uri)
         or "Check --delimiter and --quote, or name the fields of the records with --columns."
     )
-    is_json = encoder.is_json
+    is_by_name = encoder.is_by_name
     return DataError(
-        "no record can be loaded" if is_json else "no record has the number of fields that the table takes",
+        "no record can be loaded" if is_by_name else "no record has the number of fields that the table takes",
         detail=f"{location}: {reason}. So are {which} records of {uri}.",
-        hint=found_hint if is_json else hint,
+        hint=found_hint if is_by_name else hint,
         location=location,
     )

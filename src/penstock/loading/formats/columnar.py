@@ -1,0 +1,127 @@
+"""Columnar files, Parquet and Arrow: their columns have names and types, and their rows are read by ranges.
+
+`rows` opens them; it is imported late, as pyarrow takes 300 ms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+from penstock.errors import DataError
+from penstock.files.probe.columnar import probe_columnar, refuse_types, refuse_unsupported
+from penstock.loading.formats.format import Depth, Format, Opened, ReadTools
+from penstock.model.source.columnar import ColumnarSample
+from penstock.model.source.dialect import Notice
+from penstock.units import count_nouns
+
+if TYPE_CHECKING:
+    from penstock.files import SourceReader
+    from penstock.files.probe import ProbeResult
+    from penstock.loading.formats.sums import RangeSums
+    from penstock.loading.warned import WarningLog
+    from penstock.loading.work import ObjectWork
+    from penstock.model.load.job import TargetJob
+    from penstock.model.load.ledger import CommittedRange
+    from penstock.model.load.plan import ObjectSample, TargetPlan
+    from penstock.model.server.server import ServerFacts
+    from penstock.model.server.table import ColumnMap, TableFacts
+    from penstock.model.source.dialect import DialectOptions
+
+
+class Columnar(Format):
+    """Parquet and Arrow files; `own` is a ColumnarSample."""
+
+    name = "columnar"
+    is_typed = names_folders = True
+    own_copy = "columnar files"
+    import_obstacle = "COPY on the server reads text only."
+    # Where the hint for text names an option that says how text is written.
+    hints: Mapping[str, str] = {
+        "22021": "Write the file with texts that are valid UTF-8, or use --on-error reject.",
+        "23502": "Write the file with a value, or use --on-error reject.",
+    }
+
+    def owns(self, sample: ObjectSample, options: DialectOptions) -> bool:
+        return isinstance(sample.own, ColumnarSample)
+
+    def title(self, own: object) -> str:
+        return _described(own).format
+
+    def probe(
+        self, sample: ObjectSample, job: TargetJob, facts: TableFacts | None, *, server: ServerFacts, rejects: bool
+    ) -> ProbeResult:
+        return probe_columnar(_described(sample.own), job, uri=sample.source.uri)
+
+    def check_sample(self, sample: ObjectSample, target: TargetPlan, warnings: WarningLog, *, depth: Depth) -> None:
+        own, uri = _described(sample.own), sample.source.uri
+        probe_columnar(own, target.job, uri=uri)
+        refuse_unsupported(own, self.map_object(own.names, target, uri=uri), uri=uri)
+
+    def count_lines(self, sample: ObjectSample) -> int:
+        return 2 if _described(sample.own).rows else 0
+
+    def map_first(self, sample: ObjectSample, target: TargetPlan, *, rejects: bool) -> ColumnMap:
+        found = super().map_first(sample, target, rejects=rejects)
+        refuse_unsupported(_described(sample.own), found, uri=sample.source.uri)
+        return found
+
+    def find_header(self, sample: ObjectSample, target: TargetPlan) -> Sequence[str] | None:
+        return _described(sample.own).names
+
+    def type_columns(self, own: object, fields: Mapping[str, int], *, uri: str) -> dict[str, str]:
+        sample = _described(own)
+        refuse_types(sample, list(fields.values()), uri=uri)
+        return {name: sample.fields[index].sql_type or "" for name, index in fields.items()}
+
+    def find_notices(
+        self, sample: ObjectSample, job: TargetJob, facts: TableFacts | None, sources: SourceReader
+    ) -> Sequence[Notice]:
+        """Return a warning for each column of a new table that is of bytes, and is text in all values of the file."""
+        own = _described(sample.own)
+        untold = [field.name for field in own.fields if field.is_untold and field.name not in job.skip]
+        if facts is not None or not untold:
+            return ()
+        file, opened = sources.open_columnar(sample.source, own.format)
+        with file:
+            texts = opened.read_as_text(untold)
+        reason = "BINARY without a logical type is created as bytea, and all its values are text"
+        hint = "Create the table with columns of type text first to load them as text."
+        return [
+            Notice(code="binary-text", message=f'column "{name}": {reason}', uri=sample.source.uri, hint=hint)
+            for name in texts
+        ]
+
+    def describe(self, target: TargetPlan) -> str:
+        own = _described(target.own)
+        parts = ("row group", "row groups") if own.format == "parquet" else ("record batch", "record batches")
+        columns, rows = count_nouns(len(own.fields), "column"), count_nouns(own.rows, "row")
+        first = " in the first file" if len(target.objects) > 1 else ""
+        return f"{own.format}, {columns}, {rows}, {count_nouns(own.parts, *parts)}{first}"
+
+    def text_bytes(self, works: Sequence[ObjectWork], sample: ObjectSample, size_bytes: int) -> float:
+        own = _described(sample.own)
+        ratio = own.text_bytes / (sample.source.size_bytes or 1)
+        return size_bytes * ratio - sum(work.coverage.rows for work in works) * own.row_bytes
+
+    def open(self, work: ObjectWork, tools: ReadTools, *, sums: RangeSums | None = None) -> Opened:
+        from penstock.loading.formats.rows import open_rows  # noqa: PLC0415 (300 ms, pyarrow)
+
+        return open_rows(self, work, tools, sums=sums)
+
+    def compare(
+        self, work: ObjectWork, committed: Sequence[CommittedRange], tools: ReadTools
+    ) -> Literal["same", "grown", "changed"]:
+        # Rows may have been sent in the binary format, or by an earlier run as text, with --on-error reject.
+        try:
+            state = super().compare(work, committed, replace(tools, rejects_torn=False))
+        except DataError:
+            # A row that cannot be sent: if it is committed, it was rejected.
+            state = "changed"
+        return state if state != "changed" else super().compare(work, committed, replace(tools, rejects_torn=True))
+
+
+def _described(own: object) -> ColumnarSample:
+    assert isinstance(own, ColumnarSample)
+    return own

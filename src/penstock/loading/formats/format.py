@@ -1,0 +1,232 @@
+"""`Format`: the questions that a load asks about its files.
+
+What a subclass does not answer is answered for a format whose rows are written as COPY text, and whose ranges count
+rows. Methods with `sources` or `tools` read files; the others are pure.
+"""
+
+from __future__ import annotations
+
+import time
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+
+from penstock.errors import DataError
+from penstock.files.probe.folders import read_folder_values
+from penstock.frozen import frozen
+from penstock.loading.formats.columns import map_columns
+from penstock.loading.formats.sums import RangeSums, RowSums
+from penstock.model.load.job import MAX_RECORD_BYTES
+from penstock.model.load.ledger import CommittedRange, Coverage, LedgerUnit
+from penstock.model.load.plan import ObjectSample, TargetPlan, table_after_creation
+
+if TYPE_CHECKING:
+    from penstock.copyformat import Encoder
+    from penstock.files import SourceReader
+    from penstock.files.probe import ProbeResult
+    from penstock.loading.warned import WarningLog
+    from penstock.loading.work import ObjectWork
+    from penstock.model.load.job import TargetJob
+    from penstock.model.load.reject import RecordForm
+    from penstock.model.server.server import ServerFacts
+    from penstock.model.server.table import ColumnMap, TableFacts
+    from penstock.model.source.block import Block
+    from penstock.model.source.dialect import DialectOptions, Notice
+
+# How much of each file is checked: its dialect; also its columns; or also the field count of its first records.
+Depth = Literal["dialect", "columns", "records"]
+
+_NO_HINTS: Mapping[str, str] = MappingProxyType({})
+
+
+@frozen
+class ReadTools:
+    """What objects are opened with."""
+
+    sources: SourceReader
+    server_major: int
+    max_record_bytes: int = MAX_RECORD_BYTES
+    # Whether a record that cannot be sent is rejected, and only the line that contains a stray quote.
+    rejects_torn: bool = False
+    # Whether the rows of columnar files are sent as COPY text in any case.
+    sends_text: bool = False
+    clock: Callable[[], float] = time.perf_counter
+
+
+class ObjectReader(Protocol):
+    """An open object: how much of it was read, and the time that took."""
+
+    @property
+    def bytes_read(self) -> int:
+        """Return how many stored bytes were read; may be called from any thread."""
+
+    @property
+    def reading_s(self) -> float:
+        """Return the seconds in which stored bytes were waited for."""
+
+    @property
+    def text_s(self) -> float:
+        """Return the seconds in which records were made of them, `reading_s` included."""
+
+    def __enter__(self) -> object: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+# An open object, its blocks that are not committed, their encoder, and how its records are read.
+Opened: TypeAlias = "tuple[ObjectReader, Iterable[Block], Encoder, RecordForm]"
+
+
+class Format(ABC):
+    """A format of files. Methods raise PenstockError."""
+
+    # By this name a plan knows its format.
+    name: str
+    # What the ranges of an object count that are recorded as committed, and how they are compared with the object.
+    unit: LedgerUnit = "rows"
+    sums: type[RangeSums] = RowSums
+    # Whether records are fields between delimiters, where a word may stand for null, and a field may be missing.
+    is_delimited = False
+    # Whether each record names its fields. So any record may have a field that no other has.
+    is_by_name = False
+    # Whether columns have types of their own. Then --types looks only at the names of the objects' folders.
+    is_typed = False
+    # Whether the names of an object's folders, such as year=2026, are columns too.
+    names_folders = False
+    # Whether an object without any text is of this format, like the others.
+    may_be_blank = False
+    # Hints for errors of the server, by SQLSTATE, in place of those for text.
+    hints: Mapping[str, str] = _NO_HINTS
+    # What the files are called when --copy-format is refused, None if it is not.
+    own_copy: str | None = None
+    # Why the server cannot import such objects, None if it can.
+    import_obstacle: str | None = "COPY on the server has no such format."
+
+    # ---------------------------------------------------------------- recognized
+
+    @abstractmethod
+    def owns(self, sample: ObjectSample, options: DialectOptions) -> bool:
+        """Return whether an object that begins so is of this format."""
+
+    def title(self, own: object) -> str:
+        """Return what the format is called in messages; `own` is that of a sample."""
+        return self.name
+
+    def check_content(self, sample: ObjectSample, options: DialectOptions) -> None:  # noqa: B027 (most need no check)
+        """Raise SourceError if an object has other content, which only begins like this format."""
+
+    @abstractmethod
+    def probe(
+        self, sample: ObjectSample, job: TargetJob, facts: TableFacts | None, *, server: ServerFacts, rejects: bool
+    ) -> ProbeResult:
+        """Return the dialect and the names of the fields, given the first object's sample.
+
+        `facts` is None if the table is to be created. Raises UsageError for options that the format does not have.
+        """
+
+    def check_sample(self, sample: ObjectSample, target: TargetPlan, warnings: WarningLog, *, depth: Depth) -> None:
+        """Raise DataError or TargetError if a further object of this format does not fit the first, or the table."""
+        if depth != "dialect":
+            self.map_sample(sample, target)
+
+    def count_lines(self, sample: ObjectSample) -> int:
+        """Return how many lines an object has, header included; 2 stands for any larger number."""
+        return len(sample.head.strip().splitlines()) if sample.is_whole else 2
+
+    # ---------------------------------------------------------------- columns
+
+    def map_first(self, sample: ObjectSample, target: TargetPlan, *, rejects: bool) -> ColumnMap:
+        """Return the column of each field of the first object. Raises TargetError, UsageError, SourceError.
+
+        With `rejects`, a record is rejected for a field that no column takes, if others lack that field.
+        """
+        return self.map_object(target.header, target, uri=sample.source.uri)
+
+    def map_object(self, header: Sequence[str] | None, target: TargetPlan, *, uri: str) -> ColumnMap:
+        """Return the column of each field of one object, by its own header.
+
+        Raises TargetError if they do not fit the table, DataError if rows are staged, so that one statement moves the
+        rows of all objects, and the first object has other columns.
+        """
+        column_map = map_columns(
+            header,
+            job=target.job,
+            table=table_after_creation(target),
+            uri=uri,
+            edge=target.edge,
+            folder_values=read_folder_values(uri) if self.names_folders else {},
+        )
+        others = set(target.column_map.columns)
+        if target.is_staged and others and set(column_map.columns) != others:
+            here, first = ", ".join(column_map.columns), ", ".join(target.column_map.columns)
+            raise DataError(
+                "the file has different columns from the first one",
+                detail=f"{uri} fills {here}; the first file {first}.",
+                hint="Load files with different columns separately, or skip columns with --skip.",
+            )
+        return column_map
+
+    def map_sample(self, sample: ObjectSample, target: TargetPlan) -> ColumnMap:
+        """Return the columns of a further object's fields, given its beginning. Raises as `map_object` does."""
+        header = self.find_header(sample, target)
+        if header is None or tuple(header) == target.header:
+            return target.column_map
+        return self.map_object(header, target, uri=sample.source.uri)
+
+    def find_header(self, sample: ObjectSample, target: TargetPlan) -> Sequence[str] | None:
+        """Return the names of the fields of a further object, None without a header."""
+        return target.header
+
+    def type_columns(self, own: object, fields: Mapping[str, int], *, uri: str) -> dict[str, str]:
+        """Return the types for columns that are created; `fields` has the index of the field of each."""
+        return dict.fromkeys(fields, "text")
+
+    # ---------------------------------------------------------------- what the plan says
+
+    def find_notices(
+        self, sample: ObjectSample, job: TargetJob, facts: TableFacts | None, sources: SourceReader
+    ) -> Sequence[Notice]:
+        """Return warnings about what the first object has; `facts` is None if the table is to be created."""
+        return ()
+
+    def describe(self, target: TargetPlan) -> str:
+        """Return the format of a target's files in one line."""
+        packing = "not compressed" if target.sample_compression == "none" else target.sample_compression
+        return f"{self.title(target.own)}, {target.sample_bom or target.dialect.encoding}, {packing}"
+
+    def text_bytes(self, works: Sequence[ObjectWork], sample: ObjectSample, size_bytes: int) -> float:
+        """Return how many bytes of text are left of objects with this stored size; `sample` is of the first one.
+
+        It is assumed that they are compressed as well as zlib compresses the sample.
+        """
+        committed = sum(end - start for work in works for start, end in work.coverage.ranges)
+        if sample.is_whole and [work.source.uri for work in works] == [sample.source.uri]:
+            return float(len(sample.head) - committed)
+        is_plain = sample.compression == "none" or not sample.head
+        ratio = 1.0 if is_plain else len(sample.head) / len(zlib.compress(sample.head))
+        return size_bytes * ratio - committed
+
+    # ---------------------------------------------------------------- reading
+
+    @abstractmethod
+    def open(self, work: ObjectWork, tools: ReadTools, *, sums: RangeSums | None = None) -> Opened:
+        """Open an object, and begin behind what is committed. The caller closes the stream.
+
+        `sums` gets what is read from the beginning on. Raises SourceError, DataError, and TargetError if the object's
+        own fields do not fit the table.
+        """
+
+    def compare(
+        self, work: ObjectWork, committed: Sequence[CommittedRange], tools: ReadTools
+    ) -> Literal["same", "grown", "changed"]:
+        """Compare an object with what is committed of it; see RangeSums.state."""
+        sums = self.sums(committed)
+        stream, blocks, _, _ = self.open(replace(work, coverage=Coverage()), tools, sums=sums)
+        with stream:
+            for _ in blocks:
+                if sums.is_followed:
+                    break
+        return sums.state

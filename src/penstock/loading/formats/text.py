@@ -1,0 +1,330 @@
+"""Files of text, whose blocks are runs of the files' own bytes: what they share, and delimited text.
+
+Delimited text is csv, tsv, and COPY's own format text. Which of these a file is, is its dialect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+from penstock.errors import DataError, FileLocation
+from penstock.files.blocks import BlockReader, make_cutter
+from penstock.files.encodings import client_encoding, normalize_encoding
+from penstock.files.probe import (
+    Contradiction,
+    check_is_delimited,
+    explain_misfit,
+    find_contradiction,
+    find_header,
+    find_misfit,
+    probe_dialect,
+    refuse_unclear_escapes,
+    separator_notice,
+    split_header,
+)
+from penstock.files.torn import TornReader
+from penstock.loading.formats.coverage import Edges
+from penstock.loading.formats.fit import refuse_unfit
+from penstock.loading.formats.format import Format
+from penstock.loading.formats.sent import make_object_encoder
+from penstock.loading.formats.sums import RangeSums
+from penstock.model.load.plan import table_after_creation
+from penstock.model.load.reject import RecordForm
+from penstock.server.connect.errors import find_hint
+
+if TYPE_CHECKING:
+    from penstock.copyformat import Encoder
+    from penstock.files import ObjectStream
+    from penstock.files.probe import ProbeResult
+    from penstock.loading.formats.format import Depth, Opened, ReadTools
+    from penstock.loading.warned import WarningLog
+    from penstock.loading.work import ObjectWork
+    from penstock.model.load.job import TargetJob
+    from penstock.model.load.ledger import CommittedRange, LedgerUnit
+    from penstock.model.load.plan import ObjectSample, TargetPlan
+    from penstock.model.server.server import ServerFacts
+    from penstock.model.server.table import ColumnMap, TableFacts
+    from penstock.model.source.block import Block
+    from penstock.model.source.dialect import Dialect, DialectOptions
+    from penstock.model.source.source import Compression
+
+
+class Textual(Format):
+    """A format of text, whose dialect says where records end."""
+
+    unit: LedgerUnit = "bytes"
+    sums = RangeSums
+    may_be_blank = True
+
+    def open(self, work: ObjectWork, tools: ReadTools, *, sums: RangeSums | None = None) -> Opened:
+        target, source = work.target, work.source
+        stream = tools.sources.open(source, target.job.dialect)
+        edges = Edges(work.coverage.ranges)
+        try:
+            cutter = make_cutter(target.dialect, server_major=tools.server_major)
+            pieces = stream if sums is None else sums.watch(stream)
+            parts = edges.split(pieces) if work.coverage.ranges else pieces
+            kind = TornReader if tools.rejects_torn else BlockReader
+            blocks = kind(
+                parts,
+                cutter,
+                uri=source.uri,
+                max_record_bytes=tools.max_record_bytes,
+                first_line=stream.first_line,
+            )
+            encoder, form = self._make_encoder(work, blocks, stream)
+            if isinstance(blocks, TornReader) and target.dialect.format == "csv":
+                blocks.field_count, blocks.ends_empty = form.column_map.field_count, form.column_map.ends_empty
+            if sums is not None:
+                sums.header = form.header
+        except BaseException:
+            stream.close()
+            raise
+        given: Iterable[Block] = read_missing(blocks, edges, uri=source.uri) if work.coverage.ranges else blocks
+        if tools.rejects_torn and not work.coverage.ranges:
+            given = refuse_unfit(given, form, uri=source.uri)
+        return stream, given, encoder, form
+
+    def compare(
+        self, work: ObjectWork, committed: Sequence[CommittedRange], tools: ReadTools
+    ) -> Literal["same", "grown", "changed"]:
+        sums, dialect = RangeSums(committed), work.target.dialect
+        with tools.sources.open(work.source, work.target.job.dialect) as stream:
+            pieces = sums.watch(stream)
+            if dialect.has_header:
+                cutter = make_cutter(dialect, server_major=tools.server_major)
+                sums.header = BlockReader(pieces, cutter, uri=work.source.uri).take_header()
+            for _ in pieces:
+                if sums.is_followed:
+                    break
+        return sums.state
+
+    def _make_encoder(self, work: ObjectWork, blocks: BlockReader, stream: ObjectStream) -> tuple[Encoder, RecordForm]:
+        target, uri = work.target, work.source.uri
+        header, record = target.header, None
+        if target.dialect.has_header and (record := blocks.take_header()) is not None:
+            header = tuple(split_header(record.rstrip(b"\r\n"), target.dialect, uri=uri, line=stream.first_line))
+        column_map = target.column_map
+        if header != target.header or target.job.set or self.is_by_name:
+            # Each object may have its own order of columns, and a constant may contain the object's name. How a value
+            # with a name is sent depends on the type of its column, which may have been found or changed since.
+            column_map = self.map_object(header, target, uri=uri)
+        form = RecordForm(
+            # This object's byte-order mark may give the encoding, although the first object has no mark.
+            dialect=replace(target.dialect, encoding=normalize_encoding(stream.encoding or target.dialect.encoding)),
+            column_map=column_map,
+            table=target.table if work.landing is None else work.landing,
+            encoding=client_encoding(target.dialect.encoding),
+            header=record,
+            allows_suppressed_rows=target.allows_suppressed_rows,
+            working_names=work.working_names,
+            bom=stream.bom,
+        )
+        return make_object_encoder(form, work), form
+
+
+class DelimitedText(Textual):
+    """Delimited text in any dialect."""
+
+    name = "text"
+    is_delimited = True
+    import_obstacle = None
+
+    def owns(self, sample: ObjectSample, options: DialectOptions) -> bool:
+        return True
+
+    def title(self, own: object) -> str:
+        return "delimited text"
+
+    def check_content(self, sample: ObjectSample, options: DialectOptions) -> None:
+        check_is_delimited(
+            sample.head,
+            is_whole=sample.is_whole,
+            uri=sample.source.uri,
+            options=options,
+            compression=sample.compression,
+        )
+
+    def probe(
+        self, sample: ObjectSample, job: TargetJob, facts: TableFacts | None, *, server: ServerFacts, rejects: bool
+    ) -> ProbeResult:
+        """Raise DataError, too, if the sample could be read in two ways."""
+        loadable = None
+        if facts is not None and job.transform is None:
+            loadable = [column.name for column in facts.columns if not column.is_generated]
+        options = _options_of(sample, job.dialect)
+        if options.encoding is None and server.server_encoding == "SQL_ASCII":
+            # As COPY does in such a database, accept any bytes.
+            options = replace(options, encoding="SQL_ASCII")
+        probe = probe_dialect(
+            sample.head,
+            options=options,
+            is_whole=sample.is_whole,
+            table_columns=loadable,
+            uri=sample.source.uri,
+            bom=sample.bom,
+            first_line=sample.first_line,
+            rejects=rejects,
+            compression=sample.compression,
+        )
+        refuse_unclear_escapes(
+            sample.head,
+            is_whole=sample.is_whole,
+            dialect=probe.dialect,
+            options=options,
+            uri=sample.source.uri,
+            first_line=sample.first_line,
+        )
+        return probe
+
+    def check_sample(self, sample: ObjectSample, target: TargetPlan, warnings: WarningLog, *, depth: Depth) -> None:
+        """Raise DataError if the sample seems to have another dialect, and no option names the dialect.
+
+        Warn of a first line that names a separator, except in the first object.
+        """
+        if sample.separator not in (None, target.dialect.delimiter):
+            raise DataError(
+                "files of one load have different dialects",
+                detail=f"{sample.source.uri} line {sample.first_line - 1}: sep={sample.separator}\n"
+                f"By the first file's dialect, the delimiter is {target.dialect.delimiter!r}.",
+                hint="Use --delimiter if one is right for every file, or load the files that differ separately.",
+            )
+        if sample.separator is not None and sample.source != target.objects[0]:
+            warnings.add(separator_notice(sample.source.uri, sample.first_line - 1))
+        if (found := _find_contradiction(sample, target)) is not None:
+            raise _explain(found, FileLocation(file=sample.source.uri, line=sample.first_line + found.line - 1))
+        if depth == "dialect":
+            return
+        column_map = self.map_sample(sample, target)
+        if depth == "records":
+            _refuse_misfit(sample, target.dialect, column_map)
+
+    def find_header(self, sample: ObjectSample, target: TargetPlan) -> Sequence[str] | None:
+        if not target.dialect.has_header:
+            return None
+        uri, line = sample.source.uri, sample.first_line
+        return find_header(sample.head, target.dialect, is_whole=sample.is_whole, uri=uri, line=line)
+
+    def describe(self, target: TargetPlan) -> str:
+        return describe_dialect(target.dialect, target.sample_compression, bom=target.sample_bom)
+
+
+def _options_of(sample: ObjectSample, options: DialectOptions) -> DialectOptions:
+    """Return the dialect options of an object: the user's, and the delimiter of a first line such as sep=;."""
+    return options if sample.separator is None else replace(options, delimiter=sample.separator)
+
+
+def read_missing(blocks: Iterable[Block], edges: Edges, *, uri: str) -> Iterator[Block]:
+    """Yield the blocks that are not committed. Raises DataError if a record is committed in part."""
+    for block in blocks:
+        # The header is not a block. If a committed range ends inside the header, the object was different then.
+        is_in_header = block.is_first and edges.lie_within(0, block.start)
+        if is_in_header or edges.lie_within(block.start, block.end):
+            raise DataError(
+                f'"{uri}" has changed in a part that is already loaded',
+                detail=f"A record near line {block.first_line} is committed in part.",
+                hint="Restore the object, or remove the load's rows and run penstock loads forget ID --keep-rows.",
+            )
+        if not edges.contain(block.start, block.end):
+            yield block
+
+
+# ---------------------------------------------------------------- further objects
+
+
+def _find_contradiction(sample: ObjectSample, target: TargetPlan) -> Contradiction | None:
+    """Return what in a sample contradicts the dialect of the first object."""
+    fields = target.column_map.field_count
+    if fields is None:
+        fields = len(target.column_map.columns) - len(target.column_map.constants)
+    columns = None
+    if target.job.columns is None:
+        columns = [column.name for column in table_after_creation(target).columns]
+    return find_contradiction(
+        sample.head,
+        is_whole=sample.is_whole,
+        dialect=target.dialect,
+        options=_options_of(sample, target.job.dialect),
+        header=target.header,
+        table_columns=columns,
+        column_count=fields,
+    )
+
+
+def _refuse_misfit(sample: ObjectSample, dialect: Dialect, column_map: ColumnMap) -> None:
+    if (field_count := column_map.field_count) is None:
+        return
+    misfit = find_misfit(
+        sample.head, dialect, is_whole=sample.is_whole, field_count=field_count, ends_empty=column_map.ends_empty
+    )
+    if misfit is None:
+        return
+    record, count = misfit
+    hint = explain_misfit(
+        record.text, dialect, field_count=field_count, uri=sample.source.uri, compression=sample.compression
+    )
+    location = FileLocation(file=sample.source.uri, line=sample.first_line + record.line - 1)
+    raise DataError(
+        f"a record has {count} field{'' if count == 1 else 's'}, and {field_count} are expected",
+        detail=f"{location}.",
+        hint=hint or find_hint("22P04"),
+        location=location,
+    )
+
+
+def _explain(found: Contradiction, location: FileLocation) -> DataError:
+    first, second = found.options
+    return DataError(
+        "files of one load have different dialects",
+        detail=f"{location}: {found.text}\n"
+        f"By the first file's dialect, this is {found.before}.\n"
+        f"By its own, it is {found.here}.",
+        hint=f"Use {first} or {second} if it is right for every file, or load the files that differ separately.",
+        location=location,
+    )
+
+
+# ---------------------------------------------------------------- words
+
+
+def describe_dialect(dialect: Dialect, compression: Compression, *, bom: str | None) -> str:
+    r"""Return a dialect in one line. Characters are written as on the command line, such as \t.
+
+    `bom` is the encoding of the file's byte-order mark, None if it has none. It is shown instead of the dialect's
+    encoding.
+
+    >>> from penstock.model.source.dialect import Dialect
+    >>> tsv = Dialect(format="tsv", delimiter="\t", quote=None, escape=None, nulls=(r"\N",), has_header=True,
+    ...               encoding="UTF8")
+    >>> print(describe_dialect(tsv, "gzip", bom=None))
+    tsv, delimiter '\t', no quoting, null '\N', header, UTF8, gzip
+    """
+    quoting = "no quoting"
+    if dialect.quote is not None:
+        quoting = f"quote {_spell(dialect.quote)}"
+        if dialect.escape not in (None, dialect.quote):
+            quoting += f", escape {_spell(dialect.escape or '')}"
+    return ", ".join(
+        (
+            dialect.format,
+            f"delimiter {_spell(dialect.delimiter)}",
+            quoting,
+            "null " + " or ".join(f"'{null}'" for null in dialect.nulls) if dialect.nulls else "no null",
+            "header" if dialect.has_header else "no header",
+            bom or dialect.encoding,
+            "not compressed" if compression == "none" else compression,
+        )
+    )
+
+
+def _spell(character: str) -> str:
+    r"""Return a character in quotes, spelled as --delimiter takes it.
+
+    >>> print(_spell("\t"), _spell("|"), _spell("\x1f"))
+    '\t' '|' '\x1f'
+    """
+    if character.isprintable():
+        return f"'{character}'"
+    return f"'{character.encode('unicode_escape').decode()}'"
