@@ -36,19 +36,19 @@ ROW_NAME = "row"
 
 @frozen
 class ObjectSample:
-    """The decompressed beginning of an object, which probing and planning read.
-
-    `head` is at most a few hundred KiB, in the encoding in which it is sent, without the byte-order mark. If `is_whole`
-    is true, `head` is the whole object. `head` begins on line `first_line`, after the lines to skip and a line that
-    names `separator` (sep=;).
-    """
+    """The decompressed beginning of an object, which probing and planning read."""
 
     source: SourceObject
     compression: Compression
+    # At most a few hundred KiB, in the encoding in which it is sent, without the byte-order mark.
     head: bytes
+    # Whether `head` is the whole object.
     is_whole: bool
+    # The encoding of the byte-order mark, None without a mark.
     bom: str | None = None
+    # The delimiter that a line before `head` names (sep=;).
     separator: str | None = None
+    # The line on which `head` begins, after the lines to skip and one that names the separator.
     first_line: int = 1
     # What the object's format has found out by itself, such as the footer of a columnar file, whose `head` is empty.
     # Only formats look into it.
@@ -70,51 +70,55 @@ class CopyChoice:
 
 @frozen
 class TargetPlan:
-    """What the load will do for one table.
-
-    `create_columns` are the columns of a table that the load creates, None if the table exists; they are of type text
-    unless `create_types` has their types. `created_key` are the columns of its primary key. `typed` has the columns
-    whose types were found in the files, with what decided them. `header` has the names in the first object's header,
-    None without a header. `column_map` is that of the first object; other objects may have their columns in another
-    order. `edge` says how header and records differ by one field. `sample_compression` and `sample_bom` are those of
-    the first object. `text_columns` are the columns of a staging table for a transform, None without a transform.
-    `indexes` says which indexes and keys are dropped while the table is loaded. `estimated_records` is set only if each
-    record fires triggers; None if unknown. `follows` are the staged tables of this load to which the table's foreign
-    keys refer: the table gets its rows after they get theirs. `refusal` is why the table does not accept the columns of
-    files that are loaded already: it is raised if one of these files must be read again. `dialect` is that of the text
-    that is cut into records, or that is sent. `copy` is the format of COPY in which rows are sent. `unloaded` are the
-    objects that are not loaded according to the ledger. `retyped` are the columns to which the new table of a
-    replacement gives other types. `changes` are the columns that the load adds or alters first; `facts` has them as
-    they will be.
-    """
+    """What the load will do for one table."""
 
     job: TargetJob
     table: TableName
+    # As the table will be when `changes` are made, None if the load creates it.
     facts: TableFacts | None
+    # The columns of a table that the load creates, None if the table exists.
     create_columns: tuple[str, ...] | None
+    # That of the text that is cut into records, or that is sent.
     dialect: Dialect
+    # The names in the first object's header, None without a header.
     header: tuple[str, ...] | None
+    # That of the first object. Other objects may have their columns in another order.
     column_map: ColumnMap
     objects: tuple[SourceObject, ...]
+    # The compression of the first object.
     sample_compression: Compression
+    # Whether row triggers may make COPY report fewer rows than it was sent.
     allows_suppressed_rows: bool
     landing: Landing
+    # The columns of a staging table for a transform, None without a transform.
     text_columns: tuple[str, ...] | None = None
+    # Which indexes and keys are dropped while the table is loaded.
     indexes: IndexPlan = field(default_factory=IndexPlan)
+    # Set only if each record fires triggers; None if unknown.
     estimated_records: int | None = None
+    # The encoding of the first object's byte-order mark.
     sample_bom: str | None = None
+    # The staged tables of this load to which the table's foreign keys refer: it gets its rows after they get theirs.
     follows: tuple[TableName, ...] = ()
+    # Why the table does not accept the columns of files that are loaded already: raised if one must be read again.
     refusal: PenstockError | None = None
+    # How header and records differ by one field.
     edge: Edge | None = None
+    # The types of `create_columns`, None if all are text.
     create_types: tuple[str, ...] | None = None
     # The name of the objects' format (loading/formats), and what it has found out about the first object: see
     # ObjectSample.own.
     format: str = "text"
     own: object = None
+    # The columns whose types were found in the files, with what decided them.
     typed: tuple[TypedColumn, ...] = ()
+    # The objects that are not loaded according to the ledger.
     unloaded: tuple[SourceObject, ...] = ()
+    # The columns that the load adds or alters first.
     changes: tuple[ColumnChange, ...] = ()
+    # The columns to which the new table of a replacement gives other types.
     retyped: tuple[ColumnChange, ...] = ()
+    # The format of COPY in which rows are sent.
     copy: CopyChoice = CopyChoice()
 
     @property

@@ -15,32 +15,31 @@ Segment = tuple[bytes, int, int]
 
 @frozen
 class Block:
-    r"""Whole records of one object.
-
-    `start` and `end` are the byte range in the decompressed object. `first_line` counts from 1. `lines` is the number
-    of physical lines. `server_lines` is by how much the server's line counter advances when the block is sent.
-    `stray_backslashes` (tsv) is the number of backslashes outside `\N` fields, which must be doubled in COPY text. If
-    `is_unended` is true, the last record has no line end, so nothing may follow it in the same COPY. `is_first` and
-    `is_last` are true if the block has the object's first or last record; an object without records is one block
-    without segments, for which both are true. `fault` is why the block's only record is rejected without being sent,
-    None if it is sent.
-    """
+    """Whole records of one object."""
 
     segments: tuple[Segment, ...]
+    # The byte range in the decompressed object, or numbers of rows, from 0, see `unit`.
     start: int
     end: int
+    # Counts from 1.
     first_line: int
+    # The number of physical lines.
     lines: int
+    # By how much the server's line counter advances when the block is sent.
     server_lines: int
     records: int
     line_end: LineEnd
+    # In tsv, the number of backslashes outside `\N` fields, which must be doubled in COPY text.
     stray_backslashes: int
+    # Whether the last record has no line end, so that nothing may follow it in the same COPY.
     is_unended: bool
+    # Whether the block has the object's first or last record. An object without records is one block without segments,
+    # for which both are true.
     is_first: bool = False
     is_last: bool = False
+    # Why the block's only record is rejected without being sent, None if it is sent.
     fault: str | None = None
-    # "rows": `start` and `end` are numbers of rows, from 0, each row is one line, and the segments are the rows as COPY
-    # sends them.
+    # What `start` and `end` count. If it is rows, each is one line, and the segments are the rows as COPY sends them.
     unit: Literal["bytes", "rows"] = "bytes"
     # The row group or record batch of a columnar file that the rows are of, None if they are lines of their file.
     part: str | None = None
