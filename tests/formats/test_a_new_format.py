@@ -35,11 +35,12 @@ if TYPE_CHECKING:
     from penstock.loading.formats.sums import RangeSums
     from penstock.loading.work import ObjectWork
     from penstock.model.load.job import TargetJob
-    from penstock.model.load.plan import ObjectSample, TargetPlan
+    from penstock.model.load.plan import TargetPlan
     from penstock.model.server.server import ServerFacts
     from penstock.model.server.table import TableFacts
     from penstock.model.source.block import Block
     from penstock.model.source.dialect import DialectOptions
+    from penstock.model.source.source import ObjectSample
 
 
 class FixedWidth(Format):

@@ -54,9 +54,10 @@ if TYPE_CHECKING:
     from penstock.model.load.details import UnreadableObject
     from penstock.model.load.ledger import LedgerOutlook, LeftRejects
     from penstock.model.load.outcome import CheckOutcome, LoadOutcome, LoadProgress, Problem
-    from penstock.model.load.plan import LoadPlan, ObjectSample
+    from penstock.model.load.plan import LoadPlan
     from penstock.model.load.space import DiskForecast
     from penstock.model.server.server import ServerFacts
+    from penstock.model.source.source import ObjectSample
     from penstock.server.connect.connection import Connection, ConnectionFactory
 
 _Result = TypeVar("_Result")

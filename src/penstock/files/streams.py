@@ -30,9 +30,9 @@ from penstock.files.signatures import (
 )
 from penstock.files.spool import Spool
 from penstock.model.load.job import MAX_RECORD_BYTES
-from penstock.model.load.plan import ObjectSample
 from penstock.model.source.columnar import FORMAT_NAMES, ColumnarFormat
 from penstock.model.source.dialect import DialectOptions, Notice
+from penstock.model.source.source import ObjectSample
 from penstock.units import KIB, MIB
 
 if TYPE_CHECKING:

@@ -29,7 +29,8 @@ from penstock.server.table.catalog import read_table_storage
 if TYPE_CHECKING:
     from penstock.changes.settings_backend import SettingsBackend
     from penstock.loading.context import LoadTools
-    from penstock.model.load.plan import LoadPlan, ObjectSample
+    from penstock.model.load.plan import LoadPlan
+    from penstock.model.source.source import ObjectSample
 
 _log = logging.getLogger(__name__)
 

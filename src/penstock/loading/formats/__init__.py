@@ -15,8 +15,9 @@ from penstock.loading.formats.text import DelimitedText
 
 if TYPE_CHECKING:
     from penstock.loading.formats.format import Format
-    from penstock.model.load.plan import ObjectSample, TargetPlan
+    from penstock.model.load.plan import TargetPlan
     from penstock.model.source.dialect import DialectOptions
+    from penstock.model.source.source import ObjectSample
 
 # The first one that owns an object's beginning is the object's format. Delimited text owns every beginning.
 FORMATS: list[Format] = [Columnar(), JsonLines(), DelimitedText()]

@@ -21,7 +21,8 @@ from penstock.loading.formats.columns import map_columns
 from penstock.loading.formats.sums import RangeSums, RowSums
 from penstock.model.load.job import MAX_RECORD_BYTES
 from penstock.model.load.ledger import CommittedRange, Coverage, LedgerUnit
-from penstock.model.load.plan import ObjectSample, TargetPlan, table_after_creation
+from penstock.model.load.plan import TargetPlan, table_after_creation
+from penstock.model.source.source import ObjectSample
 
 if TYPE_CHECKING:
     from penstock.copyformat import Encoder

@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from penstock.loading.formats.format import Depth
     from penstock.loading.warned import WarningLog
     from penstock.model.load.job import TargetJob
-    from penstock.model.load.plan import ObjectSample, TargetPlan
+    from penstock.model.load.plan import TargetPlan
     from penstock.model.server.server import ServerFacts
     from penstock.model.server.table import ColumnMap, TableFacts
     from penstock.model.source.dialect import DialectOptions
+    from penstock.model.source.source import ObjectSample
 
 
 class JsonLines(Textual):

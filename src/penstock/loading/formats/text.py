@@ -43,12 +43,12 @@ if TYPE_CHECKING:
     from penstock.loading.work import ObjectWork
     from penstock.model.load.job import TargetJob
     from penstock.model.load.ledger import CommittedRange, LedgerUnit
-    from penstock.model.load.plan import ObjectSample, TargetPlan
+    from penstock.model.load.plan import TargetPlan
     from penstock.model.server.server import ServerFacts
     from penstock.model.server.table import ColumnMap, TableFacts
     from penstock.model.source.block import Block
     from penstock.model.source.dialect import Dialect, DialectOptions
-    from penstock.model.source.source import Compression
+    from penstock.model.source.source import Compression, ObjectSample
 
 
 class Textual(Format):

@@ -14,7 +14,8 @@ from penstock.loading.imports.route import CLIENT_REMEDY
 if TYPE_CHECKING:
     from penstock.files import SourceReader
     from penstock.loading.work import ObjectWork
-    from penstock.model.load.plan import ObjectSample, TargetPlan
+    from penstock.model.load.plan import TargetPlan
+    from penstock.model.source.source import ObjectSample
 
 
 def check_importable(works: Sequence[ObjectWork], sources: SourceReader) -> None:

@@ -26,10 +26,9 @@ if TYPE_CHECKING:
     from penstock.files import SourceReader
     from penstock.model.load.job import LoadJob, TargetJob
     from penstock.model.load.ledger import LedgerObject
-    from penstock.model.load.plan import ObjectSample
     from penstock.model.server.server import ServerFacts
     from penstock.model.server.table import TableFacts, TableName
-    from penstock.model.source.source import SourceObject
+    from penstock.model.source.source import ObjectSample, SourceObject
     from penstock.server.connect.connection import Connection
 
 _INSUFFICIENT_PRIVILEGE = "42501"

@@ -10,8 +10,9 @@ from penstock.frozen import frozen
 from penstock.host import measure_disk, measure_files
 from penstock.loading.plan.space import estimate_needs, forecast_disks
 from penstock.loading.work import ObjectWork
-from penstock.model.load.plan import LoadPlan, ObjectSample
+from penstock.model.load.plan import LoadPlan
 from penstock.model.load.space import DiskForecast, TableStorage
+from penstock.model.source.source import ObjectSample
 from penstock.server.connect.connection import Connection
 from penstock.server.table.catalog import read_table_storage
 

@@ -11,10 +11,11 @@ from penstock.errors import TargetError
 from penstock.loading.plan.space import text_bytes
 from penstock.loading.work import all_objects
 from penstock.model.load.job import LoadRules
-from penstock.model.load.plan import ObjectSample, TargetPlan
+from penstock.model.load.plan import TargetPlan
 from penstock.model.server.server import ServerFacts
 from penstock.model.server.table import TableFacts
 from penstock.model.source.dialect import Notice
+from penstock.model.source.source import ObjectSample
 
 _NAMES_SHOWN = 3
 

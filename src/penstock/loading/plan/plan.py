@@ -40,7 +40,6 @@ from penstock.model.load.job import LoadJob, LoadRules, TargetJob
 from penstock.model.load.plan import (
     Edge,
     LoadPlan,
-    ObjectSample,
     TargetPlan,
     create_table_facts,
     name_fields,
@@ -52,7 +51,7 @@ from penstock.model.server.checks import check_sequences, check_table
 from penstock.model.server.server import ServerFacts
 from penstock.model.server.table import ColumnMap, TableFacts, TableName
 from penstock.model.source.dialect import Notice
-from penstock.model.source.source import SourceObject
+from penstock.model.source.source import ObjectSample, SourceObject
 
 if TYPE_CHECKING:
     from penstock.loading.formats.format import Format

@@ -9,9 +9,10 @@ from penstock.frozen import frozen
 from penstock.loading.formats import format_of
 from penstock.loading.work import ObjectWork
 from penstock.model.load.part import PlanPart
-from penstock.model.load.plan import ObjectSample, TargetPlan, total_size
+from penstock.model.load.plan import TargetPlan, total_size
 from penstock.model.load.space import DiskForecast, SpaceNeed, TableStorage
 from penstock.model.source.dialect import Notice
+from penstock.model.source.source import ObjectSample
 from penstock.units import format_bytes
 
 # Bytes on disk for each byte of text: in the table, in each index, and in a staging table with the sorts of its merge.

@@ -15,7 +15,8 @@ from penstock.copyformat.binary import BinaryBlocks, find_obstacle, make_binary,
 from penstock.copyformat.choose import gain_per_row
 from penstock.errors import PenstockError, TargetError, UsageError
 from penstock.loading.formats import format_of
-from penstock.model.load.plan import CopyChoice, LoadPlan, ObjectSample, TargetPlan, table_after_creation
+from penstock.model.load.plan import CopyChoice, LoadPlan, TargetPlan, table_after_creation
+from penstock.model.source.source import ObjectSample
 
 if TYPE_CHECKING:
     from penstock.copyformat import Encoder

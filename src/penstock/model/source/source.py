@@ -52,3 +52,29 @@ class S3Route:
     bucket: str
     region: str
     endpoint: str | None
+
+
+@frozen
+class ObjectSample:
+    """The decompressed beginning of an object, which probing and planning read."""
+
+    source: SourceObject
+    compression: Compression
+    # At most a few hundred KiB, in the encoding in which it is sent, without the byte-order mark.
+    head: bytes
+    # Whether `head` is the whole object.
+    is_whole: bool
+    # The encoding of the byte-order mark, None without a mark.
+    bom: str | None = None
+    # The delimiter that a line before `head` names (sep=;).
+    separator: str | None = None
+    # The line on which `head` begins, after the lines to skip and one that names the separator.
+    first_line: int = 1
+    # What the object's format has found out by itself, such as the footer of a columnar file, whose `head` is empty.
+    # Only formats look into it.
+    own: object = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the object has neither text nor columns."""
+        return not self.head and self.own is None
