@@ -25,7 +25,7 @@ from penstock.units import MIB
 
 if TYPE_CHECKING:
     from penstock.files.columnar.ranged import RangedFile
-    from penstock.model.load.ledger import Range
+    from penstock.model.source.source import Range
 
 # How many bytes, by the footer's count, are decoded at once: enough that a call costs little for each row.
 _BATCH_BYTES: Final = 4 * MIB

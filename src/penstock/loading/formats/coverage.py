@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
-from penstock.model.load.ledger import Range
+from penstock.model.source.source import Range
 
 
 class Edges:

@@ -24,10 +24,10 @@ from penstock.files.probe.columnar import kept_fields, probe_columnar, refuse_un
 from penstock.frozen import frozen
 from penstock.loading.formats.coverage import Edges
 from penstock.loading.formats.sent import make_row_block, make_row_form, watch_rows
-from penstock.model.load.ledger import Range
 from penstock.model.load.plan import table_after_creation
 from penstock.model.source.block import Block
 from penstock.model.source.columnar import ColumnarSample
+from penstock.model.source.source import Range
 from penstock.units import MIB
 
 if TYPE_CHECKING:

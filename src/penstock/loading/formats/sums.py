@@ -7,8 +7,9 @@ from typing import Literal
 
 from isal import isal_zlib
 
-from penstock.model.load.ledger import CommittedRange, Range
+from penstock.model.load.ledger import CommittedRange
 from penstock.model.source.block import Block
+from penstock.model.source.source import Range
 
 
 class RangeSums:

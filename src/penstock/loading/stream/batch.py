@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 
 from isal import isal_zlib
 
-from penstock.model.load.ledger import CommittedRange, Range
+from penstock.model.load.ledger import CommittedRange
 from penstock.model.source.block import Block
+from penstock.model.source.source import Range
 
 
 @dataclass(slots=True)

@@ -8,9 +8,7 @@ from typing import Literal
 from penstock.frozen import frozen
 from penstock.model.load.details import UnreadableObject
 from penstock.model.server.table import TableName
-
-# A half-open range [start, end) of an object's decompressed bytes, or of the rows of a columnar file.
-Range = tuple[int, int]
+from penstock.model.source.source import Range
 
 LoadState = Literal["running", "complete"]
 

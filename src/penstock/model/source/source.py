@@ -6,6 +6,9 @@ from typing import Literal
 
 from penstock.frozen import frozen
 
+# A half-open range [start, end) of an object's decompressed bytes, or of the rows of a columnar file.
+Range = tuple[int, int]
+
 Compression = Literal["none", "gzip", "zstd", "bzip2", "xz", "lz4"]
 
 

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from psycopg import sql
 from psycopg.rows import kwargs_row
 
-from penstock.model.load.ledger import UNKNOWN_CHECKSUM, Claim, CommittedRange, Coverage, Range
+from penstock.model.load.ledger import UNKNOWN_CHECKSUM, Claim, CommittedRange, Coverage
+from penstock.model.source.source import Range
 from penstock.server.connect.connection import Connection
 from penstock.server.connect.errors import NOT_NULL_VIOLATION, ServerReport, translate_errors
 from penstock.server.ledger.origin import compose_query
