@@ -78,7 +78,7 @@ def test_failure_between_the_truncation_and_the_first_row_says_that_the_table_is
 ) -> None:
     """A step that comes after it fails: nothing was attempted, and the rows are gone."""
 
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise TargetError("no change today")
 
     monkeypatch.setattr(TableChanges, "before", fail)
