@@ -18,7 +18,6 @@ from penstock.loading.formats import format_of
 from penstock.loading.plan.dialects import refuse_other_dialects
 from penstock.loading.plan.identity import describe_changes, describe_meaning, digest, job_to_json
 from penstock.loading.plan.notices import unpublished_notice
-from penstock.loading.reading.objects import compare_committed
 from penstock.loading.work import ObjectWork, all_objects, ledger_object
 from penstock.model.load.ledger import KnownObject, LedgerObject
 from penstock.model.load.plan import LoadPlan, table_after_creation
@@ -140,7 +139,7 @@ class FactsReader:
                 if former.state == "complete" and former.size_bytes == item.size_bytes:
                     committed = read_ranges(self.connection, self.tools.ledger.schema, former.load_id, former.number)
                     has_records = any(row.ranges for row in committed)
-                    if has_records and compare_committed(work, committed, self.tools) == "same":
+                    if has_records and format_of(work.target).compare(work, committed, self.tools) == "same":
                         matched[each] = replace(former, version=item.version)
         return matched
 

@@ -17,10 +17,10 @@ from penstock.frozen import frozen
 from penstock.loading.claim.decide import ClaimFacts, Decision, LoadDecision, group_objects
 from penstock.loading.claim.facts import FactsReader, find_facts, find_tables
 from penstock.loading.claim.member import Member
+from penstock.loading.formats import format_of
 from penstock.loading.imports.route import refuse_parts
 from penstock.loading.landing.context import LandingContext, TargetLanding
 from penstock.loading.plan.identity import digest
-from penstock.loading.reading.objects import compare_committed
 from penstock.loading.work import ObjectWork
 from penstock.model.load.ledger import Claim, Coverage
 from penstock.model.server.table import TableFacts, TableName
@@ -270,7 +270,7 @@ class ClaimWriter:
         committed = read_ranges(connection, schema, claim.load_id, work.number)
         has_records = any(row.ranges for row in committed)
         if self._member.is_joint:
-            state = compare_committed(work, committed, self._tools) if has_records else "same"
+            state = format_of(work.target).compare(work, committed, self._tools) if has_records else "same"
             if state == "changed" or (state == "grown" and work.coverage.has_end):
                 raise _changed(work, claim)
             return work
@@ -279,7 +279,7 @@ class ClaimWriter:
                 raise self._changed_in_part(work, claim)
             return work
         # If nothing is committed, do not read the object to compare it: a pipe can be read only once.
-        state = compare_committed(work, committed, self._tools) if has_records else "changed"
+        state = format_of(work.target).compare(work, committed, self._tools) if has_records else "changed"
         if state == "changed" and has_records and not work.has_positions:
             raise _changed(work, claim)
         with in_transaction(connection, "resuming an object that has changed"):

@@ -1,9 +1,8 @@
-"""Opens an object for loading, by its format, and compares it with what is committed of it."""
+"""Opens an object for loading, by its format."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from penstock.loading.formats import format_of
 from penstock.loading.plan.dialects import refuse_other_pipe
@@ -14,7 +13,6 @@ if TYPE_CHECKING:
     from penstock.loading.formats.sums import RangeSums
     from penstock.loading.reading.format_check import FormatCheck
     from penstock.loading.work import ObjectWork
-    from penstock.model.load.ledger import CommittedRange
 
 
 def open_blocks(
@@ -26,10 +24,3 @@ def open_blocks(
     if format_check is not None:
         blocks = format_check.watch(blocks, work, encoder)
     return stream, blocks, encoder, form
-
-
-def compare_committed(
-    work: ObjectWork, committed: Sequence[CommittedRange], tools: LoadTools
-) -> Literal["same", "grown", "changed"]:
-    """Compare an object with what is committed of it; see RangeSums.state. Raises SourceError, DataError."""
-    return format_of(work.target).compare(work, committed, tools)
