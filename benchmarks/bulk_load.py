@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.record import markdown, read, save, save_again
 from benchmarks.recorded import read_bulk_load
+from penstock.bench.bulk_load.command import describe_scale
 from penstock.bench.bulk_load.table import (
     LOAD_HEADING,
     RECOVERY_HEADING,
@@ -21,8 +22,7 @@ from penstock.bench.bulk_load.table import (
     recovery_rows,
     time_rows,
 )
-from penstock.cli.commands.bench.bulk_load import describe_scale
-from penstock.report.plot import draw_plot
+from penstock.core.plot import draw_plot
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,8 +12,8 @@ from benchmarks.record import markdown, read, save, save_again
 from benchmarks.recorded import read_commits
 from penstock.bench.commits.plan import BASE, advise
 from penstock.bench.commits.table import HEADING, as_object, chart, describe_rounds, overview, rows
-from penstock.report.plot import draw_plot
-from penstock.units import format_count
+from penstock.core.plot import draw_plot
+from penstock.core.units import format_count
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,7 +1,7 @@
 """Rows sent as text and in COPY's binary format: tables that suit it and that do not, and what a value of a type saves.
 
 Each table is loaded as text, in the binary format, by --copy-format auto, and by `zcat | psql`. Then tables of ten
-columns of one type tell what one value saves of CPU, client and server together: copyformat/choose.py has these
+columns of one type tell what one value saves of CPU, client and server together: loading/copy/payload.py has these
 figures.
 """
 
@@ -20,7 +20,7 @@ from benchmarks.data import PENSTOCK
 from benchmarks.record import save
 from benchmarks.server import Target, bench_server, make_open_dir
 from benchmarks.tpch import lineitem_rows, write_lineitem
-from penstock.copyformat.choose import GAINS
+from penstock.loading.copy.payload import GAINS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from benchmarks.cpu import Run
     from benchmarks.options import Options
-    from penstock.lab import EmbeddedServer
+    from penstock.lab.embedded import EmbeddedServer
 
 _SEED = 20_261_125
 _SCHEMA = "copy_format"
@@ -145,7 +145,7 @@ def run(options: Options) -> None:
             "They have no index, keyed keeps its key; penstock does no VACUUM.",
             (
                 "A value's gain is the CPU of client and server as text minus that in the binary format. Beside it is "
-                "the constant of src/penstock/copyformat/choose.py, the median of several runs of this benchmark."
+                "the constant of src/penstock/load/copy/payload.py, the median of several runs of this benchmark."
             ),
         ],
     )

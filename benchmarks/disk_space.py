@@ -13,17 +13,17 @@ import psycopg
 
 from benchmarks.record import save
 from benchmarks.server import Target, bench_server
-from penstock.api import Loader
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.values.job import LoadJob, LoadRules, TargetJob
+from penstock.core.values.names import parse_table_name
+from penstock.loading.loader import Loader
 from penstock.loading.plan.space import DiskSpace
-from penstock.model.load.job import LoadJob, LoadRules, TargetJob
-from penstock.model.server.names import parse_table_name
-from penstock.server.connect.connection import ConnectionFactory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from benchmarks.options import Options
-    from penstock.model.load.mode import Mode
+    from penstock.core.values.mode import Mode
 
 # At scale 1/9; some milliseconds between looks, for sorts and staging tables are there for a second.
 _FILE_BYTES = 64_000_000

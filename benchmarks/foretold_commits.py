@@ -8,17 +8,17 @@ import time
 from typing import TYPE_CHECKING
 
 from benchmarks.record import save
+from penstock.bench.commits.run import experiment
+from penstock.core.connect.connection import ConnectionFactory, over_own_socket
 from penstock.diagnose.batches import report_commits
 from penstock.lab.installations import default_installation
-from penstock.lab.topology import Lab
-from penstock.observe.sampler import Sampler, sampling_beside
-from penstock.server.benchmarks.commits import experiment
-from penstock.server.connect.connection import ConnectionFactory, over_own_socket
+from penstock.lab.topology.lab import Lab
+from penstock.watch.sampler import Sampler, sampling_beside
 
 if TYPE_CHECKING:
     from benchmarks.options import Options
-    from penstock.model.recording import Sample
-    from penstock.server.benchmarks.commits import CommitExperiment
+    from penstock.bench.commits.run import CommitExperiment
+    from penstock.watch.values import Sample
 
 _MILLION = 1_000_000
 # About five seconds each on two cores.

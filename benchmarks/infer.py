@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 
 from benchmarks.record import save, spread
 from benchmarks.server import Target, bench_server
-from penstock.api import Loader
-from penstock.files import SourceReader
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.files.streams import SourceReader
+from penstock.core.values.job import Housekeeping, LoadJob, TargetJob
+from penstock.core.values.names import parse_table_name
 from penstock.loading.context import LoadTools
+from penstock.loading.loader import Loader
 from penstock.loading.types.scan import scan_objects
-from penstock.loading.work import all_objects
-from penstock.model.load.job import Housekeeping, LoadJob, TargetJob
-from penstock.model.server.names import parse_table_name
-from penstock.model.source.types import ALL_TYPES
-from penstock.server.connect.connection import ConnectionFactory
+from penstock.loading.values.types import ALL_TYPES
+from penstock.loading.values.work import all_objects
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,9 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.record import markdown, read, save, save_again
 from benchmarks.recorded import read_optimized_reads
-from penstock.bench.optimized_reads.table import IO_HEADING, TIME_HEADING, as_object, caveats, chart, io_rows, time_rows
-from penstock.report.plot import draw_plot
-from penstock.units import MB
+from penstock.bench.optimized_reads.table import (
+    IO_HEADING,
+    TIME_HEADING,
+    as_object,
+    caveats,
+    chart,
+    io_rows,
+    time_rows,
+)
+from penstock.core.plot import draw_plot
+from penstock.core.units import MB
 
 if TYPE_CHECKING:
     from pathlib import Path

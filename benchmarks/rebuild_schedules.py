@@ -17,17 +17,17 @@ from benchmarks.server import Target, bench_server
 from benchmarks.tpch import INDEXES, KEY, LINEITEM, Warehouse, lineitem_rows, write_lineitem
 from penstock.changes.context import Context
 from penstock.changes.journal import restore
-from penstock.changes.kinds import KINDS
-from penstock.changes.store.table import TableStore
-from penstock.model.load.job import LoadRules, TargetJob
-from penstock.model.server.names import parse_table_name
-from penstock.server.changes.drop import drop_parts, make_changes
-from penstock.server.changes.kind import TableRequest
-from penstock.server.changes.parts import capture_tree
-from penstock.server.changes.records import write_changes
-from penstock.server.connect.connection import ConnectionFactory
-from penstock.server.ledger import Ledger
-from penstock.server.table.catalog import find_table
+from penstock.changes.records import write_changes
+from penstock.changes.store_table import TableStore
+from penstock.changes.tables import KINDS
+from penstock.changes.tables.indexes import drop_parts, make_changes
+from penstock.changes.tables.kind import TableRequest
+from penstock.changes.tables.parts import capture_tree
+from penstock.core.catalogue.catalog import find_table
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.values.job import LoadRules, TargetJob
+from penstock.core.values.names import parse_table_name
+from penstock.ledger.ledger import Ledger
 
 if TYPE_CHECKING:
     from benchmarks.options import Options

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.bench.bulk_load.plan import Recovery, Run, StepRuns
 from penstock.bench.bulk_load.plan import Scaled as BulkScaled
-from penstock.bench.bulk_load.published import Step as BulkStep
+from penstock.bench.bulk_load.plan import Step as BulkStep
 from penstock.bench.bulk_load.run import BulkLoadResult
 from penstock.bench.bulk_load.run import TargetResult as BulkTarget
 from penstock.bench.commits.plan import Size, SizeResult
@@ -15,8 +15,8 @@ from penstock.bench.commits.run import TargetResult as CommitsTarget
 from penstock.bench.optimized_reads.plan import DeviceUse, Experiment, QueryRuns, Scaled, Step
 from penstock.bench.optimized_reads.run import ReadsResult
 from penstock.bench.optimized_reads.run import TargetResult as ReadsTarget
-from penstock.host import Machine
-from penstock.model.server.device import Device, VolumeLimits
+from penstock.core.host import Machine
+from penstock.core.values.device import Device, VolumeLimits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

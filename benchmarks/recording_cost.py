@@ -18,10 +18,10 @@ from benchmarks.record import save, spread
 from benchmarks.server import QUALIFIED, Target, bench_server
 from benchmarks.ways import AS_COPY
 from penstock.cli.main import main as penstock
-from penstock.host import process_cpu_s
-from penstock.lab.datasets.imdb import expected_rows
-from penstock.observe.beside import Beside
-from penstock.observe.sampler import Sampler
+from penstock.core.host import process_cpu_s
+from penstock.lab.datasets.people import expected_rows
+from penstock.watch.sampler import Sampler
+from penstock.watch.watching import Beside
 
 if TYPE_CHECKING:
     from benchmarks.options import Options

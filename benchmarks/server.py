@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Self
 
 import psycopg
 
-from penstock.lab import EmbeddedServer
-from penstock.lab.datasets.imdb import IMDB_TABLES
+from penstock.lab.datasets.people import IMDB_TABLES
+from penstock.lab.embedded import EmbeddedServer
 from penstock.lab.installations import default_installation
 
 if TYPE_CHECKING:

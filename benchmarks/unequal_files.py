@@ -14,17 +14,17 @@ from benchmarks.data import principals, split_unequally
 from benchmarks.record import save, spread
 from benchmarks.rounds import WrongRows
 from benchmarks.server import SCHEMA, TABLE, Target, bench_server
-from penstock.api import Loader
-from penstock.lab.datasets.imdb import expected_rows
-from penstock.model.load.job import LoadJob, LoadRules, TargetJob
-from penstock.model.server.table import TableName
-from penstock.server.connect.connection import ConnectionFactory
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.values.job import LoadJob, LoadRules, TargetJob
+from penstock.core.values.table import TableName
+from penstock.lab.datasets.people import expected_rows
+from penstock.loading.loader import Loader
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from benchmarks.options import Options
-    from penstock.model.load.outcome import LoadOutcome
+    from penstock.loading.values.outcome import LoadOutcome
 
 # In megabytes; what counts is how they compare.
 _SIZES_MB = (300, *[40] * 3, *[1] * 20)

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from penstock.lab import EmbeddedServer
+    from penstock.lab.embedded import EmbeddedServer
 
 _Case = TypeVar("_Case")
 

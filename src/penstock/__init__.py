@@ -12,11 +12,13 @@ __version__ = "0.1.0"
 
 _NAMES_BY_MODULE = {
     "penstock.api.functions": ("doctor", "load", "loads", "rejects", "repair", "resume", "retry", "temp_usage"),
-    "penstock.api.loader": ("Loader",),
+    "penstock.loading.loader": ("Loader",),
     "penstock.api.connect": ("connect_to",),
-    "penstock.model.source.dialect": ("Dialect",),
-    "penstock.model.load.outcome": ("LoadOutcome", "Progress"),
-    "penstock.errors": (
+    "penstock.core.values.dialect": ("Dialect",),
+    "penstock.core.values.job": ("LoadJob", "TargetJob"),
+    "penstock.core.values.names": ("parse_table_name",),
+    "penstock.loading.values.outcome": ("LoadOutcome", "Progress"),
+    "penstock.core.errors": (
         "AwsError",
         "DataError",
         "Interrupted",

@@ -123,7 +123,7 @@ class Rewriter:
     ) -> list[Types]:
         """Return, for each column that is kept, which types of `wanted` take all its values; [] without records.
 
-        Types are bits (`penstock.model.source.types`). A column has its bits, its first value that is not null, and
+        Types are bits (`KEPT`). A column has its bits, its first value that is not null, and
         the values at which bits were lost, each value with its line in the runs, from 0, and cut after 60 bytes.
         `forced` says of which columns quoted nulls are null. Records of another width than expected are passed over.
         """
@@ -271,7 +271,7 @@ def recognize(value: bytes, wanted: int) -> tuple[int, int]:
     """Return the types of `wanted` that take a value, and those that would write it so, as bits."""
 
 def find_change(value: bytes, name: str, limit: int) -> int:
-    """Return what a column of a type with a limit does not keep of a value, as bits (`penstock.model.source.types`)."""
+    """Return what a column of a type with a limit does not keep of a value, as bits (`KEPT`)."""
 
 def double_backslashes(segments: Sequence[tuple[bytes, int, int]], *, delimiter: bytes, count: int) -> bytes:
     """Return tsv records that end with line feeds as COPY text; `count` are their stray backslashes."""

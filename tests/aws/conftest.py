@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from penstock.lab import EmbeddedServer
+    from penstock.lab.embedded import EmbeddedServer
 
 REGION = "eu-west-1"
 GIB = 1024**3

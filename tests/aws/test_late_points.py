@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aws.conftest import put_metric
-from penstock.api.watching import LatePoints
-from penstock.aws.metrics import read_instance_metrics, read_late_points
-from penstock.errors import AwsError
-from penstock.observe.sampler import Sampler
-from penstock.server.connect.connection import ConnectionFactory
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.errors import AwsError
+from penstock.rds.metrics import read_instance_metrics, read_late_points
+from penstock.watch.sampler import Sampler
+from penstock.watch.watching import LatePoints
 from support.fake_aws import ACCOUNT, NOW, REGION, FakeAws, instance
 
 if TYPE_CHECKING:
     from aws.conftest import MotoRds
-    from penstock.model.server.counters import CounterRow
+    from penstock.core.values.device import CounterRow
 
 HOST = f"orders.{ACCOUNT}.{REGION}.rds.amazonaws.com"
 LOAD = {"IO:DataFileRead": [1.5, 2.5], "CPU": [0.5]}

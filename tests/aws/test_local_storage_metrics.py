@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.api.watching import LocalStorageFeed
-from penstock.aws.metrics import read_local_storage
-from penstock.cli.views.watch_view import View, as_object, draw_screen
-from penstock.errors import AwsError
-from penstock.model.server.rds import LocalStorageMetrics
-from penstock.observe.sampler import Sampler
-from penstock.server.connect.connection import ConnectionFactory
+from penstock.core.aws.values import LocalStorageMetrics
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.errors import AwsError
+from penstock.rds.metrics import read_local_storage
+from penstock.watch.sampler import Sampler
+from penstock.watch.view import View, as_object, draw_screen
+from penstock.watch.watching import LocalStorageFeed
 from support.fake_aws import ACCOUNT, NOW, REGION, FakeAws, instance
 
 if TYPE_CHECKING:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.aws.nearness import find_host_address, judge_nearness, read_host_zone
-from penstock.aws.rds import describe_instance
-from penstock.cli.views.rds_view import describe_lines
+from penstock.rds.describe import describe_instance, find_host_address, judge_nearness, read_host_zone
+from penstock.rds.view import describe_lines
 from support.fake_aws import NOW, FakeAws, instance
 
 if TYPE_CHECKING:

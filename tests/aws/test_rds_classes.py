@@ -6,8 +6,8 @@ import doctest
 
 from moto.ec2.models.instance_types import INSTANCE_TYPES
 
-from penstock.aws import classes
-from penstock.aws.classes import count_vcpus
+from penstock.rds import shapes as classes
+from penstock.rds.shapes import count_vcpus
 
 # Families that RDS for PostgreSQL and Aurora PostgreSQL run on, or ran on in the last ten years.
 _FAMILIES = ("t3.", "t4g.", "m4.", "m5", "m6", "m7", "m8", "r4.", "r5", "r6", "r7", "r8", "x1", "x2", "x8g.", "c6gd.")

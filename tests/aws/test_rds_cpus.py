@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from penstock.api.loader import Loader
-from penstock.api.rds.instance import plan_by_instance
-from penstock.aws.clients import AwsClients
-from penstock.aws.quick import ask_briefly
-from penstock.errors import AwsError
-from penstock.model.load.job import LoadJob, TargetJob
-from penstock.model.load.tuning import LoadTuning
-from penstock.model.server.names import parse_table_name
-from penstock.model.source.dialect import DialectOptions
-from penstock.server.connect.connection import ConnectionFactory
+from penstock.core.aws.clients import AwsClients
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.errors import AwsError
+from penstock.core.tuning import LoadTuning
+from penstock.core.values.dialect import DialectOptions
+from penstock.core.values.job import LoadJob, TargetJob
+from penstock.core.values.names import parse_table_name
+from penstock.loading.imports.instance import plan_by_instance
+from penstock.loading.loader import Loader
+from penstock.rds.describe import ask_briefly
 from support.fake_aws import ACCOUNT, NOW, REGION, FakeAws, cluster, instance, member
 from support.files import write_to
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from aws.conftest import MotoRds
-    from penstock.model.load.plan import LoadPlan
-    from penstock.model.server.rds import RdsDescription
-    from penstock.model.server.server import ServerFacts
+    from penstock.core.aws.values import RdsDescription
+    from penstock.core.values.server import ServerFacts
+    from penstock.loading.values.plan import LoadPlan
     from support.servers import PgServer
 
 # What a test waits for at most; nothing here is to take so long.
@@ -172,7 +172,7 @@ def test_plan_asks_aws_about_the_host_it_connected_to(
     moto_rds: MotoRds, pg18: PgServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The embedded server in the place of RDS: its host name is RDS's, and it does not count as local."""
-    monkeypatch.setattr("penstock.server.facts.facts.is_local_server", lambda **_: False)
+    monkeypatch.setattr("penstock.core.catalogue.settings.is_local_server", lambda **_: False)
     tuning = LoadTuning(least_asking_bytes=1, aws_patience_s=PATIENCE_S)
     if pg18.server is None:
         pytest.skip("needs a server that listens on 127.0.0.1")

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.aws.rds import describe_instance
-from penstock.errors import AwsError, UsageError
-from penstock.model.server.rds import AssociatedRole, Gap, OptimizedReads, PendingChange
+from penstock.core.aws.values import AssociatedRole, Gap, OptimizedReads, PendingChange
+from penstock.core.errors import AwsError, UsageError
+from penstock.rds.describe import describe_instance
 from support.fake_aws import ACCOUNT, NOW, REGION, FakeAws, cluster, instance, member, resource_id
 
 if TYPE_CHECKING:
-    from penstock.model.server.rds import RdsDescription, RdsInstance
+    from penstock.core.aws.values import RdsDescription, RdsInstance
 
 
 def describe(aws: FakeAws, wanted: str, **more: Any) -> RdsDescription:

@@ -9,9 +9,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.aws.metrics import read_late_points
-from penstock.aws.rds import describe_instance
 from penstock.cli.main import main
+from penstock.rds.describe import describe_instance
+from penstock.rds.metrics import read_late_points
 from support.fake_aws import ACCOUNT, NOW, REGION, FakeAws, cluster, instance, member
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.aws.clients import AwsClients
-from penstock.aws.rds import describe_instance
-from penstock.errors import AwsError
+from penstock.core.aws.clients import AwsClients
+from penstock.core.errors import AwsError
+from penstock.rds.describe import describe_instance
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,11 +16,11 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from penstock.aws.clients import AwsClients
-from penstock.aws.credentials import AwsCredentials
-from penstock.aws.rds import describe_instance
-from penstock.aws.rds_token import RdsTokens
-from penstock.errors import AwsError, ServerError, SourceError
+from penstock.core.aws.clients import AwsClients
+from penstock.core.aws.credentials import AwsCredentials
+from penstock.core.aws.token import RdsTokens
+from penstock.core.errors import AwsError, ServerError, SourceError
+from penstock.rds.describe import describe_instance
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

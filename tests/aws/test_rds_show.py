@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.aws.rds import describe_instance
 from penstock.cli.main import main
-from penstock.cli.views.rds_view import describe_lines, description_object
+from penstock.rds.describe import describe_instance
+from penstock.rds.view import describe_lines, description_object
 from support.fake_aws import ACCOUNT, NOW, REGION, FakeAws, cluster, instance, member
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from penstock.api.rds.route import _ask_roles
-from penstock.model.server.rds import AssociatedRole, Gap
+from penstock.core.aws.values import AssociatedRole, Gap
+from penstock.loading.imports.instance import _ask_roles
 
 if TYPE_CHECKING:
     import pytest
@@ -17,7 +17,7 @@ _ROLE = AssociatedRole(arn="arn:r", feature="s3Import", status="ACTIVE")
 
 def _answer(monkeypatch: pytest.MonkeyPatch, **found: Any) -> None:
     answer = SimpleNamespace(**{"instance": None, "cluster": None, "gaps": (), **found})
-    monkeypatch.setattr("penstock.aws.quick.ask_briefly", lambda *_, **__: answer)
+    monkeypatch.setattr("penstock.rds.describe.ask_briefly", lambda *_, **__: answer)
 
 
 def test_roles_are_those_of_instance_and_cluster(monkeypatch: pytest.MonkeyPatch) -> None:

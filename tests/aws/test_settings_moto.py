@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from penstock.aws.parameter_groups import RdsParameterGroups
 from penstock.cli.main import main
+from penstock.rds.parameter_groups import RdsParameterGroups
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aws.conftest import REGION, put_metric
-from penstock.api.storage import report_instance
-from penstock.aws.metrics import read_instance_metrics
-from penstock.aws.rds import describe_instance
 from penstock.cli.main import main
-from penstock.cli.views.storage_view import describe_plan
-from penstock.errors import AwsError, SourceError, UsageError
-from penstock.observe.recordings import Recorder
+from penstock.core.errors import AwsError, SourceError, UsageError
+from penstock.rds.describe import describe_instance
+from penstock.rds.metrics import read_instance_metrics
+from penstock.storage.report import report_instance
+from penstock.storage.view import describe_plan
+from penstock.watch.recordings import Recorder
 from support.fake_aws import NOW, FakeAws, cluster, instance
 from support.made_samples import HEADER, sample
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from aws.conftest import MotoRds
-    from penstock.api.storage import StorageReport
-    from penstock.model.server.counters import CounterRow
+    from penstock.core.values.device import CounterRow
+    from penstock.storage.report import StorageReport
 
 
 def device(at_s: float, iops: float) -> dict[str, Any]:

@@ -12,12 +12,13 @@ import pytest
 
 from penstock.bench.bulk_load.plan import Experiment
 from penstock.bench.bulk_load.run import measure_bulk_load, users_target
-from penstock.changes.settings_backend import SystemSettings
-from penstock.errors import LabError, TargetError
-from penstock.lab.datasets.imdb import IMDB_TABLES, read_imdb, write_imdb
-from penstock.lab.volumes.find import check_machine
-from penstock.server.benchmarks.schema import SCHEMA
-from penstock.server.connect.connection import ConnectionFactory
+from penstock.bench.tables import SCHEMA
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.errors import LabError, TargetError
+from penstock.lab.datasets.people import IMDB_TABLES
+from penstock.lab.datasets.writer import read_imdb, write_imdb
+from penstock.lab.volumes import check_machine
+from penstock.settings.backend import SystemSettings
 
 if TYPE_CHECKING:
     from pathlib import Path

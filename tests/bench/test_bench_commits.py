@@ -16,6 +16,7 @@ import pytest
 
 from cli.conftest import run_process
 from penstock.bench.commits import plan
+from penstock.bench.commits.command import commits
 from penstock.bench.commits.plan import (
     QUICK,
     Size,
@@ -26,16 +27,14 @@ from penstock.bench.commits.plan import (
     plan_sizes,
     published_multiple,
 )
-from penstock.bench.commits.run import check_sums, measure_commits
+from penstock.bench.commits.run import SCHEMA, CallResult, DatabaseCounters, check_sums, experiment, measure_commits
 from penstock.bench.commits.table import HEADING, rows
-from penstock.cli.commands.bench.commits import commits
-from penstock.errors import LabError, ServerError, TargetError, UsageError
-from penstock.host import read_machine
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.errors import LabError, ServerError, TargetError, UsageError
+from penstock.core.host import read_machine
 from penstock.lab.installations import default_installation
-from penstock.lab.topology import Lab
-from penstock.lab.volumes.find import PACKAGES, check_machine
-from penstock.server.benchmarks.commits import SCHEMA, CallResult, DatabaseCounters, experiment
-from penstock.server.connect.connection import ConnectionFactory
+from penstock.lab.topology.lab import Lab
+from penstock.lab.volumes import PACKAGES, check_machine
 from support import pgbouncer
 
 if TYPE_CHECKING:
@@ -197,8 +196,8 @@ def test_a_signal_drops_the_schema(database18: str, signal_number: signal.Signal
 def test_what_a_killed_run_left_is_replaced(database18: str) -> None:
     """It is known by its comment."""
     program = (
-        f"import os\nfrom penstock.server.benchmarks.commits import experiment\n"
-        f"from penstock.server.connect.connection import ConnectionFactory\n"
+        f"import os\nfrom penstock.bench.commits.run import experiment\n"
+        f"from penstock.core.connect.connection import ConnectionFactory\n"
         f"with experiment(ConnectionFactory({database18!r})): os.kill(os.getpid(), 9)"
     )
     subprocess.run([sys.executable, "-c", program], check=False)

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 from benchmarks.recorded import read_optimized_reads
 
+from penstock.bench.optimized_reads.command import describe_reads, optimized_reads
 from penstock.bench.optimized_reads.plan import (
     FULL,
     QUICK,
@@ -35,11 +36,10 @@ from penstock.bench.optimized_reads.table import (
     io_rows,
     time_rows,
 )
-from penstock.cli.commands.bench.optimized_reads import describe_reads, optimized_reads
-from penstock.errors import LabError, UsageError
-from penstock.host import read_machine
-from penstock.lab.volumes.find import check_machine
-from penstock.model.server.device import Device
+from penstock.core.errors import LabError, UsageError
+from penstock.core.host import read_machine
+from penstock.core.values.device import Device
+from penstock.lab.volumes import check_machine
 
 
 def runs(name: str, volume: float, local: float, *, temp_bytes: int = 10**9) -> QueryRuns:

@@ -15,9 +15,9 @@ from cli.conftest import run_process
 from penstock.bench.commits.plan import Size, SizeResult
 from penstock.bench.commits.run import Check, CommitsResult, TargetResult
 from penstock.bench.commits.table import MARK, as_object, chart, describe_rounds, overview, rows
-from penstock.errors import SourceError, UsageError
-from penstock.host import read_machine
-from penstock.report.plot import check_plot, draw_plot
+from penstock.core.errors import SourceError, UsageError
+from penstock.core.host import read_machine
+from penstock.core.plot import check_plot, draw_plot
 
 if TYPE_CHECKING:
     from pathlib import Path

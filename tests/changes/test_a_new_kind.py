@@ -18,13 +18,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from psycopg import sql
 
-from penstock.api.repair import Repairer
-from penstock.changes.kinds import KINDS
-from penstock.changes.kinds.switch import Switch
+from penstock.changes.tables import KINDS
+from penstock.changes.tables.kind import Switch, TableSwitch
 from penstock.cli.main import run_process
-from penstock.model.load.job import LoadRules
-from penstock.server.changes.kind import TableSwitch
-from penstock.server.connect.connection import ConnectionFactory
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.values.job import LoadRules
+from penstock.restore.repair import Repairer
 from support.files import write_to
 from support.loads import Loads, await_end_of_backends, target
 from support.modes import Killed, killing_at
@@ -33,11 +32,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from penstock.api.repair import RepairOutcome
-    from penstock.model.load.shape import Change
-    from penstock.server.changes.kind import TableRequest
-    from penstock.server.changes.look import State
-    from penstock.server.connect.connection import Connection
+    from penstock.changes.tables.kind import TableRequest
+    from penstock.changes.tables.look import State
+    from penstock.core.connect.connection import Connection
+    from penstock.core.values.change import Change
+    from penstock.restore.repair import RepairOutcome
 
 _OPTIONS = "SELECT reloptions FROM pg_catalog.pg_class WHERE oid = %s"
 

@@ -8,8 +8,8 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from penstock.server.connect.connection import ConnectionFactory
-from penstock.server.connect.texts import receive_any_text
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.connect.texts import receive_any_text
 from support.files import write_to
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.model.server.reading import Unread
-from penstock.observe.recordings import Recorder
+from penstock.core.values.server import Unread
+from penstock.watch.recordings import Recorder
 from support.made_samples import database, recording_of, sample, session
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cli.conftest import Finished
-    from penstock.model.recording import Recording, SessionSample
+    from penstock.watch.values import Recording, SessionSample
 
 
 def write(path: Path, recorded: Recording) -> str:

@@ -8,11 +8,12 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from penstock.api import Loader, connect_to
-from penstock.cli.views.doctor_screen import render
-from penstock.errors import PenstockError
-from penstock.model.finding import Finding
-from penstock.model.load.job import LoadJob
+from penstock.api.connect import connect_to
+from penstock.core.errors import PenstockError
+from penstock.core.values.job import LoadJob
+from penstock.core.values.server import Finding
+from penstock.loading.loader import Loader
+from penstock.preflight.command.screen import render
 from support.files import write_to
 from support.loads import target
 

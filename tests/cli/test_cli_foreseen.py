@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from penstock.errors import DataError, TargetError
+from penstock.core.errors import DataError, TargetError
 from support.loads import Loads, target
 
 if TYPE_CHECKING:

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 import penstock.cli
-from penstock import errors
 from penstock.cli.main import COMMANDS
-from penstock.cli.options.manpage import render_manpage
-from penstock.cli.options.reference import render_job_tables, render_reference, walk_commands
-from penstock.cli.terminal.exit_codes import EXIT_CODES
+from penstock.cli.output import EXIT_CODES
+from penstock.cli.reference import render_job_tables, render_manpage, render_reference, walk_commands
+from penstock.core import errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,7 +55,7 @@ def test_paragraphs_of_help_are_wrapped_by_the_terminal_alone(path: str) -> None
 
 
 def test_reference_is_up_to_date() -> None:
-    """If this fails, run `python -m penstock.cli.options.reference` and commit what it wrote."""
+    """If this fails, run `python -m penstock.cli.reference` and commit what it wrote."""
     assert _REFERENCE.read_text(encoding="utf-8") == render_reference()
     written = _JOB_FILES.read_text(encoding="utf-8")
     assert written == render_job_tables(written)

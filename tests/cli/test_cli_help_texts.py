@@ -9,7 +9,7 @@ import pytest
 import typer.core
 
 from penstock.cli.main import main
-from penstock.cli.options.reference import walk_commands
+from penstock.cli.reference import walk_commands
 
 if TYPE_CHECKING:
     from typer._click import Command

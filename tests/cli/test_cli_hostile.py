@@ -12,14 +12,13 @@ import psycopg
 import pytest
 from rich.console import Console
 
-from penstock.cli.terminal import visible
-from penstock.cli.terminal.bars import Bars
-from penstock.cli.terminal.messages import Messages
-from penstock.cli.terminal.output import write_result
-from penstock.cli.views.doctor_screen import render
-from penstock.model.finding import Finding
-from penstock.model.load.outcome import FileProgress, LoadProgress
-from penstock.model.load.part import StepProgress
+from penstock.cli.output import Messages, write_result
+from penstock.core import words as visible
+from penstock.core.values.accounts import StepProgress
+from penstock.core.values.server import Finding
+from penstock.loading.command.bars import Bars
+from penstock.loading.values.outcome import FileProgress, LoadProgress
+from penstock.preflight.command.screen import render
 from support.files import write_to
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from penstock.errors import UsageError
-from penstock.loading.job.jobfile import read_job_file
-from penstock.model.load.job import Housekeeping, LoadRules, Request
-from penstock.model.server.table import TableName
+from penstock.core.errors import UsageError
+from penstock.core.values.job import Housekeeping, LoadRules, Request
+from penstock.core.values.table import TableName
+from penstock.loading.command.jobfile import read_job_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable

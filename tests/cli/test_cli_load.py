@@ -427,7 +427,7 @@ def test_local_load_imports_nothing_that_it_does_not_need(database18: str, tmp_p
     modules = set(json.loads(finished.stderr))
     heavy = {"boto3", "botocore", "obstore", "pydantic", "rich", "backports.zstd", "lz4", "penstock.lab"}
     assert modules & heavy == set()
-    assert not modules & {"penstock.cli.terminal.bars", "penstock.cli.commands.server", "penstock.cli.commands.lab"}
+    assert not modules & {"penstock.loading.command.bars", "penstock.lab.command.server", "penstock.lab.command.lab"}
 
 
 def test_result_that_cannot_be_written_says_that_the_load_succeeded(database18: str, people: str) -> None:

@@ -15,11 +15,11 @@ import pytest
 from cli.conftest import run_process
 from penstock.api import ledger_view
 from penstock.api.ledger_view import LedgerView
-from penstock.cli.commands.load import LoadCommand
-from penstock.errors import DataError, PenstockError, ServerError
-from penstock.model.load.job import LoadRules
-from penstock.server.ledger import Ledger
-from penstock.server.ledger.listing import list_loads
+from penstock.core.errors import DataError, PenstockError, ServerError
+from penstock.core.values.job import LoadRules
+from penstock.ledger.ledger import Ledger
+from penstock.ledger.listing import list_loads
+from penstock.loading.command.load import LoadCommand
 from support.files import write_to
 from support.loads import Loads, target
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cli.conftest import Finished
-    from penstock.model.load.job import LoadJob
-    from penstock.model.load.ledger import LoadRecord
-    from penstock.server.connect.connection import Connection
+    from penstock.core.connect.connection import Connection
+    from penstock.core.values.job import LoadJob
+    from penstock.ledger.values import LoadRecord
 
     Run = Callable[..., Finished]
 

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as read_prometheus
 
-from penstock.cli.terminal.exit_codes import REJECTS
+from penstock.cli.output import REJECTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from penstock.model.load.job import LoadRules, Transform
+from penstock.core.values.job import LoadRules, Transform
 from support.files import write_to
 from support.loads import ORIGIN, Loads, share_ledger, target
 from support.modes import Killed, mode_target
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from cli.conftest import Finished
-    from penstock.model.load.job import TargetJob
+    from penstock.core.values.job import TargetJob
 
     Run = Callable[..., Finished]
 

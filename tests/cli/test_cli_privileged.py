@@ -11,10 +11,10 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from penstock.errors import TargetError
-from penstock.model.load.job import LoadRules, Transform
-from penstock.server.connect.connection import ConnectionFactory
-from penstock.server.ledger import Ledger
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.errors import TargetError
+from penstock.core.values.job import LoadRules, Transform
+from penstock.ledger.ledger import Ledger
 from support.changed_server import make_changed_server, request_for, take
 from support.files import write_to
 from support.loads import ORIGIN, Loads, share_ledger, target

@@ -9,13 +9,13 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from penstock.cli.terminal.bars import Bars
-from penstock.cli.terminal.columns import width_of
-from penstock.cli.terminal.messages import Messages
-from penstock.cli.terminal.meter import Meter
-from penstock.cli.terminal.progress import PlainProgress, describe_progress
-from penstock.model.load.outcome import FileProgress, LoadProgress
-from penstock.model.load.part import StepProgress
+from penstock.cli.output import Messages
+from penstock.core.values.accounts import StepProgress
+from penstock.core.words import width_of
+from penstock.loading.command.bars import Bars
+from penstock.loading.command.meter import Meter
+from penstock.loading.command.progress import PlainProgress, describe_progress
+from penstock.loading.values.outcome import FileProgress, LoadProgress
 
 _MB = 1_000_000
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.model import refusals
-from penstock.model.refusals import explain_refusal
+from penstock.core import refusals
+from penstock.core.refusals import explain_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable

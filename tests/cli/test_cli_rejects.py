@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from penstock.server.ledger.rejects import RejectStore
+from penstock.ledger.rejects import RejectStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cli.conftest import Finished
-    from penstock.server.connect.connection import Connection
+    from penstock.core.connect.connection import Connection
 
     Run = Callable[..., Finished]
 
@@ -397,7 +397,7 @@ def test_ctrl_c_behind_the_last_row_does_not_hide_what_was_rejected(
                 raise KeyboardInterrupt
             return count_rejected(self, connection)
 
-    monkeypatch.setattr("penstock.loading.steps.counts.RejectStore", Store)
+    monkeypatch.setattr("penstock.loading.steps.columns.RejectStore", Store)
     finished = penstock("load", numbers, "--into", "t", "--on-error", "reject", "--json", "--to", database18)
     assert finished.code == 3
     assert finished.object["rejected"] == (2 if times == 1 else None)

@@ -12,11 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.model.load.accounts import LoadAccounts, LoadCounts, LoadSetting, ReaderSeconds, SessionSeconds
-from penstock.model.load.details import FileOutcome, LoadDetails
-from penstock.model.server.device import VolumeLimits
-from penstock.observe.recordings import Recorder
-from penstock.report import looks, timeline, times
+from penstock.core.values.accounts import (
+    FileOutcome,
+    LoadAccounts,
+    LoadCounts,
+    LoadDetails,
+    LoadSetting,
+    ReaderSeconds,
+    SessionSeconds,
+)
+from penstock.core.values.device import VolumeLimits
+from penstock.report import looks, timeline
+from penstock.report import timeline as times
+from penstock.watch.recordings import Recorder
 from support.made_samples import database, recording_of, sample, session
 
 if TYPE_CHECKING:
@@ -24,7 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cli.conftest import Finished
-    from penstock.model.recording import Recording
+    from penstock.watch.values import Recording
 
 HOSTILE = (
     """</td></script><script>document.title='broken'</script><img src=x onerror="document.title='broken'">'\ud800"""

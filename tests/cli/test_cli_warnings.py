@@ -11,11 +11,13 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from penstock.api import Loader, connect_to, load
-from penstock.errors import UsageError
+from penstock.api.connect import connect_to
+from penstock.api.functions import load
+from penstock.core.errors import UsageError
+from penstock.core.values.dialect import Notice, WarningCode
+from penstock.core.values.job import LoadJob, LoadRules
+from penstock.loading.loader import Loader
 from penstock.loading.warned import WarningLog
-from penstock.model.load.job import LoadJob, LoadRules
-from penstock.model.source.dialect import Notice, WarningCode
 from support.files import write_to
 from support.loads import Loads, target
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from penstock.model.recording import FORMAT
+from penstock.watch.values import FORMAT
 from support.recorded import read_whole
 from support.stopped import stopped_backend
 

@@ -15,12 +15,12 @@ import pyarrow.compute
 import pyarrow.parquet as pq
 
 from penstock._native import RecordError
-from penstock.errors import PenstockError
-from penstock.files.columnar.arrays import TooLong
-from penstock.files.columnar.binary import choose_wires, write_binary
-from penstock.files.columnar.ranged import RangedFile
-from penstock.files.columnar.reader import ColumnarFile
-from penstock.files.columnar.text import write_rows
+from penstock.core.errors import PenstockError
+from penstock.core.files.columnar.binary import choose_wires, write_binary
+from penstock.core.files.columnar.ranged import RangedFile
+from penstock.core.files.columnar.reader import ColumnarFile
+from penstock.core.files.columnar.text import write_rows
+from penstock.core.files.columnar.types import TooLong
 
 _ROWS = 120
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from columnar.test_columnar_types import _KINDS, _array, _assert_same, _text, _values
-from penstock.files.columnar import binary
+from penstock.core.files.columnar import binary
+from penstock.core.values.job import LoadRules
 from penstock.loading.formats import rows
-from penstock.model.load.job import LoadRules
 from support.loads import Loads, target
 
 if TYPE_CHECKING:

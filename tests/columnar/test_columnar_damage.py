@@ -15,8 +15,8 @@ import pyarrow.parquet.encryption as pe
 import pytest
 
 from columnar import flips
-from penstock.errors import DataError, SourceError
-from penstock.model.load.job import LoadRules
+from penstock.core.errors import DataError, SourceError
+from penstock.core.values.job import LoadRules
 from support.loads import Loads, target
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock
-from penstock.errors import DataError, PenstockError, SourceError, TargetError, UsageError
-from penstock.files import SourceReader
-from penstock.model.load.job import LoadRules
+from penstock.core.errors import DataError, PenstockError, SourceError, TargetError, UsageError
+from penstock.core.files.streams import SourceReader
+from penstock.core.values.job import LoadRules
 from support.loads import AGAIN, Loads, target
 
 if TYPE_CHECKING:

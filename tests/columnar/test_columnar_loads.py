@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.errors import DataError, SourceError, TargetError
-from penstock.files.columnar.reader import ColumnarFile
-from penstock.model.load.job import LoadRules
+from penstock.core.errors import DataError, SourceError, TargetError
+from penstock.core.files.columnar.reader import ColumnarFile
+from penstock.core.values.job import LoadRules
 from support.loads import Loads, target
 from support.modes import mode_target
 from support.typed import types_of
@@ -29,9 +29,10 @@ if TYPE_CHECKING:
 # A loader that kills itself when it has written the given number of batches of rows.
 _PROGRAM = """
 import os, signal, sys
-from penstock.api import functions, loader
+from penstock.api import functions
+from penstock.loading import loader
 from penstock.loading.formats import rows
-from penstock.model.load.tuning import BatchPlan, LoadTuning
+from penstock.core.tuning import BatchPlan, LoadTuning
 
 left = int(sys.argv[3])
 

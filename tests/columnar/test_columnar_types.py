@@ -16,10 +16,10 @@ import pytest
 from psycopg.types.json import Jsonb
 
 from penstock.api import functions
-from penstock.errors import DataError, SourceError
-from penstock.files.columnar.types import name_sql_type
-from penstock.model.load.job import LoadRules
-from penstock.model.source.types import identify_type
+from penstock.core.errors import DataError, SourceError
+from penstock.core.files.columnar.types import name_sql_type
+from penstock.core.values.job import LoadRules
+from penstock.loading.values.types import identify_type
 from support.loads import AGAIN, IMPATIENT, Loads, target
 from support.typed import types_of
 

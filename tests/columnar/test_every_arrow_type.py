@@ -14,9 +14,9 @@ import pytest
 
 import penstock
 from columnar.flips import open_bytes
-from penstock.errors import SourceError
-from penstock.files.columnar.binary import choose_wires, write_binary
-from penstock.files.columnar.text import write_json, write_rows
+from penstock.core.errors import SourceError
+from penstock.core.files.columnar.binary import choose_wires, write_binary
+from penstock.core.files.columnar.text import write_json, write_rows
 from support.loads import Loads, target
 
 if TYPE_CHECKING:

@@ -61,11 +61,10 @@ CREATE TABLE empty (id int);
 # A loader that kills itself when it has written the given number of blocks.
 _PROGRAM = """
 import os, signal, sys
-from penstock.api import loader
 from penstock.cli.main import main
-from penstock.files.columnar import text
-from penstock.model.load.tuning import BatchPlan, LoadTuning
-import penstock.api
+from penstock.core.files.columnar import text
+from penstock.loading import loader
+from penstock.core.tuning import BatchPlan, LoadTuning
 
 left = int(sys.argv[1])
 
@@ -82,7 +81,7 @@ tuning = LoadTuning(batch=batch)
 class Loader(loader.Loader):
     def __init__(self, *args, **options):
         super().__init__(*args, **options, tuning=tuning)
-penstock.api.Loader = Loader
+loader.Loader = Loader
 sys.exit(main(sys.argv[2:]))
 """
 

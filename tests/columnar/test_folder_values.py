@@ -11,10 +11,10 @@ import pytest
 
 from cli.conftest import run_process
 from penstock.api.functions import retry
-from penstock.errors import DataError, TargetError, UsageError
-from penstock.files.probe.folders import read_folder_values
-from penstock.model.load.job import LoadRules, TargetJob
-from penstock.model.server.names import parse_table_name
+from penstock.core.errors import DataError, TargetError, UsageError
+from penstock.core.values.job import LoadRules, TargetJob
+from penstock.core.values.names import parse_table_name
+from penstock.loading.formats.probe.columnar import read_folder_values
 from support.loads import Loads
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.lab.installations import default_installation
-from penstock.lab.topology import Lab
+from penstock.lab.topology.lab import Lab
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

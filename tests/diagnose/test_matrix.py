@@ -19,10 +19,10 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from penstock.diagnose import examine
+from penstock.core.host import cpu_count
+from penstock.diagnose.examination import examine
 from penstock.diagnose.load import judge_recording
-from penstock.host import cpu_count
-from penstock.observe.recordings import read_recording
+from penstock.watch.recordings import read_recording
 from support.loads import IMPATIENT, Loads, target, write_csv
 from support.modes import await_waiter
 from support.slow import slow_link
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from penstock.model.diagnosis import Diagnosis
-    from penstock.model.load.job import LoadRules
+    from penstock.core.values.job import LoadRules
+    from penstock.diagnose.values import Diagnosis
     from support.servers import PgServer
 
 _SLOW_BYTES_PER_S = 3_000_000

@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from penstock.diagnose import diagnose, measure_rates
-from penstock.server.benchmarks.commits import MY_INSERT
+from penstock.bench.commits.run import MY_INSERT
+from penstock.diagnose.examination import diagnose
+from penstock.watch.rates import measure_rates
 from support.recorded import execute, recording, working
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.lab import EmbeddedServer
-    from penstock.lab.topology import Lab
-    from penstock.model.recording import Recording, Sample
+    from penstock.lab.embedded import EmbeddedServer
+    from penstock.lab.topology.lab import Lab
+    from penstock.watch.values import Recording, Sample
 
 # More than are needed to claim anything.
 ENOUGH = 40

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from penstock.api.repair import Repairer
-from penstock.errors import DataError, PenstockError
-from penstock.model.load.job import LoadRules
-from penstock.server.connect.connection import ConnectionFactory
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.errors import DataError, PenstockError
+from penstock.core.values.job import LoadRules
+from penstock.restore.repair import Repairer
 from support.codes import has_code
 from support.files import write_to
 from support.loads import Loads, await_end_of_backends, indexes_of, target
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.changes.context import Restored
-    from penstock.lab import EmbeddedServer
-    from penstock.model.load.job import TargetJob
-    from penstock.model.load.outcome import LoadProgress
+    from penstock.core.values.job import TargetJob
+    from penstock.lab.embedded import EmbeddedServer
+    from penstock.loading.values.outcome import LoadProgress
     from support.servers import PgServer
 
 REBUILD = LoadRules(retry_for=0.0, indexes="rebuild")

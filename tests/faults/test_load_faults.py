@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from penstock.errors import Interrupted, ServerError, TargetError
+from penstock.core.errors import Interrupted, ServerError, TargetError
+from penstock.core.values.job import LoadRules
+from penstock.ledger.ledger import Ledger
 from penstock.loading import giving_up
 from penstock.loading.claim import claim
-from penstock.loading.landing.staging import Staging
-from penstock.model.load.job import LoadRules
-from penstock.observe.beside import Beside
-from penstock.server.ledger import Ledger
+from penstock.loading.land.staging import Staging
+from penstock.watch.watching import Beside
 from support.files import write_to
 from support.loads import Loads, target
 
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from penstock.lab import EmbeddedServer
-    from penstock.server.connect.connection import Connection
+    from penstock.core.connect.connection import Connection
+    from penstock.lab.embedded import EmbeddedServer
 
 # What a process does that loads a pipe; its exit code is the error's.
 _PROGRAM = """
 import sys
 from penstock.api import load
-from penstock.errors import PenstockError
+from penstock.core.errors import PenstockError
 try:
     load(sys.argv[1], into="made.new", to=sys.argv[2], create=True, sessions=2)
 except PenstockError as error:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from penstock.model.load.job import LoadRules
+from penstock.core.values.job import LoadRules
 from support.loads import Loads
 from support.modes import await_gate, landing_tables, mode_target
 
 if TYPE_CHECKING:
-    from penstock.model.load.job import TargetJob
+    from penstock.core.values.job import TargetJob
 
 _GATE = 4242
 

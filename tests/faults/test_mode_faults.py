@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from penstock.errors import PenstockError, TargetError
-from penstock.model.load.job import LoadRules, Transform
-from penstock.model.load.ledger import Claim, LoaderProcess
-from penstock.server.connect.connection import ConnectionFactory
-from penstock.server.ledger import Ledger
-from penstock.server.ledger.ending import finish
-from penstock.server.ledger.listing import forget_load
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.errors import PenstockError, TargetError
+from penstock.core.values.job import LoadRules, Transform
+from penstock.ledger.ledger import Ledger, finish
+from penstock.ledger.listing import forget_load
+from penstock.ledger.values import Claim, LoaderProcess
 from support.codes import has_code
 from support.files import write_to
 from support.loads import Loads, Row
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable
 
-    from penstock.model.load.job import OnError, TargetJob
+    from penstock.core.values.job import OnError, TargetJob
 
 _SETUP = "CREATE TABLE t (k int PRIMARY KEY, v text); INSERT INTO t VALUES (1, 'old'), (2, 'old')"
 _OLD: list[Row] = [(1, "old"), (2, "old")]

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from penstock.api import connect_to
+from penstock.api.connect import connect_to
 from penstock.api.ledger_view import LedgerView
-from penstock.model.load.job import LoadRules
+from penstock.core.values.job import LoadRules
 from support.loads import Loads, find_sums, target
 from support.modes import Killed, await_gate, killing_at, mode_target
 
 if TYPE_CHECKING:
     import random
 
-    from penstock.model.load.reject import RetryOutcome
+    from penstock.ledger.rejects import RetryOutcome
 
 _GATE = 4243
 _SETUP = f"""

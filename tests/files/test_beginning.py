@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.errors import SourceError
-from penstock.files.beginning import skip_beginning
-from penstock.model.source.dialect import DialectOptions
+from penstock.core.errors import SourceError
+from penstock.core.files.streams import skip_beginning
+from penstock.core.values.dialect import DialectOptions
 
 
 @pytest.mark.parametrize("line", [b"sep=x\n", b"sep=\r\r\n", b"sep=1\n"])

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.aws.credentials import AwsCredentials
-from penstock.errors import SourceError
-from penstock.files import SourceReader
+from penstock.core.aws.credentials import AwsCredentials
+from penstock.core.errors import SourceError
+from penstock.core.files.streams import SourceReader
 from support.loads import Loads, target
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from penstock.errors import UsageError
-from penstock.files.encodings import _NAMES, _REFUSED, client_encoding, is_ascii_safe, normalize_encoding
+from penstock.core.errors import UsageError
+from penstock.core.files.encodings import _NAMES, _REFUSED, client_encoding, is_ascii_safe, normalize_encoding
 
 
 def test_names_mean_what_the_server_takes_them_for(database18: str) -> None:

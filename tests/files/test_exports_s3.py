@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 import penstock
-from penstock.errors import UsageError
-from penstock.files import SourceReader
+from penstock.core.errors import UsageError
+from penstock.core.files.streams import SourceReader
 from support.exports import make_export
 from support.loads import Loads
 

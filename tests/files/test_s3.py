@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.aws.credentials import AwsCredentials
-from penstock.errors import SourceError
-from penstock.files import SourceReader
-from penstock.files.remote.objects import PART_BYTES, WINDOW_PARTS
+from penstock.core.aws.credentials import AwsCredentials
+from penstock.core.errors import SourceError
+from penstock.core.files.remote import PART_BYTES, WINDOW_PARTS
+from penstock.core.files.streams import SourceReader
 from support.loads import Loads, target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from files.conftest import S3, Relay
-    from penstock.model.source.dialect import Notice
+    from penstock.core.values.dialect import Notice
 
 _ROOT = "s3://landing"
 

@@ -19,11 +19,13 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from penstock.api import Loader, connect_to, load
-from penstock.errors import PenstockError
-from penstock.files.zstd import zstd
-from penstock.model.load.job import LoadJob, TargetJob
-from penstock.model.server.names import parse_table_name
+from penstock.api.connect import connect_to
+from penstock.api.functions import load
+from penstock.core.errors import PenstockError
+from penstock.core.files.zstd import zstd
+from penstock.core.values.job import LoadJob, TargetJob
+from penstock.core.values.names import parse_table_name
+from penstock.loading.loader import Loader
 from support.tls import RDS_HOST, FakeTokenCheck, TlsFront, amazon_like_authority, write_roots
 
 if TYPE_CHECKING:

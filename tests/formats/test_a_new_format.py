@@ -17,30 +17,30 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.cli.views.plan_view import describe_plan
-from penstock.errors import DataError, FileLocation
-from penstock.files.probe import ProbeResult
-from penstock.files.probe.columnar import SENT_DIALECT
+from penstock.core.errors import DataError, FileLocation
+from penstock.core.values.job import LoadJob
 from penstock.loading.formats import FORMATS
-from penstock.loading.formats.coverage import Edges
 from penstock.loading.formats.format import Format
+from penstock.loading.formats.probe.columnar import SENT_DIALECT
+from penstock.loading.formats.probe.probing import ProbeResult
 from penstock.loading.formats.sent import make_object_encoder, make_row_block, make_row_form, watch_rows
-from penstock.model.load.job import LoadJob
+from penstock.loading.formats.sums import Edges
+from penstock.loading.views.plan import describe_plan
 from support.loads import IMPATIENT, Loads, await_end_of_backends, target
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from penstock.core.values.dialect import DialectOptions
+    from penstock.core.values.job import TargetJob
+    from penstock.core.values.server import ServerFacts
+    from penstock.core.values.source import ObjectSample
+    from penstock.core.values.table import TableFacts
     from penstock.loading.formats.format import Opened, ReadTools
     from penstock.loading.formats.sums import RangeSums
-    from penstock.loading.work import ObjectWork
-    from penstock.model.load.job import TargetJob
-    from penstock.model.load.plan import TargetPlan
-    from penstock.model.server.server import ServerFacts
-    from penstock.model.server.table import TableFacts
-    from penstock.model.source.block import Block
-    from penstock.model.source.dialect import DialectOptions
-    from penstock.model.source.source import ObjectSample
+    from penstock.loading.values.block import Block
+    from penstock.loading.values.plan import TargetPlan
+    from penstock.loading.values.work import ObjectWork
 
 
 class FixedWidth(Format):

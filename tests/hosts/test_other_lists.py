@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from penstock.api import Loader
-from penstock.errors import LeftOutError, PenstockError, SourceError, TargetError
-from penstock.model.load.job import Housekeeping, LoadJob, LoadRules
-from penstock.model.load.tuning import BatchPlan, LoadTuning
-from penstock.server.connect.connection import ConnectionFactory
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.errors import LeftOutError, PenstockError, SourceError, TargetError
+from penstock.core.tuning import BatchPlan, LoadTuning
+from penstock.core.values.job import Housekeeping, LoadJob, LoadRules
+from penstock.loading.loader import Loader
 from support.loads import ChoppedSources, Loads
 from support.modes import Killed, mode_target
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
     from pathlib import Path
 
-    from penstock.model.load.job import TargetJob
-    from penstock.model.load.outcome import LoadOutcome
-    from penstock.model.source.source import SourceObject
+    from penstock.core.values.job import TargetJob
+    from penstock.core.values.source import SourceObject
+    from penstock.loading.values.outcome import LoadOutcome
 
 FILES = 6
 ROWS = 200

@@ -122,7 +122,7 @@ def test_an_order_shows_nothing_of_itself() -> None:
 
 def test_an_error_of_a_member_that_lists_more_reaches_the_command() -> None:
     """Ray pickles what a member returns; the command raises it, and exits as a host without Ray does."""
-    from penstock.errors import LeftOutError
+    from penstock.core.errors import LeftOutError
     from penstock.loading.claim.decide import left_out
 
     error = left_out(["/srv/61.csv"], "8b702d36", host="node-2")

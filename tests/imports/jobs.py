@@ -5,9 +5,9 @@ from __future__ import annotations
 import gzip
 from typing import TYPE_CHECKING, Any
 
-from penstock.model.load.job import LoadRules, TargetJob
-from penstock.model.server.names import parse_table_name
-from penstock.model.source.dialect import DialectOptions
+from penstock.core.values.dialect import DialectOptions
+from penstock.core.values.job import LoadRules, TargetJob
+from penstock.core.values.names import parse_table_name
 
 if TYPE_CHECKING:
     from support.s3_lab import S3Lab

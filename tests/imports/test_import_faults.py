@@ -15,10 +15,10 @@ import psycopg
 import pytest
 
 from imports.jobs import SERVER, job
-from penstock.errors import PenstockError
-from penstock.files import SourceReader
-from penstock.model.load.job import LoadRules
-from penstock.server.imports.session import ImportSession
+from penstock.core.errors import PenstockError
+from penstock.core.files.streams import SourceReader
+from penstock.core.values.job import LoadRules
+from penstock.loading.imports.server import ImportSession
 from support.loads import Loads
 from support.modes import Killed, killing_at
 

@@ -13,11 +13,11 @@ import pytest
 
 from imports.jobs import SERVER, job, put_zipped
 from penstock.cli.main import main
-from penstock.errors import DataError, PenstockError, ServerError, SourceError, TargetError, UsageError
-from penstock.model.load.job import LoadJob, LoadRules
-from penstock.model.load.route import Link
-from penstock.server.connect.connection import ConnectionFactory
-from penstock.server.ledger.listing import list_loads, list_objects
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.errors import DataError, PenstockError, ServerError, SourceError, TargetError, UsageError
+from penstock.core.values.job import LoadJob, LoadRules
+from penstock.core.values.mode import Link
+from penstock.ledger.listing import list_loads, list_objects
 from support.loads import Loads
 
 if TYPE_CHECKING:
@@ -373,7 +373,9 @@ def test_auto_takes_the_client_if_an_object_cannot_be_imported(
     s3: S3Lab, loads: Loads, monkeypatch: pytest.MonkeyPatch, key: str, body: bytes, reason: str
 ) -> None:
     """That is no error either: nothing may be refused by auto which the client's route loads."""
-    monkeypatch.setattr("penstock.api.rds.route.measure_link", lambda _: Link(round_trip_s=0.1, bytes_per_s=1e6))
+    monkeypatch.setattr(
+        "penstock.loading.imports.instance.measure_link", lambda _: Link(round_trip_s=0.1, bytes_per_s=1e6)
+    )
     for number in range(20):
         s3.put(f"d/{number}.csv", b"a,b\n%d,x\n" % number)
     wanted = LoadJob(targets=(job(),), rules=LoadRules(via="auto", retry_for=0.0))

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import DataError
-from penstock.model.load.job import LoadRules
+from penstock.core.errors import DataError
+from penstock.core.values.job import LoadRules
 from support.loads import Loads, target
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from penstock.errors import DataError, TargetError, UsageError
-from penstock.model.load.job import LoadRules
+from penstock.core.errors import DataError, TargetError, UsageError
+from penstock.core.values.job import LoadRules
 from support.loads import Loads, target
 from support.modes import mode_target
 from support.typed import make_target, types_of
@@ -141,7 +141,7 @@ def test_types_are_found_in_all_values_of_all_names(loads: Loads, tmp_path: Path
     )
     job = make_target(first, second)
     with loads._loader() as loader:
-        from penstock.model.load.job import LoadJob
+        from penstock.core.values.job import LoadJob
 
         (planned,) = loader.plan(LoadJob(targets=(job,))).targets
     typed = {column.name: column for column in planned.typed}
@@ -427,9 +427,10 @@ def test_check_reports_each_bad_record(loads: Loads, write: Write) -> None:
 
 _PROGRAM = """
 import os, signal, sys
-from penstock.api import functions, loader
-from penstock.copyformat.encoder import Encoder
-from penstock.model.load.tuning import BatchPlan, LoadTuning
+from penstock.api import functions
+from penstock.loading import loader
+from penstock.loading.copy.payload import Encoder
+from penstock.core.tuning import BatchPlan, LoadTuning
 
 left = int(sys.argv[3])
 

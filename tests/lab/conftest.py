@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from penstock.lab.installations import default_installation
-from penstock.lab.topology import Lab, list_labs
+from penstock.lab.topology.lab import Lab, list_labs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

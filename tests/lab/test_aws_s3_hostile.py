@@ -19,8 +19,8 @@ import psycopg
 import pytest
 
 from penstock.cli.main import main
-from penstock.lab.s3 import python
-from penstock.lab.topology import Lab
+from penstock.lab.topology import s3 as python
+from penstock.lab.topology.lab import Lab
 from support.s3_lab import IMPORT
 
 if TYPE_CHECKING:
@@ -353,7 +353,7 @@ def test_a_copy_of_python_runs_penstock(tmp_path: Path) -> None:
     python._copy(target)
     argv = ["/usr/bin/env", f"LD_LIBRARY_PATH={target / 'lib'}", str(python._program(target)), "-I", "-c"]
     said = subprocess.run(
-        [*argv, "import sys, penstock.cli.main, penstock.lab.s3.reader, obstore, isal; print(sys.path)"],
+        [*argv, "import sys, penstock.cli.main, penstock.lab.command.cat, obstore, isal; print(sys.path)"],
         capture_output=True,
         text=True,
         check=True,

@@ -14,9 +14,9 @@ import psycopg
 import pytest
 
 from penstock.cli.main import main
-from penstock.errors import LabError, UsageError
-from penstock.lab.topology import Lab
-from penstock.lab.users import is_root
+from penstock.core.errors import LabError, UsageError
+from penstock.lab.installations import is_root
+from penstock.lab.topology.lab import Lab
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

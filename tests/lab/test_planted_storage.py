@@ -15,22 +15,21 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from penstock.diagnose import diagnose
-from penstock.errors import LabError
+from penstock.core.errors import LabError
+from penstock.core.units import MIB
+from penstock.core.values.device import VolumeLimits
+from penstock.diagnose.examination import diagnose
 from penstock.lab.topology.processes import Processes
-from penstock.lab.volumes.cgroup import cgroup_of
-from penstock.lab.volumes.find import PACKAGES, check_machine
-from penstock.model.server.device import VolumeLimits
-from penstock.units import MIB
+from penstock.lab.volumes import PACKAGES, cgroup_of, check_machine
 from support.recorded import execute, recording, working
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from penstock.lab import EmbeddedServer
+    from penstock.lab.embedded import EmbeddedServer
     from penstock.lab.installations import Installation
-    from penstock.lab.topology import Lab
-    from penstock.model.recording import Recording
+    from penstock.lab.topology.lab import Lab
+    from penstock.watch.values import Recording
     from support.recorded import Taken
 
 VOLUMES = {"volume-iops", "volume-throughput", "instance-limit", "volume-balance"}

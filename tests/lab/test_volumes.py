@@ -18,21 +18,27 @@ import pytest
 from benchmarks.direct_io import Delivered, fill, measure
 
 from penstock.cli.main import main
-from penstock.errors import LabError, UsageError
-from penstock.host import find_devices
+from penstock.core.errors import LabError, UsageError
+from penstock.core.host import find_devices
+from penstock.core.volumes import Bucket, Throttle
 from penstock.lab.topology.processes import Launch, Processes
-from penstock.lab.volumes.cgroup import cgroup_of
-from penstock.lab.volumes.find import PACKAGES, check_machine, mounts_below
-from penstock.lab.volumes.loops import loops_below
-from penstock.lab.volumes.volume import VolumeFiles, create_image, daemon_argv, release_volumes
-from penstock.storage.bucket import Bucket
-from penstock.storage.volume import Throttle
+from penstock.lab.volumes import (
+    PACKAGES,
+    VolumeFiles,
+    cgroup_of,
+    check_machine,
+    create_image,
+    daemon_argv,
+    loops_below,
+    mounts_below,
+    release_volumes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.lab.installations import Installation
-    from penstock.lab.topology import Lab
+    from penstock.lab.topology.lab import Lab
 
 _ALL_OPTIONS = ("--volume", "gp3:512MiB:300:20", "--local-storage", "300MiB", "--memory", "512MiB")
 _MOMENTS = 8

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.server.benchmarks.commits import experiment
-from penstock.server.connect.connection import ConnectionFactory, over_own_socket
+from penstock.bench.commits.run import experiment
+from penstock.core.connect.connection import ConnectionFactory, over_own_socket
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.lab.installations import Installation
-    from penstock.lab.topology import Lab
+    from penstock.lab.topology.lab import Lab
 
 _ROWS = 4_000
 

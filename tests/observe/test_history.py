@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.errors import SourceError
-from penstock.observe.history import History, read_history
-from penstock.observe.kept import list_recordings
-from penstock.observe.recordings import Recorder
+from penstock.core.errors import SourceError
+from penstock.watch.history import History, read_history
+from penstock.watch.kept import list_recordings
+from penstock.watch.recordings import Recorder
 from support import made_samples
 from support.small_disk import small_disk
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.model.recording import Sample
+    from penstock.watch.values import Sample
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small disk")
 

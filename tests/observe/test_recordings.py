@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.errors import SourceError
-from penstock.files.zstd import zstd
-from penstock.model.recording import Progress, Sample, SessionSample
-from penstock.model.server.device import VolumeLimits
-from penstock.model.server.reading import Unread
-from penstock.observe.recordings import Recorder, read_recording
+from penstock.core.errors import SourceError
+from penstock.core.files.zstd import zstd
+from penstock.core.values.device import VolumeLimits
+from penstock.core.values.server import Unread
+from penstock.watch.recordings import Recorder, read_recording
+from penstock.watch.values import Progress, Sample, SessionSample
 from support import made_samples
 from support.recorded import read_whole
 
@@ -112,7 +112,7 @@ def test_killed_writer_loses_a_second_at_most(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; sys.path[:0] = sys.argv[2:]\n"
         "from observe.test_recordings import HEADER, make_sample\n"
-        "from penstock.observe.recordings import Recorder\n"
+        "from penstock.watch.recordings import Recorder\n"
         "import time\n"
         "recorder = Recorder(Path(sys.argv[1]), HEADER)\n"
         "for number in range(10_000):\n"

@@ -16,19 +16,19 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from penstock.errors import ServerError
-from penstock.host import find_device
-from penstock.observe.sampler import Sampler, sample_on_clock
-from penstock.server.connect.connection import ConnectionFactory
-from penstock.server.inspect.commit_probe import probe_commits
+from penstock.commits.probe import probe_commits
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.errors import ServerError
+from penstock.core.host import find_device
+from penstock.watch.sampler import Sampler, sample_on_clock
 from support.stopped import stopped_backend
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from penstock.errors import PenstockError
-    from penstock.lab import EmbeddedServer
-    from penstock.model.recording import Sample, SessionSample
+    from penstock.core.errors import PenstockError
+    from penstock.lab.embedded import EmbeddedServer
+    from penstock.watch.values import Sample, SessionSample
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 from psycopg import sql
 
-from penstock.errors import PenstockError, UsageError
+from penstock.core.errors import PenstockError, UsageError
 from support.loads import AGAIN, Loads, target
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from hypothesis.strategies import DrawFn
 
-    from penstock.model.load.job import CopyFormat
+    from penstock.core.values.job import CopyFormat
 
 Format = Literal["csv", "text", "tsv"]
 

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.model.server.table import TableFacts, TableName
-from penstock.server.merge.merge import MergeCounts
-from penstock.server.merge.merge_errors import DuplicateKey
-from penstock.server.merge.merge_locate import RecordPosition
-from penstock.server.table.catalog import find_table
-from penstock.server.table.staging import make_landing_table
+from penstock.core.catalogue.catalog import find_table
+from penstock.core.catalogue.staging import make_landing_table
+from penstock.core.values.table import TableFacts, TableName
+from penstock.loading.land.merge import MergeCounts
+from penstock.loading.land.merge_errors import DuplicateKey, RecordPosition
 from support.merging import merge
 
 if TYPE_CHECKING:
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
 
     from hypothesis.strategies import DrawFn
 
-    from penstock.model.load.job import Keep
-    from penstock.server.connect.connection import Connection
+    from penstock.core.connect.connection import Connection
+    from penstock.core.values.job import Keep
 
 STAGING = TableName(schema="public", name="staged")
 

@@ -10,19 +10,27 @@ from typing import TYPE_CHECKING, Literal
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from penstock.files.blocks import BlockReader, make_cutter
-from penstock.loading.rejects.pieces import Piece, Spot, count_records, find_spots, take_records
-from penstock.loading.rejects.record_format import form_from_json, form_to_json, make_origin
-from penstock.model.load.reject import RecordForm
-from penstock.model.server.table import ColumnMap, TableName
-from penstock.model.source.dialect import Dialect
+from penstock.core.values.dialect import Dialect
+from penstock.core.values.table import ColumnMap, TableName
+from penstock.ledger.rejects import RecordForm
+from penstock.loading.formats.blocks import BlockReader, make_cutter
+from penstock.loading.rejects.pieces import (
+    Piece,
+    Spot,
+    count_records,
+    find_spots,
+    form_from_json,
+    form_to_json,
+    make_origin,
+    take_records,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hypothesis.strategies import DrawFn
 
-    from penstock.model.source.block import LineEnd
+    from penstock.loading.values.block import LineEnd
 
 Format = Literal["csv", "text", "tsv"]
 

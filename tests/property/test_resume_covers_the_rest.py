@@ -11,13 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import DataError
-from penstock.files.blocks import BlockReader, make_cutter
-from penstock.loading.formats.coverage import Edges
-from penstock.loading.formats.sums import RangeSums
+from penstock.core.errors import DataError
+from penstock.core.values.dialect import Dialect
+from penstock.ledger.values import CommittedRange
+from penstock.loading.formats.blocks import BlockReader, make_cutter
+from penstock.loading.formats.sums import Edges, RangeSums
 from penstock.loading.formats.text import read_missing
-from penstock.model.load.ledger import CommittedRange
-from penstock.model.source.dialect import Dialect
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

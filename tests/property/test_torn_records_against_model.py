@@ -10,16 +10,15 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import DataError
-from penstock.files.blocks import make_cutter
-from penstock.files.torn import TornReader
-from penstock.loading.formats.coverage import Edges
+from penstock.core.errors import DataError
+from penstock.core.values.dialect import Dialect
+from penstock.loading.formats.blocks import TornReader, make_cutter
+from penstock.loading.formats.sums import Edges
 from penstock.loading.formats.text import read_missing
-from penstock.model.source.dialect import Dialect
 from support.torn_model import FIELD_COUNT, Part, make_file, read_model
 
 if TYPE_CHECKING:
-    from penstock.model.source.block import Block
+    from penstock.loading.values.block import Block
 
 LONGEST_PIECE = 20
 

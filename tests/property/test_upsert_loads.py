@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import DataError
+from penstock.core.errors import DataError
 from support.loads import Loads
 from support.modes import Killed, killing_at, landing_tables, mode_target
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from hypothesis.strategies import DrawFn
 
-    from penstock.model.load.job import TargetJob
-    from penstock.model.load.outcome import LoadOutcome
+    from penstock.core.values.job import TargetJob
+    from penstock.loading.values.outcome import LoadOutcome
 
 # A row of table t: key, value, and a column that the files may lack.
 Row = tuple[int, str | None, int | None]

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from penstock.model.load.job import LoadRules
-from penstock.model.load.tuning import BatchPlan
+from penstock.core.tuning import BatchPlan
+from penstock.core.values.job import LoadRules
 from support.loads import Loads
 from support.modes import Killed, killing_at, landing_tables, mode_target
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from hypothesis.strategies import DrawFn
 
-    from penstock.model.load.job import TargetJob
+    from penstock.core.values.job import TargetJob
 
 EXAMPLES = settings(
     phases=[Phase.explicit, Phase.generate],

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 import penstock
-from penstock.api import Loader
-from penstock.cli.views.plan_view import describe_plan
-from penstock.errors import DataError, UsageError
-from penstock.loading.landing.statements import STATEMENTS, Merge, Statement
-from penstock.model.load.job import LoadJob
-from penstock.model.load.mode import LANDINGS, Landing
-from penstock.server.connect.connection import ConnectionFactory
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.errors import DataError, UsageError
+from penstock.core.values.job import LoadJob
+from penstock.core.values.mode import LANDINGS, Landing
+from penstock.loading.land.merges import STATEMENTS, Merge, Statement
+from penstock.loading.loader import Loader
+from penstock.loading.views.plan import describe_plan
 from support.files import write_to
 from support.loads import IMPATIENT, Loads
 from support.modes import landing_tables, mode_target
@@ -21,9 +21,9 @@ from support.modes import landing_tables, mode_target
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.loading.landing.context import NoteStatement
-    from penstock.server.merge.merge import MergeCounts
-    from penstock.server.merge.merge_errors import NameRecord
+    from penstock.loading.land.context import NoteStatement
+    from penstock.loading.land.merge import MergeCounts
+    from penstock.loading.land.merge_errors import NameRecord
 
 REFILL = Landing(
     statement="refill", is_fresh=True, events=("INSERT", "DELETE"), readers_if_staged="readers see the old rows"

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.cli.views.outcome_view import describe_outcome, outcome_object
-from penstock.cli.views.plan_view import describe_plan, plan_object
-from penstock.errors import DataError
+from penstock.core.errors import DataError
+from penstock.core.values.accounts import PlanPart, Rows
+from penstock.core.values.job import LoadJob, LoadRules
 from penstock.loading import run
 from penstock.loading.steps import order
 from penstock.loading.steps.step import Step
-from penstock.model.load.job import LoadJob, LoadRules
-from penstock.model.load.part import PlanPart, Rows
+from penstock.loading.views.outcome import describe_outcome, outcome_object
+from penstock.loading.views.plan import describe_plan, plan_object
 from support.files import write_to
 from support.loads import Loads, target
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from penstock.core.connect.connection import Connection
     from penstock.loading.context import LoadTools
     from penstock.loading.steps.step import PlanFacts, RunningLoad
-    from penstock.model.load.outcome import LoadOutcome
-    from penstock.model.load.plan import LoadPlan
-    from penstock.server.connect.connection import Connection
+    from penstock.loading.values.outcome import LoadOutcome
+    from penstock.loading.values.plan import LoadPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,16 +8,18 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from penstock.api import Loader, connect_to, load
-from penstock.aws.rds_token import RdsTokens
-from penstock.errors import ServerError, UsageError
-from penstock.lab.users import choose_server_user, give_to
-from penstock.model.load.job import LoadJob, LoadRules, TargetJob
-from penstock.model.server.inspection import Encryption
-from penstock.model.server.names import parse_table_name
-from penstock.server.connect.connection import ConnectionFactory
-from penstock.server.facts.facts import read_server_facts
-from penstock.server.inspect.inspect import inspect_server
+from penstock.api.connect import connect_to
+from penstock.api.functions import load
+from penstock.core.aws.token import RdsTokens
+from penstock.core.catalogue.settings import read_server_facts
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.errors import ServerError, UsageError
+from penstock.core.values.job import LoadJob, LoadRules, TargetJob
+from penstock.core.values.names import parse_table_name
+from penstock.core.values.server import Encryption
+from penstock.lab.installations import choose_server_user, give_to
+from penstock.loading.loader import Loader
+from penstock.preflight.doctor import inspect_server
 from support.files import write_to
 from support.servers import installed
 from support.tls import RDS_HOST, FakeTokenCheck, TlsFront, amazon_like_authority, write_roots
@@ -28,8 +30,8 @@ if TYPE_CHECKING:
 
     import trustme
 
-    from penstock.lab import EmbeddedServer
-    from penstock.server.connect.connection import Connection
+    from penstock.core.connect.connection import Connection
+    from penstock.lab.embedded import EmbeddedServer
 
 _KEY, _SECRET = "AKIAEXAMPLE", "very-secret"
 

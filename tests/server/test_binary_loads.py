@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.api import Loader
-from penstock.errors import OtherTableError, PenstockError, TargetError, UsageError
-from penstock.model.load.job import LoadJob, LoadRules
-from penstock.server.connect.connection import ConnectionFactory
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.errors import OtherTableError, PenstockError, TargetError, UsageError
+from penstock.core.values.job import LoadJob, LoadRules
+from penstock.loading.loader import Loader
 from support.binary_values import TYPES
 from support.loads import IMPATIENT, Loads, target
 from support.modes import mode_target
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from penstock.model.load.job import CopyFormat, TargetJob
-    from penstock.model.load.outcome import LoadOutcome
-    from penstock.model.load.plan import CopyChoice
+    from penstock.core.values.job import CopyFormat, TargetJob
+    from penstock.loading.values.outcome import LoadOutcome
+    from penstock.loading.values.plan import CopyChoice
 
 ROWS = 2000
 _TABLE = "CREATE TABLE t (n int NOT NULL, d date, x numeric(9,2), w varchar(20))"

@@ -8,23 +8,22 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from penstock.bench.bulk_load.measure import WAYS, make_tables
 from penstock.bench.bulk_load.plan import Experiment
-from penstock.bench.bulk_load.run import DEMO_DATABASE, embedded_target, measure_bulk_load
+from penstock.bench.bulk_load.run import DEMO_DATABASE, WAYS, embedded_target, make_tables, measure_bulk_load
 from penstock.bench.ways import LoadSetting, bulk_load_settings
-from penstock.changes.settings_backend import SystemSettings
-from penstock.errors import LabError
-from penstock.lab.datasets.imdb import write_imdb
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.errors import LabError
+from penstock.lab.datasets.writer import write_imdb
 from penstock.lab.psql_copy import Psql
-from penstock.server.connect.connection import ConnectionFactory
+from penstock.settings.backend import SystemSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from penstock.bench.bulk_load.published import Load
-    from penstock.lab import EmbeddedServer
+    from penstock.bench.bulk_load.plan import Load
     from penstock.lab.datasets.datafiles import DataFile
+    from penstock.lab.embedded import EmbeddedServer
 
 SCHEMA = "staging"
 CHECKSUM = f"SELECT md5(string_agg(p::text, '|' ORDER BY p::text)) FROM {SCHEMA}.title_principals AS p"

@@ -9,12 +9,12 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from penstock.errors import TargetError
-from penstock.model.server.table import TableFacts, TableName
-from penstock.server.table.catalog import check_loadable, find_foreign_partitions, find_table
+from penstock.core.catalogue.catalog import check_loadable, find_foreign_partitions, find_table
+from penstock.core.errors import TargetError
+from penstock.core.values.table import TableFacts, TableName
 
 if TYPE_CHECKING:
-    from penstock.server.connect.connection import Connection
+    from penstock.core.connect.connection import Connection
 
 PLAIN = TableFacts(oid=1, name=TableName(schema="s", name="t"), kind="r", columns=())
 

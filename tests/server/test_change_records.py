@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from penstock.model.load.ledger import LoaderProcess
-from penstock.model.load.shape import Change, Hold
-from penstock.model.server.table import TableName
-from penstock.server.changes.holds import delete_holds, read_holds, shape_lock, write_hold
-from penstock.server.changes.records import delete_changes, read_changes, write_changes
-from penstock.server.connect.connection import ConnectionFactory
-from penstock.server.ledger import Ledger
-from penstock.server.ledger.locks import try_lock
+from penstock.changes.holds import delete_holds, read_holds, shape_lock, write_hold
+from penstock.changes.records import delete_changes, read_changes, write_changes
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.values.change import Change, Hold
+from penstock.core.values.table import TableName
+from penstock.ledger.ledger import Ledger
+from penstock.ledger.locks import try_lock
+from penstock.ledger.values import LoaderProcess
 from support.loads import ORIGIN, Loads, share_ledger
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.server.connect.connection import Connection
+    from penstock.core.connect.connection import Connection
 
 _IDENTITY = "0123456789abcdef" * 2
 _LOAD = "00000000-0000-4000-8000-000000000001"

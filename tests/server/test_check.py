@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.api import Loader
-from penstock.errors import PenstockError, ServerError, TargetError
-from penstock.model.load.job import LoadJob
-from penstock.server.connect.connection import ConnectionFactory
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.errors import PenstockError, ServerError, TargetError
+from penstock.core.values.job import LoadJob
+from penstock.loading.loader import Loader
 from support.codes import has_code
 from support.files import write_to
 from support.loads import Loads, target
@@ -22,7 +22,7 @@ from support.loads import Loads, target
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.model.load.outcome import CheckOutcome, LoadProgress, Problem
+    from penstock.loading.values.outcome import CheckOutcome, LoadProgress, Problem
 
 Found = list[tuple[int | None, str | None, str | None]]
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock import load, retry
-from penstock.errors import TargetError, UsageError
+from penstock.core.errors import TargetError, UsageError
 from support.files import write_to
 from support.loads import Loads, target
 

@@ -9,16 +9,16 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from penstock.errors import ServerError, UsageError
-from penstock.server.connect import connection as connections
-from penstock.server.connect.connection import ConnectionFactory, describe_connection, has_connection_settings
-from penstock.server.connect.conninfo import describe_target, given_settings, missing_defaults, parse_conninfo
-from penstock.server.connect.search_path import users_settings
+from penstock.core.connect import connection as connections
+from penstock.core.connect.connection import ConnectionFactory, describe_connection, has_connection_settings
+from penstock.core.connect.conninfo import describe_target, given_settings, missing_defaults, parse_conninfo
+from penstock.core.connect.search_path import users_settings
+from penstock.core.errors import ServerError, UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.server.connect.connection import Connection
+    from penstock.core.connect.connection import Connection
     from support.servers import PgServer
 
 

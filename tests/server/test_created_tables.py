@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.api import Loader
-from penstock.errors import DataError, TargetError, UsageError
-from penstock.model.load.job import Housekeeping, LoadJob, LoadRules
-from penstock.server.connect.connection import ConnectionFactory
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.errors import DataError, TargetError, UsageError
+from penstock.core.values.job import Housekeeping, LoadJob, LoadRules
+from penstock.loading.loader import Loader
 from support.codes import has_code
 from support.files import write_to
 from support.loads import AGAIN, IMPATIENT, Loads, target
@@ -23,8 +23,8 @@ from support.modes import Killed
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.errors import PenstockError
-    from penstock.model.load.job import Mode, Types
+    from penstock.core.errors import PenstockError
+    from penstock.core.values.job import Mode, Types
 
 
 @pytest.fixture

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from penstock.errors import ServerError, TargetError
-from penstock.server.table.conflicts import find_references
-from penstock.server.table.locking import Blocker, find_blockers, with_lock_retries
+from penstock.core.catalogue.catalog import find_references
+from penstock.core.catalogue.locking import Blocker, find_blockers, with_lock_retries
+from penstock.core.errors import ServerError, TargetError
 from support.ddl import capture, create_replacement, finish_replacement, swap_replacement, table_oid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from penstock.server.connect.connection import Connection
+    from penstock.core.connect.connection import Connection
 
 LOCK_TIMEOUT_S = 0.05
 

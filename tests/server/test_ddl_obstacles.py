@@ -8,16 +8,16 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from penstock.errors import TargetError
-from penstock.model.server.table import TableName
-from penstock.server.ddl.capture import refuse_obstacles
-from penstock.server.ddl.definition import Obstacle
-from penstock.server.ledger.schema import find_publications
-from penstock.server.table.staging import drop_landing_table
+from penstock.core.catalogue.definition import Obstacle
+from penstock.core.catalogue.staging import drop_landing_table
+from penstock.core.errors import TargetError
+from penstock.core.values.table import TableName
+from penstock.ledger.schema import find_publications
+from penstock.loading.land.exchange import refuse_obstacles
 from support.ddl import capture, create_replacement, find_obstacles, finish_replacement, swap_replacement
 
 if TYPE_CHECKING:
-    from penstock.server.connect.connection import Connection
+    from penstock.core.connect.connection import Connection
 
 # What is made beside table s.t (id int primary key, a text, p point), the kind, and what PostgreSQL calls it.
 DEPENDENTS = {

@@ -12,7 +12,7 @@ import pytest
 from support.ddl import capture, find_obstacles, replace
 
 if TYPE_CHECKING:
-    from penstock.server.connect.connection import Connection
+    from penstock.core.connect.connection import Connection
     from support.servers import PgServer
 
 TABLES_PER_SERVER = 12

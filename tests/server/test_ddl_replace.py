@@ -10,9 +10,9 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from penstock.errors import DataError, ServerError, TargetError
-from penstock.server.ddl.definition import find_differences
-from penstock.server.table.staging import drop_landing_table
+from penstock.core.catalogue.definition import find_differences
+from penstock.core.catalogue.staging import drop_landing_table
+from penstock.core.errors import DataError, ServerError, TargetError
 from support.ddl import (
     NEW,
     capture,
@@ -29,8 +29,8 @@ from support.ddl import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.server.connect.connection import Connection
-    from penstock.server.ddl.definition import TableDefinition
+    from penstock.core.catalogue.definition import TableDefinition
+    from penstock.core.connect.connection import Connection
 
 RICH = 'shop."Order s"'
 ROWS = (

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from penstock.model.load.job import Mode, TargetJob
+    from penstock.core.values.job import Mode, TargetJob
 
 # In its own transaction a statement's trigger sees what that holds, whenever it comes.
 SEE_LOCKS = """

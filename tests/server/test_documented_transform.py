@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.model.load.job import Transform
+from penstock.core.values.job import Transform
 from support.loads import Loads, target
 
 _PAGE = Path(__file__).parents[2] / "docs" / "transforms.md"

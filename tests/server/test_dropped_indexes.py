@@ -16,12 +16,12 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from penstock.api import Loader
-from penstock.api.repair import Repairer
-from penstock.errors import DataError, PenstockError, ServerError, TargetError
-from penstock.model.load.job import LoadJob, LoadRules
-from penstock.server.connect.connection import ConnectionFactory
-from penstock.server.ledger import Ledger
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.errors import DataError, PenstockError, ServerError, TargetError
+from penstock.core.values.job import LoadJob, LoadRules
+from penstock.ledger.ledger import Ledger
+from penstock.loading.loader import Loader
+from penstock.restore.repair import Repairer
 from support.codes import has_code
 from support.files import write_to
 from support.loads import Loads, await_end_of_backends, indexes_of, share_ledger, target
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from penstock.model.load.outcome import LoadProgress
-    from penstock.model.load.part import StepProgress
-    from penstock.model.load.shape import Indexes
+    from penstock.core.values.accounts import StepProgress
+    from penstock.core.values.change import Indexes
+    from penstock.loading.values.outcome import LoadProgress
     from support.servers import PgServer
 
 REBUILD = LoadRules(retry_for=0.0, indexes="rebuild")
@@ -453,7 +453,7 @@ def test_a_table_that_lacks_its_key_when_it_is_looked_at_is_not_replaced(
 ) -> None:
     """Somebody may drop between the two looks; nothing is written down then."""
     die_while_loading(loads, path)
-    monkeypatch.setattr("penstock.loading.table_changes.TableChanges.restore_replaced", lambda *_: None)
+    monkeypatch.setattr("penstock.loading.indexes.table_changes.TableChanges.restore_replaced", lambda *_: None)
     with pytest.raises(TargetError, match="are dropped or disabled"):
         loads.run(mode_target(write_second(path), "replace"), rules=AUTO)
     assert loads.execute("SELECT count(*) FROM penstock.loads") == [(1,)]
@@ -468,7 +468,7 @@ def test_what_another_role_has_written_down_is_not_taken_away(loads: Loads, path
     share_ledger(loads, f"{role}_other")
     try:
         with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
-            patch.setattr("penstock.changes.kinds.indexes.IndexesAndKeys.apply", die)
+            patch.setattr("penstock.changes.tables.indexes.IndexesAndKeys.apply", die)
             Loads(make_conninfo(loads.conninfo, user=role)).run(target(path), rules=REBUILD)
         assert loads.execute("SELECT DISTINCT owner::text FROM penstock.changes") == [(role,)]
         other = Loads(make_conninfo(loads.conninfo, user=f"{role}_other"))
@@ -559,7 +559,7 @@ def test_a_load_that_fails_while_its_lock_is_held_leaves_the_rest_to_a_repair(
 ) -> None:
     """By its own lost session perhaps, which rebuilds nothing."""
     path.write_text("a,b\n1,x\nz,y\n")
-    monkeypatch.setattr("penstock.loading.table_changes.try_lock", lambda *_: False)
+    monkeypatch.setattr("penstock.loading.indexes.table_changes.try_lock", lambda *_: False)
     loads.tune(lock_patience_s=0.1)
     with pytest.raises(DataError):
         loads.run(target(path), rules=REBUILD)
@@ -595,7 +595,7 @@ def test_indexes_are_rebuilt_whatever_another_step_raises(
     def fail(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("penstock.loading.steps.references.References.on_failure", fail)
+    monkeypatch.setattr("penstock.loading.steps.order.References.on_failure", fail)
     with pytest.raises(ZeroDivisionError):
         loads.run(target(path), rules=REBUILD)
     assert loads.indexes() == ["i", "t_pkey"]

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from penstock.api.repair import Repairer
-from penstock.changes.kinds.indexes import IndexesAndKeys
-from penstock.cli.commands.repair import describe_steps
-from penstock.errors import DataError, ServerError, TargetError
-from penstock.model.load.job import LoadRules
-from penstock.server.changes.drop import drop_parts
-from penstock.server.connect.connection import ConnectionFactory
+from penstock.changes.tables.indexes import IndexesAndKeys, drop_parts
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.errors import DataError, ServerError, TargetError
+from penstock.core.values.job import LoadRules
+from penstock.restore.command import describe_steps
+from penstock.restore.repair import Repairer
 from support.codes import has_code
 from support.files import write_to
 from support.loads import Loads, indexes_of, share_ledger, target
@@ -28,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from penstock.model.load.shape import Change
-    from penstock.server.connect.connection import Connection
+    from penstock.core.connect.connection import Connection
+    from penstock.core.values.change import Change
     from support.loads import Row
     from support.servers import PgServer
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.model.load.job import LoadRules
+from penstock.core.values.job import LoadRules
 from support.files import write_to
 from support.loads import Loads, indexes_of, target
 from support.zoo import can_describe, describe_schema, make_zoo

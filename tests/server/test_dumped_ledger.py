@@ -10,8 +10,8 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from penstock.api.ledger_view import LedgerView
-from penstock.model.load.job import LoadRules
-from penstock.server.connect.connection import ConnectionFactory
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.values.job import LoadRules
 from support.loads import Loads, target, write_csv
 
 if TYPE_CHECKING:

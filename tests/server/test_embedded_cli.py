@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
-from penstock.api import connect_to
-from penstock.cli.commands.server import app
+from penstock.api.connect import connect_to
 from penstock.cli.main import main
-from penstock.lab import default_server
+from penstock.lab.command.server import app
+from penstock.lab.embedded import default_server
 from penstock.lab.installations import default_installation, find_installations
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def _run(*argv: str, exit_code: int = 0) -> str:
 
 
 def _run_process(*argv: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    program = "from penstock.cli.commands.server import app; app()"
+    program = "from penstock.lab.command.server import app; app()"
     return subprocess.run(
         [sys.executable, "-c", program, *argv],
         env={**os.environ, **environment},

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from penstock.errors import LabError
-from penstock.lab import EmbeddedServer, cluster, control
-from penstock.lab.installations import Installation
-from penstock.lab.postmaster import read_postmaster, server_pids
-from penstock.lab.users import give_to
+from penstock.core.errors import LabError
+from penstock.lab import cluster, control
+from penstock.lab.control import read_postmaster, server_pids
+from penstock.lab.embedded import EmbeddedServer
+from penstock.lab.installations import Installation, give_to
 
 if TYPE_CHECKING:
-    from penstock.lab.users import ServerUser
+    from penstock.lab.installations import ServerUser
     from support.servers import PgServer, ServerPool
 
 NewServer = Callable[..., EmbeddedServer]
@@ -34,7 +34,8 @@ NewServer = Callable[..., EmbeddedServer]
 _START_PROGRAM = """
 import sys
 from pathlib import Path
-from penstock.lab import EmbeddedServer, cluster, control
+from penstock.lab import cluster, control
+from penstock.lab.embedded import EmbeddedServer
 from penstock.lab.installations import Installation
 home, bin_dir, copies = map(Path, sys.argv[1:])
 installation = Installation(bin_dir=bin_dir, major=18, origin="wheel")

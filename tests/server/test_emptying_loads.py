@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.errors import TargetError
-from penstock.model.load.job import LoadRules
+from penstock.core.errors import TargetError
+from penstock.core.values.job import LoadRules
 from support.files import write_to
 from support.loads import IMPATIENT, Loads
 from support.modes import mode_target

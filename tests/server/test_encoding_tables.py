@@ -1,4 +1,4 @@
-"""Which Python codecs are PostgreSQL's conversions, code for code: what files/encodings.py is written from."""
+"""Which Python codecs are PostgreSQL's conversions, code for code: what core/files/encodings.py is written from."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.copyformat.encoder import python_codec
-from penstock.files.encodings import _TRANSCODED, client_encoding
+from penstock.core.files.encodings import _TRANSCODED, client_encoding
+from penstock.loading.copy.payload import python_codec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,12 +8,19 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from penstock.errors import DataError, PenstockError, ServerError, TargetError
-from penstock.server.connect.copy_context import CopyContext, parse_copy_context
-from penstock.server.connect.errors import choose_class, find_hint, in_pipeline, read_report, translate_errors
+from penstock.core.connect.errors import (
+    CopyContext,
+    choose_class,
+    find_hint,
+    in_pipeline,
+    parse_copy_context,
+    read_report,
+    translate_errors,
+)
+from penstock.core.errors import DataError, PenstockError, ServerError, TargetError
 
 if TYPE_CHECKING:
-    from penstock.server.connect.connection import Connection
+    from penstock.core.connect.connection import Connection
 
 
 @pytest.mark.parametrize(

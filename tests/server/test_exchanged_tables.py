@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.errors import OtherTableError, PenstockError, TargetError
-from penstock.model.load.job import LoadRules, Transform
+from penstock.core.errors import OtherTableError, PenstockError, TargetError
+from penstock.core.values.job import LoadRules, Transform
 from support.loads import IMPATIENT, Loads, target
 from support.modes import mode_target
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from penstock.model.load.job import TargetJob
+    from penstock.core.values.job import TargetJob
 
 ROWS = 400
 _RENAME = "ALTER TABLE t RENAME TO old_t; CREATE TABLE t (LIKE old_t INCLUDING ALL)"

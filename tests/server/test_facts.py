@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 from psycopg import sql
 
-from penstock.server.connect.connection import ConnectionFactory
-from penstock.server.facts.facts import is_local_server, read_server_facts
+from penstock.core.catalogue.settings import is_local_server, read_server_facts
+from penstock.core.connect.connection import ConnectionFactory
 
 if TYPE_CHECKING:
-    from penstock.server.connect.connection import Connection
+    from penstock.core.connect.connection import Connection
 
 
 def test_facts_name_version_database_and_user(user_connection: Connection, user_name: str) -> None:

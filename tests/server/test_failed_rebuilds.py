@@ -11,10 +11,10 @@ import psycopg
 import pytest
 
 from penstock.api.ledger_view import LedgerView
-from penstock.api.repair import Repairer
-from penstock.errors import DataError, TargetError
-from penstock.model.load.job import LoadRules
-from penstock.server.connect.connection import ConnectionFactory
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.errors import DataError, TargetError
+from penstock.core.values.job import LoadRules
+from penstock.restore.repair import Repairer
 from support.codes import has_code
 from support.files import write_to
 from support.loads import Loads, share_ledger, target

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.api import connect_to
+from penstock.api.connect import connect_to
 from penstock.api.ledger_view import LedgerView
-from penstock.errors import DataError, TargetError
+from penstock.core.errors import DataError, TargetError
 from support.files import write_to
 from support.loads import AGAIN, IMPATIENT, Loads, target
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.errors import DataError, PenstockError, UsageError
-from penstock.model.load.job import LoadRules, Transform
+from penstock.core.errors import DataError, PenstockError, UsageError
+from penstock.core.values.job import LoadRules, Transform
 from support.loads import IMPATIENT, Loads, target
 from support.modes import mode_target
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.errors import PenstockError, ServerError
+from penstock.core.errors import PenstockError, ServerError
 from support.hostile import count_fields, make_message, make_row, rewriting
 from support.loads import Loads, target
 

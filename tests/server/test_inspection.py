@@ -13,16 +13,14 @@ import pytest
 from psycopg import sql
 
 from penstock import doctor, load
-from penstock.api.doctor import examine_server, find_directories
-from penstock.errors import PenstockError, ServerError, TargetError
-from penstock.lab.copies import make_reachable
-from penstock.lab.programs import run_program
-from penstock.lab.users import choose_server_user
-from penstock.model.server.inspection import Mark
-from penstock.server.connect.connection import ConnectionFactory
-from penstock.server.facts.recognise import recognise_flavour, recognise_managers
-from penstock.server.inspect.inspect import inspect_server
-from penstock.server.ledger import Ledger
+from penstock.core.catalogue.settings import recognise_flavour, recognise_managers
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.errors import PenstockError, ServerError, TargetError
+from penstock.core.values.server import Mark
+from penstock.lab.control import make_reachable
+from penstock.lab.installations import choose_server_user, run_program
+from penstock.ledger.ledger import Ledger
+from penstock.preflight.doctor import examine_server, find_directories, inspect_server
 from support.campaign.plant import Pair
 from support.tls import TlsFront, amazon_like_authority
 
@@ -30,9 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from penstock.lab import EmbeddedServer
-    from penstock.model.server.inspection import Archiver, Inspection
-    from penstock.server.connect.connection import Connection
+    from penstock.core.connect.connection import Connection
+    from penstock.core.values.server import Archiver, Inspection
+    from penstock.lab.embedded import EmbeddedServer
     from support.servers import PgServer, ServerPool
 
 

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 
-from penstock.errors import DataError, TargetError
-from penstock.model.load.job import LoadRules
+from penstock.core.errors import DataError, TargetError
+from penstock.core.values.job import LoadRules
 from support.files import write_to
 from support.loads import IMPATIENT, Loads, target
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.model.load.job import Mode
-    from penstock.model.load.outcome import LoadProgress
+    from penstock.core.values.job import Mode
+    from penstock.loading.values.outcome import LoadProgress
 
 
 @pytest.fixture

@@ -8,15 +8,14 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from penstock.errors import TargetError
-from penstock.model.load.landing import POSITION_COLUMNS
-from penstock.server.table.staging import drop_landing_table, find_landing_table, make_landing_table
+from penstock.core.catalogue.staging import POSITION_COLUMNS, drop_landing_table, find_landing_table, make_landing_table
+from penstock.core.errors import TargetError
 from support.ddl import facts_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.server.connect.connection import Connection
+    from penstock.core.connect.connection import Connection
 
 NAME = 'Landing "1"'
 

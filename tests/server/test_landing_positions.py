@@ -7,23 +7,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.copyformat import make_encoder
-from penstock.files.blocks import BlockReader, make_cutter
-from penstock.model.load.landing import POSITION_COLUMNS
-from penstock.model.server.table import ColumnMap, TableName
-from penstock.model.source.dialect import Dialect, TextFormat
-from penstock.server.copy.copy import copy_statement
-from penstock.server.table.catalog import find_table
-from penstock.server.table.staging import make_landing_table
+from penstock.core.catalogue.catalog import find_table
+from penstock.core.catalogue.staging import POSITION_COLUMNS, make_landing_table
+from penstock.core.values.dialect import Dialect, TextFormat
+from penstock.core.values.table import ColumnMap, TableName
+from penstock.loading.copy.copy import copy_statement
+from penstock.loading.copy.payload import make_encoder
+from penstock.loading.formats.blocks import BlockReader, make_cutter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from hypothesis.strategies import DrawFn
 
-    from penstock.copyformat import Encoder
-    from penstock.model.source.block import Block
-    from penstock.server.connect.connection import Connection
+    from penstock.core.connect.connection import Connection
+    from penstock.loading.copy.payload import Encoder
+    from penstock.loading.values.block import Block
 
 STAGING = TableName(schema="public", name="staged")
 PLAIN = TableName(schema="public", name="t")

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.errors import TargetError
-from penstock.model.load.job import LoadRules
+from penstock.core.errors import TargetError
+from penstock.core.values.job import LoadRules
 from support.clock import HAS_FAKETIME, with_clock
 from support.loads import Loads, target
 from support.modes import mode_target
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from penstock.lab import EmbeddedServer
+    from penstock.lab.embedded import EmbeddedServer
 
 _LATER = "UPDATE penstock.loads SET began_at = began_at + '1h', changed_at = changed_at + '1h'"
 

@@ -9,11 +9,11 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from penstock.api.ledger_view import LedgerView
-from penstock.changes.store.table import TableStore
-from penstock.errors import TargetError
-from penstock.model.load.shape import SERVER, Hold
-from penstock.server.connect.connection import ConnectionFactory
-from penstock.server.ledger import Ledger
+from penstock.changes.store_table import TableStore
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.errors import TargetError
+from penstock.core.values.change import SERVER, Hold
+from penstock.ledger.ledger import Ledger
 from support.codes import has_code
 from support.files import write_to
 from support.loads import Loads, share_ledger, target

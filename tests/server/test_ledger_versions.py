@@ -8,13 +8,13 @@ import pytest
 
 from penstock import __version__
 from penstock.api.ledger_view import LedgerView
-from penstock.api.repair import Repairer
-from penstock.changes.store.table import TableStore
-from penstock.errors import TargetError
-from penstock.model.load.job import LoadRules
-from penstock.model.load.shape import SERVER, Hold
-from penstock.server.connect.connection import ConnectionFactory
-from penstock.server.ledger import Ledger
+from penstock.changes.store_table import TableStore
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.errors import TargetError
+from penstock.core.values.change import SERVER, Hold
+from penstock.core.values.job import LoadRules
+from penstock.ledger.ledger import Ledger
+from penstock.restore.repair import Repairer
 from support.files import write_to
 from support.loads import ORIGIN, Loads, target
 

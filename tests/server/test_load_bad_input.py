@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from penstock.errors import DataError, SourceError, TargetError
-from penstock.model.load.job import LoadRules
+from penstock.core.errors import DataError, SourceError, TargetError
+from penstock.core.values.job import LoadRules
 from support.files import write_to
 from support.loads import Loads, target
 

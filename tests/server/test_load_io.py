@@ -8,14 +8,14 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from penstock.model.load.job import LoadJob
-from penstock.observe.recordings import read_recording
+from penstock.core.values.job import LoadJob
+from penstock.watch.recordings import read_recording
 from support.loads import Loads, target, write_csv
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.model.load.accounts import BackendIo
+    from penstock.core.values.accounts import BackendIo
 
 ROWS = 20_000
 SETUP = "CREATE TABLE t (a int, b text); CREATE TABLE others (pad text)"

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from penstock.api import Loader
-from penstock.errors import DataError
-from penstock.model.load.job import LoadJob
-from penstock.server.connect.connection import ConnectionFactory
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.errors import DataError
+from penstock.core.values.job import LoadJob
+from penstock.loading.loader import Loader
 from support.loads import AGAIN, Loads, target
 
 if TYPE_CHECKING:

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from penstock.api import Loader
-from penstock.cli.views.outcome_view import describe_outcome, outcome_object
-from penstock.cli.views.plan_view import describe_plan
-from penstock.errors import DataError, FileLocation, PenstockError, TargetError, UsageError
-from penstock.loading.job.jobfile import read_job_file
-from penstock.loading.job.request import make_target
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.errors import DataError, FileLocation, PenstockError, TargetError, UsageError
+from penstock.core.values.job import LoadJob, LoadRules, Transform
+from penstock.ledger.listing import list_loads
+from penstock.loading.command.jobfile import read_job_file
+from penstock.loading.command.request import make_target
+from penstock.loading.indexes.table_changes import TableChanges
+from penstock.loading.loader import Loader
 from penstock.loading.plan.identity import job_from_json, job_to_json
-from penstock.loading.table_changes import TableChanges
-from penstock.model.load.job import LoadJob, LoadRules, Transform
-from penstock.server.connect.connection import ConnectionFactory
-from penstock.server.ledger.listing import list_loads
+from penstock.loading.views.outcome import describe_outcome, outcome_object
+from penstock.loading.views.plan import describe_plan
 from support.codes import has_code
 from support.files import write_to
 from support.loads import IMPATIENT, Loads, share_ledger, target
@@ -28,7 +28,7 @@ from support.modes import Killed, landing_tables, mode_target
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.model.load.outcome import LoadProgress
+    from penstock.loading.values.outcome import LoadProgress
 
 
 # What is typed for a load of one file; what is not named was not given.
@@ -91,7 +91,7 @@ def test_failure_between_the_truncation_and_the_first_row_says_that_the_table_is
     loads18.execute("INSERT INTO t VALUES (1, 'old')")
     with loads18._loader() as loader, pytest.raises(PenstockError) as caught:
         plan = loader.plan(LoadJob(targets=(job,), rules=LoadRules(retry_for=0.0)))
-        monkeypatch.setattr("penstock.loading.steps.truncation.Truncation.before", fail)
+        monkeypatch.setattr("penstock.loading.steps.order.Truncation.before", fail)
         loader.run(plan)
     assert str(caught.value.detail) == "No rows were loaded."
     assert loads18.count() == 1
@@ -114,7 +114,7 @@ def test_table_that_a_killed_run_truncated_is_said_to_be_empty(
         with pytest.raises(Killed):
             loads18.run(job)
     assert loads18.count() == 0
-    monkeypatch.setattr("penstock.loading.steps.space.SpaceCheck.before", fail)
+    monkeypatch.setattr("penstock.loading.steps.columns.SpaceCheck.before", fail)
     with pytest.raises(TargetError, match="no space today") as caught:
         loads18.run(job)
     assert caught.value.detail == 'No rows were loaded; "public.t" is empty.'

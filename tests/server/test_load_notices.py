@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.model.server.table import TableName
-from penstock.server.table.catalog import find_table
+from penstock.core.catalogue.catalog import find_table
+from penstock.core.values.table import TableName
 from support.files import write_to
 from support.loads import Loads, target
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from penstock.lab import EmbeddedServer
-    from penstock.model.server.table import TableFacts
-    from penstock.server.connect.connection import Connection
+    from penstock.core.connect.connection import Connection
+    from penstock.core.values.table import TableFacts
+    from penstock.lab.embedded import EmbeddedServer
 
 PARTITIONED = (
     "CREATE TABLE t (a int) PARTITION BY RANGE (a); CREATE {} TABLE p PARTITION OF t FOR VALUES FROM (0) TO (9)"
@@ -148,7 +148,7 @@ def test_plan_knows_how_often_row_triggers_fire(database18: str, numbers: Path) 
     """As often as the files have records."""
     loads = Loads(database18, setup=TRIGGERS)
     with loads._loader() as loader:
-        from penstock.model.load.job import LoadJob
+        from penstock.core.values.job import LoadJob
 
         plan = loader.plan(LoadJob(targets=(replace(target(numbers)),)))
     assert plan.targets[0].estimated_records == 5

@@ -11,8 +11,8 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from penstock.errors import DataError
-from penstock.model.load.job import LoadJob
+from penstock.core.errors import DataError
+from penstock.core.values.job import LoadJob
 from support.files import write_to
 from support.loads import Loads, target
 

@@ -14,11 +14,11 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from penstock.api import Loader
-from penstock.errors import ServerError
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.errors import ServerError
+from penstock.core.values.job import Housekeeping, LoadJob, LoadRules
 from penstock.lab.relay import Relay
-from penstock.model.load.job import Housekeeping, LoadJob, LoadRules
-from penstock.server.connect.connection import ConnectionFactory
+from penstock.loading.loader import Loader
 from support.codes import has_code
 from support.loads import Loads, target
 from support.modes import mode_target

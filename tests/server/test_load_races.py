@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from penstock.api import Loader
-from penstock.errors import PenstockError, TargetError
-from penstock.loading.landing.landing import check_landings
-from penstock.model.load.job import Housekeeping, LoadJob, LoadRules
-from penstock.server.changes.parts import capture_tree
-from penstock.server.connect.connection import ConnectionFactory
-from penstock.server.connect.errors import in_transaction, translate_errors
-from penstock.server.ddl.session import look_again
-from penstock.server.sql.queries import fetch_one
+from penstock.changes.tables.parts import capture_tree
+from penstock.core.catalogue.definition import look_again
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.connect.errors import in_transaction, translate_errors
+from penstock.core.errors import PenstockError, TargetError
+from penstock.core.sql import fetch_one
+from penstock.core.values.job import Housekeeping, LoadJob, LoadRules
+from penstock.loading.land.landing import check_landings
+from penstock.loading.loader import Loader
 from support.files import write_to
 from support.loads import ChoppedSources, Loads
 from support.modes import mode_target
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from penstock.model.load.outcome import LoadOutcome
-    from penstock.model.load.plan import LoadPlan
+    from penstock.loading.values.outcome import LoadOutcome
+    from penstock.loading.values.plan import LoadPlan
 
 _LONG_S = 60.0
 

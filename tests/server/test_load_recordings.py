@@ -9,11 +9,11 @@ from unittest.mock import patch
 import psycopg
 import pytest
 
-from penstock.diagnose import examine
+from penstock.core.errors import ServerError, SourceError
+from penstock.diagnose.examination import examine
 from penstock.diagnose.load import judge_recording
-from penstock.errors import ServerError, SourceError
-from penstock.observe.kept import list_recordings, make_room, newest_recording
-from penstock.observe.recordings import read_recording
+from penstock.watch.kept import list_recordings, make_room, newest_recording
+from penstock.watch.recordings import read_recording
 from support.loads import Loads, target, write_csv
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def test_lost_connection_of_the_recording_leaves_the_load_alone(database18: str,
 def test_recording_that_was_asked_for_and_cannot_begin_is_a_notice(database18: str, tmp_path: Path) -> None:
     """Its session is refused each time; the load goes on, and says why there is no file."""
     loads = Loads(database18, setup=SETUP, record=tmp_path / "r")
-    with patch("penstock.observe.sampler.open_reader", side_effect=ServerError("no more", is_transient=True)):
+    with patch("penstock.watch.sampler.open_reader", side_effect=ServerError("no more", is_transient=True)):
         assert loads.run(target(slow_file(tmp_path))).rows == 500
     assert any("no more: the load goes on without a recording" in notice for notice in loads.notices)
     assert not (tmp_path / "r").exists()

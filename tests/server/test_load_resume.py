@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from penstock.errors import DataError, SourceError, TargetError
-from penstock.files import local
-from penstock.model.load.job import LoadRules
-from penstock.model.load.ledger import Claim
-from penstock.server.connect.connection import ConnectionFactory
-from penstock.server.ledger import Ledger
-from penstock.server.ledger.committed import count_rows
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.errors import DataError, SourceError, TargetError
+from penstock.core.files import local
+from penstock.core.values.job import LoadRules
+from penstock.ledger.committed import count_rows
+from penstock.ledger.ledger import Ledger
+from penstock.ledger.values import Claim
 from support.codes import has_code
 from support.loads import IMPATIENT, Loads, target
 from support.modes import Killed, mode_target
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from penstock.lab import EmbeddedServer
-    from penstock.model.load.outcome import LoadOutcome, LoadProgress
+    from penstock.lab.embedded import EmbeddedServer
+    from penstock.loading.values.outcome import LoadOutcome, LoadProgress
 
 ROWS = 2000
 BATCH = 4000

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from penstock.errors import DataError, Interrupted, PenstockError, SourceError
+from penstock.core.catalogue.catalog import find_blocked
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.errors import DataError, Interrupted, PenstockError, SourceError
+from penstock.core.values.job import LoadRules
 from penstock.loading.attempt import LoadAttempt
-from penstock.model.load.job import LoadRules
-from penstock.server.connect.connection import ConnectionFactory
-from penstock.server.table.conflicts import find_blocked
 from support.files import write_to
 from support.loads import Loads, target
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from pathlib import Path
 
-    from penstock.model.load.outcome import LoadProgress
+    from penstock.loading.values.outcome import LoadProgress
 
 
 @pytest.fixture

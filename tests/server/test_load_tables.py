@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from penstock.errors import TargetError
+from penstock.core.errors import TargetError
+from penstock.core.values.job import LoadRules
 from penstock.loading.steps import sequences
-from penstock.model.load.job import LoadRules
 from support.files import write_to
 from support.loads import Loads, share_ledger, target
 from support.modes import mode_target
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from penstock.model.load.job import Mode
+    from penstock.core.values.job import Mode
 
 
 @pytest.fixture

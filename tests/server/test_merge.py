@@ -9,18 +9,11 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from penstock.errors import DataError, TargetError
-from penstock.model.server.table import TableFacts, TableName
-from penstock.server.merge.merge import (
-    MergeCounts,
-    PlanCounts,
-    check_merge,
-    count_upserted,
-    find_parts,
-)
-from penstock.server.merge.merge_errors import DuplicateKey
-from penstock.server.merge.merge_locate import RecordPosition
-from penstock.server.table.staging import make_landing_table
+from penstock.core.catalogue.staging import make_landing_table
+from penstock.core.errors import DataError, TargetError
+from penstock.core.values.table import TableFacts, TableName
+from penstock.loading.land.merge import MergeCounts, PlanCounts, check_merge, count_upserted, find_parts
+from penstock.loading.land.merge_errors import DuplicateKey, RecordPosition
 from support.codes import has_code
 from support.ddl import facts_of
 from support.merging import merge
@@ -28,8 +21,8 @@ from support.merging import merge
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.model.load.job import Keep
-    from penstock.server.connect.connection import Connection
+    from penstock.core.connect.connection import Connection
+    from penstock.core.values.job import Keep
 
 STAGING = TableName(schema="land", name="s 1")
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 from psycopg import sql
 
-from penstock.errors import TargetError, UsageError
-from penstock.server.merge.merge_key import check_key, find_key
+from penstock.core.errors import TargetError, UsageError
+from penstock.loading.land.merge_key import check_key, find_key
 from support.ddl import facts_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.server.connect.connection import Connection
+    from penstock.core.connect.connection import Connection
 
 
 # What CREATE INDEX CONCURRENTLY leaves when it fails.

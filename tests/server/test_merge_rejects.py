@@ -10,11 +10,11 @@ from unittest.mock import patch
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from penstock.errors import DataError, SourceError
-from penstock.files import local
-from penstock.loading.landing import merges
-from penstock.model.load.job import LoadRules
-from penstock.server.merge.merge_sorting import MergeSorter
+from penstock.core.errors import DataError, SourceError
+from penstock.core.files import local
+from penstock.core.values.job import LoadRules
+from penstock.loading.land import merges
+from penstock.loading.land.merge_sorting import MergeSorter
 from support.codes import has_code
 from support.loads import Loads, Row, find_sums, target
 from support.modes import landing_tables, mode_target
@@ -22,7 +22,7 @@ from support.modes import landing_tables, mode_target
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.model.load.outcome import LoadOutcome
+    from penstock.loading.values.outcome import LoadOutcome
 
 REJECT = LoadRules(retry_for=0.0, on_error="reject")
 

@@ -6,21 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.errors import DataError, TargetError, UsageError
-from penstock.model.load.job import Transform
-from penstock.model.server.table import TableName
-from penstock.server.merge.merge_transform import (
-    check_transform,
-    find_position,
-    place_table,
-    run_transform,
-    to_original,
-)
-from penstock.server.table.catalog import find_table
-from penstock.server.table.staging import make_landing_table
+from penstock.core.catalogue.catalog import find_table
+from penstock.core.catalogue.staging import make_landing_table
+from penstock.core.errors import DataError, TargetError, UsageError
+from penstock.core.values.job import Transform
+from penstock.core.values.table import TableName
+from penstock.loading.land.merge import check_transform, find_position, place_table, run_transform, to_original
 
 if TYPE_CHECKING:
-    from penstock.server.connect.connection import Connection
+    from penstock.core.connect.connection import Connection
 
 STAGING = TableName(schema="land", name='s "1"')
 

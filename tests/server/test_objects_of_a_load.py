@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from penstock.errors import DataError, ServerError, SourceError, TakenOverError
-from penstock.model.load.ledger import Claim, CommittedRange
-from penstock.server.connect.connection import ConnectionFactory
-from penstock.server.connect.errors import read_report
-from penstock.server.ledger import Ledger
-from penstock.server.ledger.committed import insert_ranges, lacks_object
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.connect.errors import read_report
+from penstock.core.errors import DataError, ServerError, SourceError, TakenOverError
+from penstock.ledger.committed import insert_ranges, lacks_object
+from penstock.ledger.ledger import Ledger
+from penstock.ledger.values import Claim, CommittedRange
 from support.loads import IMPATIENT, Loads, target, write_csv
 from support.modes import mode_target
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from penstock.server.connect.connection import Connection
+    from penstock.core.connect.connection import Connection
 
 _PATIENCE_S = 30.0
 

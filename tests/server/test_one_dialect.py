@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from penstock.errors import DataError
-from penstock.model.load.job import LoadRules
+from penstock.core.errors import DataError
+from penstock.core.values.job import LoadRules
 from support.loads import Loads, target
 
 if TYPE_CHECKING:

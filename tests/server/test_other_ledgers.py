@@ -12,15 +12,15 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 import penstock
-from penstock.errors import TargetError
-from penstock.model.load.job import LoadRules
+from penstock.core.errors import TargetError
+from penstock.core.values.job import LoadRules
 from support.files import write_to
 from support.loads import IMPATIENT, Loads, target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.model.load.job import Mode, TargetJob
+    from penstock.core.values.job import Mode, TargetJob
 
 
 @pytest.fixture

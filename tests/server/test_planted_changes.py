@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from penstock.api import Loader
-from penstock.api.repair import Repairer
-from penstock.errors import PenstockError, TargetError
-from penstock.model.load.job import LoadJob, LoadRules
-from penstock.server.connect.connection import ConnectionFactory
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.errors import PenstockError, TargetError
+from penstock.core.values.job import LoadJob, LoadRules
+from penstock.loading.loader import Loader
+from penstock.restore.repair import Repairer
 from support.files import write_to
 from support.loads import ORIGIN, Loads, share_ledger, target
 

@@ -9,12 +9,12 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from penstock.api.doctor import examine_server
 from penstock.api.ledger_view import LedgerView
 from penstock.cli.main import main
-from penstock.cli.terminal.exit_codes import WOULD_NOT_LOAD
-from penstock.errors import ServerError
-from penstock.server.connect.connection import ConnectionFactory
+from penstock.cli.output import WOULD_NOT_LOAD
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.errors import ServerError
+from penstock.preflight.doctor import examine_server
 from support import pgbouncer
 from support.files import write_to
 from support.loads import Loads, target

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.api import connect_to
+from penstock.api.connect import connect_to
 from penstock.api.ledger_view import LedgerView
-from penstock.errors import DataError, TargetError
-from penstock.model.load.job import LoadRules, Transform
-from penstock.model.server.names import parse_table_name
-from penstock.server.copy.copy import CopySession
+from penstock.core.errors import DataError, TargetError
+from penstock.core.values.job import LoadRules, Transform
+from penstock.core.values.names import parse_table_name
+from penstock.loading.copy.copy import CopySession
 from support.files import write_to
 from support.loads import Loads, find_sums, target
 from support.modes import mode_target
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from penstock.model.load.job import TargetJob
-    from penstock.model.load.outcome import LoadOutcome
+    from penstock.core.values.job import TargetJob
+    from penstock.loading.values.outcome import LoadOutcome
 
 REJECT = LoadRules(retry_for=0.0, on_error="reject")
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from penstock.errors import DataError, FileLocation, PenstockError, TargetError
-from penstock.model.load.job import LoadRules
-from penstock.server.copy.sorting import Sorted, Sorter
+from penstock.core.errors import DataError, FileLocation, PenstockError, TargetError
+from penstock.core.values.job import LoadRules
+from penstock.loading.rejects.sorting import Sorted, Sorter
 from support.codes import has_code
 from support.files import write_to
 from support.loads import AGAIN, Loads, share_ledger, target, write_csv

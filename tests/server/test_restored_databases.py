@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.errors import DataError, TargetError
-from penstock.model.load.job import LoadRules
+from penstock.core.errors import DataError, TargetError
+from penstock.core.values.job import LoadRules
 from support.dumps import copy_as_template, dump_and_restore, restore_in_place
 from support.loads import IMPATIENT, Loads, share_ledger, target
 from support.modes import landing_tables, mode_target
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from penstock.lab import EmbeddedServer
+    from penstock.lab.embedded import EmbeddedServer
     from support.servers import PgServer
 
 ROWS = 600

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from penstock.model.server.table import Column, TableFacts, TableName
-from penstock.server.table.scratch import ScratchTables, made_up_columns
+from penstock.core.values.table import Column, TableFacts, TableName
+from penstock.loading.rejects.sorting import ScratchTables, made_up_columns
 
 if TYPE_CHECKING:
-    from penstock.server.connect.connection import Connection
+    from penstock.core.connect.connection import Connection
 
 FACTS = TableFacts(
     oid=1,

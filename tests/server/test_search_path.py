@@ -101,9 +101,10 @@ END
 
 
 def words_of_statements() -> set[str]:
-    """Return all words before a parenthesis in the rooms that hold SQL."""
-    folder = Path(penstock.__file__).parent / "server"
-    files = [*folder.rglob("*.sql"), *folder.rglob("*.py")]
+    """Return all words before a parenthesis in the modules that may hold SQL."""
+    folder = Path(penstock.__file__).parent
+    modules = [path for path in folder.rglob("*.py") if "psycopg" in path.read_text(encoding="utf-8")]
+    files = [*folder.rglob("*.sql"), *modules]
     return {word for file in files for word in re.findall(r"(\w+)\(", file.read_text(encoding="utf-8"))}
 
 

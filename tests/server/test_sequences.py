@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import pytest
 from psycopg import sql
 
-from penstock.model.server.table import TableFacts, TableName
-from penstock.server.table.catalog import find_table
-from penstock.server.table.sequences import SequenceRow, advance_sequences, choose_position
+from penstock.core.catalogue.catalog import find_table
+from penstock.core.values.table import TableFacts, TableName
+from penstock.loading.steps.sequences import SequenceRow, advance_sequences, choose_position
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.server.connect.connection import Connection
+    from penstock.core.connect.connection import Connection
 
 
 def load(connection: Connection, definition: str, values: Sequence[int | str]) -> TableFacts:

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING
 import pytest
 from benchmarks.dialects import CONTENTS, dialects
 
-from penstock.api.doctor import diagnose
-from penstock.errors import PenstockError
-from penstock.files.blocks import RecordFormError
-from penstock.model.load.job import Access, Housekeeping, LoadJob, Request
-from penstock.server.connect.connection import ConnectionFactory
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.errors import PenstockError
+from penstock.core.values.job import Access, Housekeeping, LoadJob, Request
+from penstock.loading.formats.blocks import RecordFormError
+from penstock.preflight.doctor import diagnose
 from support.loads import IMPATIENT, Loads, target
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from penstock.model.load.job import TargetJob
+    from penstock.core.values.job import TargetJob
 
 _OBJECTS = [{"id": number, "name": "Ann", "note": "x"} for number in range(9)]
 

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from penstock.api import Loader
+from penstock.core.catalogue.catalog import read_table_storage
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.values.job import LoadJob, TargetJob
+from penstock.loading.loader import Loader
 from penstock.loading.plan.space import estimate_needs, estimate_wal
-from penstock.loading.work import all_objects
-from penstock.model.load.job import LoadJob, TargetJob
-from penstock.server.connect.connection import ConnectionFactory
-from penstock.server.table.catalog import read_table_storage
+from penstock.loading.values.work import all_objects
 from support.loads import IMPATIENT, Loads, target
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.model.load.space import SpaceNeed
+    from penstock.core.catalogue.catalog import SpaceNeed
 
 
 def estimate(loads: Loads, job: TargetJob) -> list[SpaceNeed]:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.errors import ServerError, TargetError
-from penstock.model.load.job import LoadRules
+from penstock.core.errors import ServerError, TargetError
+from penstock.core.values.job import LoadRules
 from support.loads import IMPATIENT, Loads, target
 
 if TYPE_CHECKING:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import re
 import shlex
 from dataclasses import fields
-from importlib import import_module, resources
+from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.server.sql.queries import choose_file, to_parameters
+import penstock
+from penstock.core.sql import choose_file, to_parameters
 
 if TYPE_CHECKING:
-    from penstock.server.connect.connection import Connection
+    from penstock.core.connect.connection import Connection
 
-FOLDER = resources.files("penstock.server") / "sql"
-FILES = sorted(entry.name for entry in FOLDER.iterdir() if entry.name.endswith(".sql"))
+FOLDER = Path(penstock.__file__).parent
+FILES = sorted(path.relative_to(FOLDER).as_posix() for path in FOLDER.glob("*/sql/*.sql"))
 HEADER = re.compile(
     r"-- (?P<file>\S+): .+\n"
     r"-- returns (?P<module>[\w.]+)\.(?P<row>\w+); needs .+; PostgreSQL (?P<since>\d+)\+\n"
@@ -33,7 +35,7 @@ def read_header(file: str) -> re.Match[str]:
 
 def test_there_are_sql_files() -> None:
     """The files are part of the package."""
-    assert "server.sql" in FILES
+    assert "core/sql/server.sql" in FILES
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -41,7 +43,7 @@ def test_header_names_its_file_and_variables(file: str) -> None:
     """What psql is told to set is what the text uses."""
     header = read_header(file)
     used = set(re.findall(r":'(\w+)'", (FOLDER / file).read_text()))
-    assert header["file"] == file
+    assert header["file"] == file.rpartition("/")[2]
     assert set(re.findall(r"-v (\w+)=", header["variables"])) == used
 
 
@@ -52,8 +54,7 @@ def test_columns_are_the_row_types_fields(connection: Connection, file: str) -> 
     if connection.info.server_version < int(header["since"]) * 10_000:
         pytest.skip(f"{file} is for PostgreSQL {header['since']} and later")
     connection.execute("CREATE TABLE public.t (id serial)")
-    room = "penstock" if header["module"].startswith("model.") else "penstock.server"
-    row_type = getattr(import_module(f"{room}.{header['module']}"), header["row"])
+    row_type = getattr(import_module(f"penstock.{header['module']}"), header["row"])
     variables = dict(word.split("=", 1) for word in shlex.split(header["variables"]) if word != "-v")
     cursor = connection.execute(to_parameters((FOLDER / file).read_text()).encode(), variables)
     assert [column.name for column in cursor.description or ()] == [field.name for field in fields(row_type)]

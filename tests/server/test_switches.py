@@ -16,10 +16,10 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from penstock.errors import DataError, PenstockError, TargetError
-from penstock.loading.table_changes import TableChanges
-from penstock.model.load.job import LoadJob
-from penstock.server.changes.kind import TableSwitch
+from penstock.changes.tables.kind import TableSwitch
+from penstock.core.errors import DataError, PenstockError, TargetError
+from penstock.core.values.job import LoadJob
+from penstock.loading.indexes.table_changes import TableChanges
 from support.files import write_to
 from support.loads import IMPATIENT, Loads, share_ledger, target
 from support.modes import Killed
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from pathlib import Path
 
-    from penstock.model.load.outcome import LoadOutcome
+    from penstock.loading.values.outcome import LoadOutcome
 
 DISABLE = replace(IMPATIENT, triggers="disable", vacuum=False)
 NEVER = replace(IMPATIENT, vacuum=False)

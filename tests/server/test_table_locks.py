@@ -12,8 +12,8 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from penstock.errors import ServerError
-from penstock.server.table.table_locks import TableLocks
+from penstock.core.errors import ServerError
+from penstock.loading.land.locks import TableLocks
 from support.files import write_to
 from support.loads import AGAIN, Loads, target
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from penstock.lab import EmbeddedServer
-    from penstock.model.load.job import Mode, TargetJob
+    from penstock.core.values.job import Mode, TargetJob
+    from penstock.lab.embedded import EmbeddedServer
 
 TABLES = "CREATE TABLE a (id int); CREATE TABLE b (id int); INSERT INTO a VALUES (-1); INSERT INTO b VALUES (-1)"
 

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.cli.views.plan_view import describe_plan, plan_object
-from penstock.errors import TargetError
-from penstock.model.load.job import LoadJob, LoadRules
+from penstock.core.errors import TargetError
+from penstock.core.values.job import LoadJob, LoadRules
+from penstock.loading.views.plan import describe_plan, plan_object
 from support.files import write_to
 from support.loads import AGAIN, Loads, share_ledger, target
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.model.load.job import TargetJob
+    from penstock.core.values.job import TargetJob
 
 
 @pytest.fixture

@@ -11,16 +11,16 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from penstock.errors import TableExistsError, TargetError
-from penstock.model.server.table import TableName
-from penstock.server.connect.connection import ConnectionFactory
-from penstock.server.table.catalog import find_table
-from penstock.server.table.tables import check_names, create_table, drop_created
+from penstock.core.catalogue.catalog import find_table
+from penstock.core.catalogue.tables import check_names, create_table, drop_created
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.errors import TableExistsError, TargetError
+from penstock.core.values.table import TableName
 from support.codes import has_code
 
 if TYPE_CHECKING:
-    from penstock.server.connect.connection import Connection
-    from penstock.server.table.tables import CreatedTable
+    from penstock.core.catalogue.tables import CreatedTable
+    from penstock.core.connect.connection import Connection
 
 NAME = TableName(schema="Stag.ing", name='ti"tle %d')
 

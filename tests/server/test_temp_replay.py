@@ -13,19 +13,19 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from penstock.api.temp.replaying import replay_statements
 from penstock.cli.main import main
-from penstock.cli.views.temp.replay_view import describe_replay
-from penstock.errors import PenstockError, TargetError, UsageError
-from penstock.server.connect.connection import ConnectionFactory
-from penstock.server.temp.replay import ReplaySession, find_top_statements, read_totals
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.errors import PenstockError, TargetError, UsageError
+from penstock.temp.replay.replay import replay_statements
+from penstock.temp.replay.run import ReplaySession, find_top_statements, read_totals
+from penstock.temp.replay.view import describe_replay
 from support.codes import has_code
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from penstock.lab import EmbeddedServer
-    from penstock.model.temp.replay import Comparison, ReplayResult
+    from penstock.lab.embedded import EmbeddedServer
+    from penstock.temp.values import Comparison, ReplayResult
 
 TABLE = "CREATE TABLE t AS SELECT g AS id, md5(g::text) AS pad FROM generate_series(1, 60000) AS g; ANALYZE t"
 

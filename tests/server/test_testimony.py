@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.errors import UsageError
+from penstock.core.errors import UsageError
 from support.loads import IMPATIENT, Loads, target
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.model.load.outcome import CheckOutcome, LoadOutcome
+    from penstock.loading.values.outcome import CheckOutcome, LoadOutcome
 
 _PLAIN_ROWS = 60_000
 _STRICT = replace(IMPATIENT, warnings="error")

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from penstock.api import connect_to
+from penstock.api.connect import connect_to
 from penstock.api.ledger_view import LedgerView
-from penstock.errors import DataError
-from penstock.model.load.job import LoadRules
+from penstock.core.errors import DataError
+from penstock.core.values.job import LoadRules
 from support.files import write_to
 from support.loads import Loads, target
 from support.modes import mode_target

@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.api import connect_to
+from penstock.api.connect import connect_to
 from penstock.api.ledger_view import LedgerView
-from penstock.errors import PenstockError, SourceError
-from penstock.files.zstd import zstd
-from penstock.model.load.job import LoadRules
+from penstock.core.errors import PenstockError, SourceError
+from penstock.core.files.zstd import zstd
+from penstock.core.values.job import LoadRules
 from support.loads import Loads, find_sums, target
 from support.modes import Killed, killing_at, landing_tables, mode_target
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.model.load.job import TargetJob
-    from penstock.model.load.ledger import LoadRecord
+    from penstock.core.values.job import TargetJob
+    from penstock.ledger.values import LoadRecord
 
 REJECT = LoadRules(retry_for=0.0, on_error="reject")
 ATOMIC = LoadRules(retry_for=0.0, on_error="reject", atomic=True)

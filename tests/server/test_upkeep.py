@@ -13,20 +13,20 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.values.job import LoadJob
 from penstock.loading.run import run_load
 from penstock.loading.steps import upkeep as upkeep_step
-from penstock.model.load.job import LoadJob
-from penstock.server.connect.connection import ConnectionFactory
-from penstock.server.table import vacuum
+from penstock.loading.steps import upkeep as vacuum
 from support.loads import IMPATIENT, Loads, share_ledger, target, upkeep_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from penstock.model.load.upkeep import VacuumStep
-    from penstock.model.server.settings import LeasedSetting
-    from penstock.server.connect.connection import Connection
+    from penstock.core.catalogue.settings import LeasedSetting
+    from penstock.core.connect.connection import Connection
+    from penstock.loading.values.plan import VacuumStep
 
 # As many as the collector of a busy machine may need.
 _STATISTICS_LOOKS = 100

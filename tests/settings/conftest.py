@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.host import Disk
-from penstock.loading import server_settings
+from penstock.core.host import Disk
+from penstock.loading.steps import lease as server_settings
 from support.changed_server import MAJORS, make_changed_server
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.changes.settings.profiles import BULK_LOAD
 from penstock.cli.main import main
-from penstock.cli.views.settings_view import describe_report
-from penstock.model.refusals import REFUSALS
-from penstock.model.server.settings import LeaseReport
+from penstock.core.catalogue.settings import LeaseReport
+from penstock.core.refusals import REFUSALS
+from penstock.settings.decide import BULK_LOAD
+from penstock.settings.view import describe_report
 
 if TYPE_CHECKING:
     from collections.abc import Callable

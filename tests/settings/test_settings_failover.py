@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from penstock.errors import TargetError
-from penstock.server.connect.connection import ConnectionFactory
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.errors import TargetError
 from support.changed_server import records, release, request_for, restore, take
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.lab import EmbeddedServer
+    from penstock.lab.embedded import EmbeddedServer
     from support.servers import ServerPool
 
 

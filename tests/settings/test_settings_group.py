@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.aws.parameter_groups import RdsParameterGroups
-from penstock.changes.settings.profiles import make_profile
-from penstock.changes.settings_backend import GroupSettings
-from penstock.errors import AwsError, ServerError, TargetError
-from penstock.server.connect.connection import ConnectionFactory
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.errors import AwsError, ServerError, TargetError
+from penstock.rds.parameter_groups import RdsParameterGroups
+from penstock.settings.backend import GroupSettings
+from penstock.settings.decide import make_profile
 from support.changed_server import request_for
 from support.fake_aws import cluster, instance
 from support.fake_groups import FakeGroups

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 _PROGRAM = """
 import os, signal, sys
 import psycopg
-from penstock.server.connect.connection import ConnectionFactory
-from penstock.changes.settings_backend import system_leases
-from penstock.changes.server_settings import LeaseRequest
-from penstock.changes.settings.profiles import BULK_LOAD
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.settings.backend import system_leases
+from penstock.settings.lease import LeaseRequest
+from penstock.settings.decide import BULK_LOAD
 
 count, last = 0, int(sys.argv[2])
 execute = psycopg.Connection.execute
@@ -76,7 +76,7 @@ def test_killed_between_any_two_statements(
 # Runs penstock settings apply, and sends itself a signal when the settings are set, and another when they are restored.
 _APPLYING = """
 import os, signal, sys
-from penstock.changes.kinds.setting import AlterSystem
+from penstock.settings.kinds import AlterSystem
 from penstock.cli.main import main
 
 apply = AlterSystem.apply

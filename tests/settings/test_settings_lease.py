@@ -10,15 +10,15 @@ import psycopg
 import pytest
 
 from penstock.api.ledger_view import LedgerView
-from penstock.changes.kinds.setting import SETTING
-from penstock.changes.settings.profiles import make_profile
-from penstock.changes.store.table import TableStore
-from penstock.errors import TargetError
-from penstock.model.load.shape import SERVER, Hold, server_change
-from penstock.model.server.identity import ServerIdentity
-from penstock.server.changes.holds import shape_lock
-from penstock.server.connect.connection import ConnectionFactory
-from penstock.server.ledger import Ledger
+from penstock.changes.holds import shape_lock
+from penstock.changes.store_table import TableStore
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.errors import TargetError
+from penstock.core.values.change import SERVER, Hold, server_change
+from penstock.core.values.server import ServerIdentity
+from penstock.ledger.ledger import Ledger
+from penstock.settings.decide import make_profile
+from penstock.settings.kinds import SETTING
 from support.changed_server import ChangedServer, records, release, request_for, restore, take
 
 if TYPE_CHECKING:

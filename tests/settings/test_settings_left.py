@@ -13,17 +13,18 @@ from typing import TYPE_CHECKING
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from penstock.api import Loader, connect_to
-from penstock.api.repair import Repairer
-from penstock.changes.settings.profiles import make_profile
-from penstock.changes.store.table import TableStore
+from penstock.api.connect import connect_to
+from penstock.changes.store_table import TableStore
 from penstock.cli.main import main
-from penstock.errors import Interrupted, TargetError
-from penstock.model.load.job import Housekeeping, LoadJob, LoadRules
-from penstock.model.load.shape import SERVER, Hold, lock_of
-from penstock.server.connect.connection import ConnectionFactory
-from penstock.server.ledger import Ledger
-from penstock.server.ledger.locks import try_lock
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.errors import Interrupted, TargetError
+from penstock.core.values.change import SERVER, Hold, lock_of
+from penstock.core.values.job import Housekeeping, LoadJob, LoadRules
+from penstock.ledger.ledger import Ledger
+from penstock.ledger.locks import try_lock
+from penstock.loading.loader import Loader
+from penstock.restore.repair import Repairer
+from penstock.settings.decide import make_profile
 from support.changed_server import request_for, take
 from support.files import write_to
 from support.loads import target
@@ -178,9 +179,9 @@ _VICTIM = """
 import itertools, os, signal, sys
 import psycopg
 from penstock.api import Loader, connect_to
-from penstock.model.source.dialect import DialectOptions
-from penstock.model.load.job import Housekeeping, LoadJob, LoadRules, TargetJob
-from penstock.model.server.table import TableName
+from penstock.core.values.dialect import DialectOptions
+from penstock.core.values.job import Housekeeping, LoadJob, LoadRules, TargetJob
+from penstock.core.values.table import TableName
 
 count, last = itertools.count(1), int(sys.argv[3])
 execute = psycopg.Connection.execute

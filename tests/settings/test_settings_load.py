@@ -14,14 +14,15 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from penstock.api import Loader, connect_to
-from penstock.changes.settings.profiles import make_profile
-from penstock.changes.settings_backend import SystemSettings
+from penstock.api.connect import connect_to
 from penstock.cli.main import main
-from penstock.cli.terminal.exit_codes import WOULD_NOT_LOAD
-from penstock.errors import DataError, Interrupted, TargetError
-from penstock.loading import server_settings
-from penstock.model.load.job import Housekeeping, LoadJob, LoadRules
+from penstock.cli.output import WOULD_NOT_LOAD
+from penstock.core.errors import DataError, Interrupted, TargetError
+from penstock.core.values.job import Housekeeping, LoadJob, LoadRules
+from penstock.loading.loader import Loader
+from penstock.loading.steps import lease as server_settings
+from penstock.settings.backend import SystemSettings
+from penstock.settings.decide import make_profile
 from support.changed_server import request_for, take
 from support.files import write_to
 from support.loads import ChoppedSources, settings_of, target
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from penstock.model.load.outcome import LoadOutcome
+    from penstock.loading.values.outcome import LoadOutcome
     from support.changed_server import ChangedServer
 
 

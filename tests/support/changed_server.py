@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from penstock.changes.server_settings import LeaseRequest
-from penstock.changes.settings.profiles import BULK_LOAD
-from penstock.changes.settings_backend import system_leases
-from penstock.changes.store.table import TableStore
-from penstock.lab import EmbeddedServer
-from penstock.server.connect.connection import ConnectionFactory
+from penstock.changes.store_table import TableStore
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.lab.embedded import EmbeddedServer
+from penstock.settings.backend import system_leases
+from penstock.settings.decide import BULK_LOAD
+from penstock.settings.lease import LeaseRequest
 from support.results import has_rows
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.model.server.settings import LeaseReport, SettingsDecision
-    from penstock.server.connect.connection import Connection
+    from penstock.core.catalogue.settings import LeaseReport, SettingsDecision
+    from penstock.core.connect.connection import Connection
     from support.servers import ServerPool
 
 MAJORS = (18, 16, 14)

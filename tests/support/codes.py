@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.errors import PenstockError
+from penstock.core.errors import PenstockError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.model.server.table import TableFacts, TableName
-from penstock.server.ddl import capture as capturing
-from penstock.server.ddl import replacement
-from penstock.server.table.catalog import find_table
+from penstock.core.catalogue.catalog import find_table
+from penstock.core.values.table import TableFacts, TableName
+from penstock.loading.land import exchange as capturing
+from penstock.loading.land import exchange as replacement
 from support.paths import in_own_path
 
 if TYPE_CHECKING:
-    from penstock.server.connect.connection import Connection
-    from penstock.server.ddl.definition import TableDefinition
+    from penstock.core.catalogue.definition import TableDefinition
+    from penstock.core.connect.connection import Connection
 
 NEW = "new orders"
 

@@ -10,29 +10,29 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from penstock.api import Loader
-from penstock.api.repair import Repairer, RepairOutcome
-from penstock.errors import PenstockError
-from penstock.files import ObjectStream, SourceReader
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.errors import PenstockError
+from penstock.core.files.streams import ObjectStream, SourceReader
+from penstock.core.tuning import BatchPlan, LoadTuning
+from penstock.core.values.dialect import DialectOptions
+from penstock.core.values.job import Housekeeping, LoadJob, LoadRules, TargetJob
+from penstock.core.values.names import parse_table_name
+from penstock.ledger.ledger import Ledger
+from penstock.loading.loader import Loader
 from penstock.loading.steps.changes import RebuiltIndexes
 from penstock.loading.steps.settings import ChangedSettings
 from penstock.loading.steps.upkeep import UpkeepDone
-from penstock.model.load.job import Housekeeping, LoadJob, LoadRules, TargetJob
-from penstock.model.load.tuning import BatchPlan, LoadTuning
-from penstock.model.server.names import parse_table_name
-from penstock.model.source.dialect import DialectOptions
-from penstock.server.connect.connection import ConnectionFactory
-from penstock.server.ledger import Ledger
+from penstock.restore.repair import Repairer, RepairOutcome
 from support.results import has_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from penstock.model.load.outcome import CheckOutcome, LoadOutcome
-    from penstock.model.server.settings import LeasedSetting
-    from penstock.model.source.dialect import Notice
-    from penstock.model.source.source import SourceObject
+    from penstock.core.catalogue.settings import LeasedSetting
+    from penstock.core.values.dialect import Notice
+    from penstock.core.values.source import SourceObject
+    from penstock.loading.values.outcome import CheckOutcome, LoadOutcome
 
 Row = tuple[Any, ...]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from penstock.model.recording import Progress, Recording, RecordingHeader, Sample, SessionSample
+from penstock.watch.values import Progress, Recording, RecordingHeader, Sample, SessionSample
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

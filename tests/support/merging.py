@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.server.merge.merge import MergeCounts, find_parts
-from penstock.server.merge.merge_errors import name_by_number
-from penstock.server.merge.merge_whole import merge_whole
+from penstock.loading.land.merge import MergeCounts, find_parts
+from penstock.loading.land.merge_errors import name_by_number
+from penstock.loading.land.merge_whole import merge_whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.model.load.job import Keep
-    from penstock.model.server.table import TableFacts, TableName
-    from penstock.server.connect.connection import Connection
-    from penstock.server.merge.merge_errors import NameRecord
+    from penstock.core.connect.connection import Connection
+    from penstock.core.values.job import Keep
+    from penstock.core.values.table import TableFacts, TableName
+    from penstock.loading.land.merge_errors import NameRecord
 
 
 def merge(

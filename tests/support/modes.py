@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from penstock.model.load.job import TargetJob
+    from penstock.core.values.job import TargetJob
     from support.loads import Loads
 
 # A look every so often until a session waits.

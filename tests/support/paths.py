@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from psycopg.pq import TransactionStatus
 
-from penstock.server.connect.search_path import OWN_PATH
+from penstock.core.connect.search_path import OWN_PATH
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.server.connect.connection import Connection
+    from penstock.core.connect.connection import Connection
 
 _Rest = ParamSpec("_Rest")
 _Result = TypeVar("_Result")

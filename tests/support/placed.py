@@ -8,17 +8,17 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock.api.repair import Repairer
-from penstock.model.temp.placement import parse_scope
-from penstock.server.connect.connection import ConnectionFactory
-from penstock.temp.placement.place import PlaceKeeper, PlaceRequest
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.values.temp_place import parse_scope
+from penstock.restore.repair import Repairer
+from penstock.temp.place.place import PlaceKeeper, PlaceRequest
 from support.changed_server import ChangedServer, make_changed_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from penstock.model.temp.placement import CheckReport, PlaceReport
+    from penstock.core.values.temp_place import CheckReport, PlaceReport
     from support.servers import ServerPool
 
 _CATALOGUES = (

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from penstock.model.recording import Recording
-from penstock.observe.recordings import read_recording
-from penstock.observe.sampler import Sampler, sampling_beside
-from penstock.server.connect.connection import ConnectionFactory
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.watch.recordings import read_recording
+from penstock.watch.sampler import Sampler, sampling_beside
+from penstock.watch.values import Recording
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from penstock.model.recording import RecordingHeader, Sample, SessionSample
+    from penstock.watch.values import RecordingHeader, Sample, SessionSample
 
 _PATIENCE_S = 120
 

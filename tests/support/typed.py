@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.model.load.job import TargetJob
-from penstock.model.server.names import parse_table_name
+from penstock.core.values.job import TargetJob
+from penstock.core.values.names import parse_table_name
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,14 +11,13 @@ import psycopg
 import pytest
 
 from penstock.api.connect import connect_to
-from penstock.api.temp.replaying import replay_statements
-from penstock.api.temp.usage import temp_usage
 from penstock.cli.main import main
-from penstock.errors import LabError
-from penstock.host import find_device, memory_bytes, read_counters
-from penstock.lab.topology import Lab, list_labs
-from penstock.lab.volumes.cgroup import cgroup_of
-from penstock.lab.volumes.find import PACKAGES, check_machine
+from penstock.core.errors import LabError
+from penstock.core.host import find_device, memory_bytes, read_counters
+from penstock.lab.topology.lab import Lab, list_labs
+from penstock.lab.volumes import PACKAGES, cgroup_of, check_machine
+from penstock.temp.replay.replay import replay_statements
+from penstock.temp.usage.usage import temp_usage
 from support.changed_server import ChangedServer
 from support.files import write_to
 from support.placed import PlacedServer

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from penstock.api.repair import Repairer
-from penstock.changes.kinds.temp_place import make_change
-from penstock.changes.store.table import TableStore
+from penstock.changes.store_table import TableStore
 from penstock.cli.main import main
-from penstock.errors import TargetError, UsageError
-from penstock.model.load.shape import SERVER, Hold
-from penstock.model.temp.placement import TABLESPACE, Placement, Scope
-from penstock.server.connect.connection import ConnectionFactory
-from penstock.server.ledger import Ledger
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.errors import TargetError, UsageError
+from penstock.core.values.change import SERVER, Hold
+from penstock.core.values.temp_place import TABLESPACE, Placement, Scope
+from penstock.ledger.ledger import Ledger
+from penstock.restore.repair import Repairer
+from penstock.temp.place.kind import make_change
 from support.changed_server import ChangedServer
 from support.codes import has_code
 from support.placed import PlacedServer, make_directory, placed_server
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from penstock.lab import EmbeddedServer
+    from penstock.lab.embedded import EmbeddedServer
     from support.servers import ServerPool
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from penstock.server.ledger import Ledger
+from penstock.ledger.ledger import Ledger
 from support.placed import placed_server
 
 if TYPE_CHECKING:
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 _PROGRAM = """
 import os, signal, sys
 import psycopg
-from penstock.model.temp.placement import parse_scope
-from penstock.server.connect.connection import ConnectionFactory
-from penstock.temp.placement.place import PlaceKeeper, PlaceRequest
+from penstock.core.values.temp_place import parse_scope
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.temp.place.place import PlaceKeeper, PlaceRequest
 
 conninfo, directory, scope, last = sys.argv[1:]
 count = 0

@@ -10,19 +10,18 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from penstock.api.temp.usage import temp_usage
-from penstock.cli.views.temp.usage_view import describe_usage
-from penstock.errors import AwsError
-from penstock.model.server.rds import LocalStorageMetrics
-from penstock.server.connect.connection import ConnectionFactory
-from penstock.server.temp.plans import explain_kept
-from penstock.server.temp.usage import read_usage
+from penstock.core.aws.values import LocalStorageMetrics
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.errors import AwsError
 from penstock.temp.usage.compare import compare_readings
+from penstock.temp.usage.read import explain_kept, read_usage
+from penstock.temp.usage.usage import temp_usage
+from penstock.temp.usage.view import describe_usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.lab import EmbeddedServer
+    from penstock.lab.embedded import EmbeddedServer
 
 SORT = "SELECT md5(g::text) FROM generate_series(1, 200000) AS g ORDER BY 1 OFFSET 199999"
 
@@ -238,14 +237,14 @@ def test_a_statement_that_begins_to_spill_counts_from_then_and_a_reset_is_told(c
 
 def test_local_storage_of_rds_is_shown_or_why_not(database18: str, monkeypatch: pytest.MonkeyPatch) -> None:
     metrics = LocalStorageMetrics(instance="orders", measured_at="2026-11-23", values={"FreeLocalStorage": 3e9})
-    monkeypatch.setattr("penstock.api.temp.usage.ask_local_storage", lambda _: metrics)
+    monkeypatch.setattr("penstock.temp.usage.usage.ask_local_storage", lambda _: metrics)
     report = temp_usage(ConnectionFactory(database18), interval_s=0, host="orders.rds")
     assert "Local storage of orders (CloudWatch)\n  3.00 GB free" in "\n".join(describe_usage(report))
 
     def refuse(_: str) -> None:
         raise AwsError("denied")
 
-    monkeypatch.setattr("penstock.api.temp.usage.ask_local_storage", refuse)
+    monkeypatch.setattr("penstock.temp.usage.usage.ask_local_storage", refuse)
     report = temp_usage(ConnectionFactory(database18), interval_s=0, host="orders.rds")
     assert "CloudWatch's metrics of local storage: denied" in report.missing
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from penstock.errors import UsageError
-from penstock.model.load.job import LoadRules
+from penstock.core.errors import UsageError
+from penstock.core.values.job import LoadRules
 from support.loads import Loads
 from support.typed import make_target, types_of
 
 if TYPE_CHECKING:
-    from penstock.model.load.outcome import CheckOutcome, LoadOutcome
+    from penstock.loading.values.outcome import CheckOutcome, LoadOutcome
 
 Write = Any
 

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.errors import DataError, TargetError, UsageError
+from penstock.core.errors import DataError, TargetError, UsageError
+from penstock.core.values.job import LoadRules
+from penstock.ledger.ledger import Ledger
 from penstock.loading.steps.columns import ColumnChanges
 from penstock.loading.types import find
 from penstock.loading.types.scan import scan_objects
-from penstock.model.load.job import LoadRules
-from penstock.server.ledger import Ledger
 from support.loads import Loads, share_ledger
 from support.typed import make_target, types_of
 
 if TYPE_CHECKING:
-    from penstock.model.load.outcome import LoadOutcome
+    from penstock.loading.values.outcome import LoadOutcome
 
 Write = Any
 
@@ -249,7 +249,7 @@ def test_role_that_is_not_the_owner_is_told(database18: str, write: Write) -> No
 
 def test_table_altered_since_the_plan_is_an_error(loads: Loads, write: Write) -> None:
     """Another session's column takes the number that was planned."""
-    from penstock.model.load.job import LoadJob
+    from penstock.core.values.job import LoadJob
 
     loads.execute("CREATE TABLE t (a int)")
     job = LoadJob(targets=(_widen(write("a,b\n1,x\n"), add_columns=True),), rules=LoadRules(retry_for=0))
@@ -264,7 +264,7 @@ def test_table_altered_since_the_plan_is_an_error(loads: Loads, write: Write) ->
 def test_two_loads_at_once_add_the_same_column(loads: Loads, write: Write) -> None:
     """The second finds the column as it planned it."""
     loads.execute("CREATE TABLE t (a int)")
-    from penstock.model.load.job import LoadJob
+    from penstock.core.values.job import LoadJob
 
     plans = []
     for number in range(2):

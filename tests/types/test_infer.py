@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from penstock.errors import DataError, PenstockError, SourceError, UsageError
-from penstock.model.load.job import LoadRules
-from penstock.model.server.names import parse_table_name
-from penstock.model.source.dialect import DialectOptions
+from penstock.core.errors import DataError, PenstockError, SourceError, UsageError
+from penstock.core.values.dialect import DialectOptions
+from penstock.core.values.job import LoadRules
+from penstock.core.values.names import parse_table_name
 from support.loads import AGAIN, Loads
 from support.modes import Killed
 from support.typed import make_target, types_of
@@ -28,7 +28,7 @@ Write = Any
 
 
 def _plan(loads: Loads, *targets: Any) -> Any:
-    from penstock.model.load.job import LoadJob
+    from penstock.core.values.job import LoadJob
 
     with loads._loader() as loader:
         return loader.plan(LoadJob(targets=targets))
@@ -245,7 +245,7 @@ _PROGRAM = """
 import os, signal, sys
 from penstock.api import functions
 from penstock.loading import run
-from penstock.model.load.job import LoadRules
+from penstock.core.values.job import LoadRules
 def die(*args, **kwargs):
     os.kill(os.getpid(), signal.SIGKILL)
 run.claim_load = die
@@ -266,7 +266,7 @@ def test_killed_between_scan_and_load_scans_again(loads: Loads, write: Write) ->
 
 def test_file_that_changes_after_the_scan_is_an_error(loads: Loads, write: Write) -> None:
     """The load reads the version that was looked at, and nothing stays if that has changed."""
-    from penstock.model.load.job import LoadJob
+    from penstock.core.values.job import LoadJob
 
     path = write("a\n1\n")
     with loads._loader() as loader:
@@ -280,7 +280,7 @@ def test_file_that_changes_after_the_scan_is_an_error(loads: Loads, write: Write
 
 def test_names_need_no_care(loads: Loads, write: Write) -> None:
     """Names of tables and columns are quoted in the statements and in the plan."""
-    from penstock.cli.views.plan_view import describe_creation
+    from penstock.loading.views.plan import describe_creation
 
     path = write('"a""b",select\n1,x\n')
     job = make_target(path, into='"T; x"')
@@ -293,7 +293,7 @@ def test_names_need_no_care(loads: Loads, write: Write) -> None:
 
 def test_values_in_the_plan_cannot_end_its_comments(loads: Loads, write: Callable[..., Path]) -> None:
     """A line end in a value, or a terminal's escape, is shown as an escape."""
-    from penstock.cli.views.plan_view import describe_creation
+    from penstock.loading.views.plan import describe_creation
 
     (target,) = _plan(loads, make_target(write('a,b\n"x\n); DROP TABLE u; --\x1b",1\n'))).targets
     loads.execute("CREATE TABLE u ()")

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from penstock import _native
-from penstock.model.source.types import KEPT
+from penstock.loading.values.types import KEPT
 
 if TYPE_CHECKING:
     import random

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from penstock import _native
-from penstock.model.source.types import ALL_TYPES, TYPE_OIDS, TYPES
+from penstock.loading.values.types import ALL_TYPES, TYPE_OIDS, TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -7,11 +7,11 @@ import json
 
 import pytest
 
-from penstock.model.server import endpoints, iam
-from penstock.model.server.endpoints import is_rds_endpoint, region_of
-from penstock.model.server.iam import connect_policy, explain_refusal
-from penstock.server.connect import roots, route
-from penstock.server.facts import facts
+from penstock.core.catalogue import settings as facts
+from penstock.core.connect import endpoints, route
+from penstock.core.connect import endpoints as iam
+from penstock.core.connect import tls as roots
+from penstock.core.connect.endpoints import connect_policy, explain_refusal, is_rds_endpoint, region_of
 
 
 @pytest.mark.parametrize("module", [endpoints, iam, route, facts, roots])

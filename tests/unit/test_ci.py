@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from penstock.lab.volumes.find import PACKAGES
+from penstock.lab.volumes import PACKAGES
 
 _ROOT = Path(__file__).resolve().parents[2]
 # How the reason of a skip says what to install.

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 
 import pytest
 
-from penstock.frozen import frozen
+from penstock.core.frozen import frozen
 
 
 @frozen

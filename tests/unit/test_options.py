@@ -15,13 +15,13 @@ import pytest
 
 import penstock
 from penstock.api import keywords
-from penstock.cli.options.declared import LOAD_OPTIONS, TARGET_OPTIONS, flag
-from penstock.cli.options.reference import render_keywords
-from penstock.errors import UsageError
-from penstock.loading.job.jobfile import read_job_file
-from penstock.loading.job.request import make_request, make_target
-from penstock.model.load.job import LOAD_KINDS, TARGET_KINDS
-from penstock.model.options import find_option, option_fields
+from penstock.cli.options import LOAD_OPTIONS, TARGET_OPTIONS, flag
+from penstock.cli.reference import render_keywords
+from penstock.core.errors import UsageError
+from penstock.core.values.job import LOAD_KINDS, TARGET_KINDS
+from penstock.core.values.options import find_option, option_fields
+from penstock.loading.command.jobfile import read_job_file
+from penstock.loading.command.request import make_request, make_target
 
 if TYPE_CHECKING:
     from dataclasses import Field
@@ -55,31 +55,24 @@ def test_each_option_is_declared_once() -> None:
     assert len(names) == len(set(names))
     flags = {flag(field) for field in _OPTIONS.values()}
     by_hand = [
-        (path.name, argument.value)
-        for path in _SOURCE.glob("cli/**/*.py")
+        (path.relative_to(_SOURCE).as_posix(), argument.value)
+        for path in _SOURCE.rglob("*.py")
         for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(call, ast.Call) and ast.unparse(call.func) == "typer.Option"
         for argument in call.args
         if isinstance(argument, ast.Constant) and argument.value in flags
     ]
-    # Those of the lab and of benchmarks, which are no options of a load by the same name.
+    # Options of other commands, whose meaning is another.
     assert {name for name, _ in by_hand} <= {
-        "bulk_load.py",
-        "commits.py",
-        "optimized_reads.py",
-        # What the experiments share.
-        "options.py",
-        "demo.py",
-        "doctor.py",
-        "lab.py",
-        "lab_topology.py",
-        "loads.py",
-        "certificates.py",
-        "show.py",
-        "server.py",
-        # Other meanings: the file of a watch, and the end of a time.
-        "watch.py",
-        "diagnose.py",
+        "bench/command/options.py",
+        "bench/optimized_reads/command.py",
+        "diagnose/command.py",
+        "lab/command/server.py",
+        "lab/command/topology.py",
+        "loading/command/loads.py",
+        "rds/command/certificates.py",
+        "rds/command/show.py",
+        "watch/command/watch.py",
     }
 
 
@@ -135,7 +128,7 @@ def test_unknown_option_of_python_is_a_type_error_with_the_nearest() -> None:
 
 
 def test_keywords_of_python_are_typed_as_the_options_are_declared() -> None:
-    """If this fails, run `python -m penstock.cli.options.reference` and commit what it wrote."""
+    """If this fails, run `python -m penstock.cli.reference` and commit what it wrote."""
     assert Path(keywords.__file__).read_text(encoding="utf-8") == render_keywords()
 
 

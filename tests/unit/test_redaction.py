@@ -6,8 +6,8 @@ import doctest
 
 import pytest
 
-from penstock.model import redaction
-from penstock.model.redaction import hide_secrets
+from penstock.core import words as redaction
+from penstock.core.words import hide_secrets
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,6 @@ from __future__ import annotations
 
 from penstock.api.connect import connect_to
 from penstock.api.functions import load
-from penstock.api.loader import Loader
+from penstock.loading.loader import Loader
 
 __all__ = ["Loader", "connect_to", "load"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from penstock.errors import UsageError
-from penstock.model.load.job import Access
-from penstock.server.connect.connection import ConnectionFactory, has_connection_settings, over_own_socket
-from penstock.server.connect.route import TokenMaker, parse_tunnel
+from penstock.core.connect.connection import ConnectionFactory, has_connection_settings, over_own_socket
+from penstock.core.connect.route import TokenMaker, parse_tunnel
+from penstock.core.errors import UsageError
+from penstock.core.values.job import Access
 
 
 def connect_to(to: str | None = None, *, allows_standby: bool = False, **options: Any) -> ConnectionFactory:
@@ -26,7 +26,7 @@ def connect_to(to: str | None = None, *, allows_standby: bool = False, **options
                 f"{'--iam-auth' if access.iam_auth else '--tunnel'} needs a server's name",
                 hint="Name the server with --to or PGHOST.",
             )
-        from penstock.lab import default_server  # noqa: PLC0415 (15 ms, needed only if no server is named)
+        from penstock.lab.embedded import default_server  # noqa: PLC0415 (15 ms, needed only if no server is named)
 
         to = over_own_socket(default_server(access.pg_bin).ensure_running())
     return ConnectionFactory(
@@ -41,6 +41,6 @@ def connect_to(to: str | None = None, *, allows_standby: bool = False, **options
 
 
 def _token_maker() -> TokenMaker:
-    from penstock.aws.rds_token import RdsTokens  # noqa: PLC0415 (47 ms, botocore)
+    from penstock.core.aws.token import RdsTokens  # noqa: PLC0415 (47 ms, botocore)
 
     return RdsTokens()

@@ -15,31 +15,31 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol, Unpack
 
 from penstock.api.connect import connect_to
-from penstock.api.loader import Loader
-from penstock.api.logs import log_warning
 from penstock.api.options import ACCESS_KEYWORDS, LOAD_KEYWORDS, RESUME_KEYWORDS, takes
-from penstock.api.rds.exports import read_export
-from penstock.errors import PenstockError, ServerError, SourceError, UsageError
-from penstock.loading.job.jobfile import read_job_file
-from penstock.loading.job.request import make_request, make_target
-from penstock.model.load.job import TARGET_KINDS, Access, Housekeeping, LoadRules
-from penstock.model.options import option_fields, pick
-from penstock.model.server.names import parse_table_name
-from penstock.model.source.dialect import DialectOptions, Notice
+from penstock.core.closing import log_warning
+from penstock.core.errors import PenstockError, ServerError, SourceError, UsageError
+from penstock.core.values.dialect import DialectOptions, Notice
+from penstock.core.values.job import TARGET_KINDS, Access, Housekeeping, LoadRules
+from penstock.core.values.names import parse_table_name
+from penstock.core.values.options import option_fields, pick
+from penstock.loading.command.export import read_export
+from penstock.loading.command.jobfile import read_job_file
+from penstock.loading.command.request import make_request, make_target
+from penstock.loading.loader import Loader
 
 if TYPE_CHECKING:
-    from penstock.api.doctor import Diagnosis
     from penstock.api.keywords import AccessKeywords, LoadKeywords, ResumeKeywords
     from penstock.api.ledger_view import LedgerView
-    from penstock.api.repair import RepairOutcome
-    from penstock.model.load.job import Request
-    from penstock.model.load.ledger import LoadRecord
-    from penstock.model.load.outcome import LoadOutcome, LoadProgress
-    from penstock.model.load.plan import LoadPlan
-    from penstock.model.load.reject import RejectCause, RetryOutcome
-    from penstock.model.server.table import TableName
-    from penstock.model.temp.usage import UsageReport
-    from penstock.server.connect.connection import ConnectionFactory
+    from penstock.core.connect.connection import ConnectionFactory
+    from penstock.core.values.job import Request
+    from penstock.core.values.table import TableName
+    from penstock.ledger.rejects import RejectCause, RetryOutcome
+    from penstock.ledger.values import LoadRecord
+    from penstock.loading.values.outcome import LoadOutcome, LoadProgress
+    from penstock.loading.values.plan import LoadPlan
+    from penstock.preflight.doctor import Diagnosis
+    from penstock.restore.repair import RepairOutcome
+    from penstock.temp.usage.values import UsageReport
 
     class ArrowTable(Protocol):
         """A table in memory: of pyarrow, polars, DuckDB, pandas, or anything else with the Arrow C stream interface."""
@@ -167,7 +167,7 @@ def _path_of(source: Any, stack: ExitStack, copies: dict[str, str]) -> str:
 def _copy_table(source: Any, stack: ExitStack) -> Path:
     if find_spec("pyarrow") is None:
         raise SourceError("tables are copied by pyarrow", hint='Install it: pip install "pg-penstock[parquet]".')
-    from penstock.files.columnar.spool import write_stream  # noqa: PLC0415 (300 ms, pyarrow)
+    from penstock.core.files.columnar.spool import write_stream  # noqa: PLC0415 (300 ms, pyarrow)
 
     path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-"))) / "table.arrow"
     write_stream(source, path)
@@ -199,7 +199,7 @@ def doctor(
 
     If `source` is given, a load into table `into` is planned too, with the load's options. Raises ServerError.
     """
-    from penstock.api.doctor import diagnose, explain_refused_token  # noqa: PLC0415 (60 ms and more)
+    from penstock.preflight.doctor import diagnose, explain_refused_token  # noqa: PLC0415 (60 ms and more)
 
     named = [source] if isinstance(source, (str, os.PathLike)) else source
     now = datetime.now(UTC)
@@ -312,7 +312,7 @@ def repair(*, to: str | None = None, **options: Unpack[AccessKeywords]) -> Repai
 
     The outcome's `errors` name what could not be restored.
     """
-    from penstock.api.repair import Repairer  # noqa: PLC0415 (60 ms and more)
+    from penstock.restore.repair import Repairer  # noqa: PLC0415 (60 ms and more)
 
     with Repairer(_connect(to, options), ledger_schema=options.get("ledger_schema", "penstock")) as repairer:
         return repairer.run()
@@ -327,8 +327,8 @@ def temp_usage(
     If the interval is 0, statements are counted since their statistics were reset. Statements need pg_stat_statements.
     Statements of other roles, and files on disk, need pg_monitor. Raises ServerError.
     """
-    from penstock.api.temp.usage import temp_usage as read_temp_usage  # noqa: PLC0415 (few callers need it)
-    from penstock.api.watching import find_rds_host  # noqa: PLC0415 (with the line above)
+    from penstock.temp.usage.usage import temp_usage as read_temp_usage  # noqa: PLC0415 (few callers need it)
+    from penstock.watch.watching import find_rds_host  # noqa: PLC0415 (with the line above)
 
     with closing(connect_to(to, allows_standby=True, **pick(Access, options))) as connect:
         return read_temp_usage(connect, interval_s=interval_s, top=top, host=find_rds_host(to))

@@ -1,4 +1,4 @@
-"""The types of the options that functions take by name, written by `python -m penstock.cli.options.reference`."""
+"""The types of the options that functions take by name, written by `python -m penstock.cli.reference`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 if TYPE_CHECKING:
-    from penstock.model.load.job import Transform
+    from penstock.core.values.job import Transform
 
 
 class LoadKeywords(TypedDict, total=False):

@@ -10,31 +10,32 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.api.closing import Closing
-from penstock.aws.credentials import AwsCredentials
-from penstock.errors import TargetError
-from penstock.files import SourceReader
-from penstock.loading.context import LoadTools
+from penstock.changes.tables.look import find_missing
+from penstock.core.aws.credentials import AwsCredentials
+from penstock.core.catalogue.catalog import list_tables
+from penstock.core.catalogue.settings import read_server_facts
+from penstock.core.closing import Closing
+from penstock.core.errors import TargetError
+from penstock.core.files.streams import SourceReader
+from penstock.core.values.job import LoadJob, LoadRules
+from penstock.core.values.options import pick
+from penstock.ledger.ledger import Ledger
+from penstock.ledger.listing import forget_load, list_loads, list_objects, no_such_load, sum_up_tables
+from penstock.ledger.members import list_members
+from penstock.ledger.rejects import RejectCause, RejectStore, RetryOutcome, find_latest
+from penstock.ledger.rights import LoadRights, read_rights, share_ledger
+from penstock.ledger.schema import has_ledger
+from penstock.ledger.upkeep import find_left_staging, prune_loads
+from penstock.loading.context import LoadTools, Patience, patiently
 from penstock.loading.plan.identity import job_from_json
 from penstock.loading.rejects.reject_file import write_reject_files
-from penstock.loading.retry import Patience, patiently
-from penstock.model.load.job import LoadJob, LoadRules
-from penstock.model.load.reject import RejectCause, RetryOutcome
-from penstock.model.options import pick
-from penstock.server.changes.missing import find_missing
-from penstock.server.facts.facts import read_server_facts
-from penstock.server.ledger import Ledger
-from penstock.server.ledger.listing import forget_load, list_loads, list_objects, no_such_load, sum_up_tables
-from penstock.server.ledger.members import list_members
-from penstock.server.ledger.rejects import RejectStore, find_latest
-from penstock.server.ledger.rights import LoadRights, read_rights
-from penstock.server.ledger.schema import has_ledger
-from penstock.server.ledger.sharing import share_ledger
-from penstock.server.ledger.upkeep import find_left_staging, prune_loads
-from penstock.server.table.catalog import list_tables
 
 if TYPE_CHECKING:
-    from penstock.model.load.ledger import (
+    from penstock.core.connect.connection import Connection, ConnectionFactory
+    from penstock.core.values.change import Missing
+    from penstock.core.values.server import ServerFacts
+    from penstock.core.values.table import TableName
+    from penstock.ledger.values import (
         LeftStaging,
         LoadRecord,
         MemberRecord,
@@ -43,10 +44,6 @@ if TYPE_CHECKING:
         StayingRows,
         TableTotals,
     )
-    from penstock.model.load.shape import Missing
-    from penstock.model.server.server import ServerFacts
-    from penstock.model.server.table import TableName
-    from penstock.server.connect.connection import Connection, ConnectionFactory
 
 
 class LedgerView(Closing):
@@ -228,7 +225,7 @@ class LedgerView(Closing):
 
         `into` names the table of the file's records if several of the load's reject files have the same header.
         """
-        from penstock.loading.landing.retry import retry_rejects  # noqa: PLC0415 (few callers need it)
+        from penstock.loading.land.retry import retry_rejects  # noqa: PLC0415 (few callers need it)
 
         with self._open() as connection:
             tools = self._tools(connection)

@@ -8,9 +8,9 @@ from dataclasses import MISSING
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-from penstock.model.load.job import LOAD_KINDS, TARGET_KINDS
-from penstock.model.options import describe_value, option_fields
-from penstock.model.suggest import suggest
+from penstock.core.values.job import LOAD_KINDS, TARGET_KINDS
+from penstock.core.values.options import describe_value, option_fields
+from penstock.core.words import suggest
 
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")

@@ -18,14 +18,14 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from penstock.api.connect import connect_to
-from penstock.api.loader import Loader
-from penstock.errors import LeftOutError, PenstockError, UsageError
-from penstock.frozen import frozen
+from penstock.core.errors import LeftOutError, PenstockError, UsageError
+from penstock.core.frozen import frozen
+from penstock.core.values.job import Housekeeping, Request
+from penstock.loading.loader import Loader
 from penstock.loading.plan.identity import job_from_json, job_to_json
-from penstock.model.load.job import Housekeeping, Request
 
 if TYPE_CHECKING:
-    from penstock.model.load.outcome import LoadProgress
+    from penstock.loading.values.outcome import LoadProgress
 
 _LOOK_S = 1.0
 

@@ -9,31 +9,30 @@ from contextlib import closing, contextmanager
 from dataclasses import field
 from typing import TYPE_CHECKING
 
-from penstock.api.load_choices import find_setting
-from penstock.changes.server_settings import LeaseRequest
-from penstock.changes.settings.profiles import BULK_LOAD
-from penstock.errors import LabError
-from penstock.files import SourceReader
-from penstock.frozen import frozen
-from penstock.host import cpu_count
-from penstock.host.process import client_name
-from penstock.lab.datasets.imdb import IMDB_TABLES
+from penstock.bench.tables import describe_copy, import_as_published
+from penstock.core.errors import LabError
+from penstock.core.files.streams import SourceReader
+from penstock.core.frozen import frozen
+from penstock.core.host import client_name, cpu_count
+from penstock.core.values.accounts import LoadCounts
+from penstock.core.values.job import Housekeeping, LoadJob, LoadRules, TargetJob
+from penstock.core.values.table import TableName
+from penstock.lab.datasets.people import IMDB_TABLES
 from penstock.loading.context import LoadTools
 from penstock.loading.plan.gather import gather_inputs
 from penstock.loading.plan.plan import plan_load
 from penstock.loading.run import run_load
-from penstock.model.load.accounts import LoadCounts
-from penstock.model.load.job import Housekeeping, LoadJob, LoadRules, TargetJob
-from penstock.model.server.table import TableName
-from penstock.model.source.block import CopySpec
-from penstock.server.benchmarks.tables import describe_copy, import_as_published
+from penstock.loading.values.block import CopySpec
+from penstock.loading.watch import find_setting
+from penstock.settings.decide import BULK_LOAD
+from penstock.settings.lease import LeaseRequest
 
 if TYPE_CHECKING:
-    from penstock.changes.settings_backend import SettingsBackend
+    from penstock.core.connect.connection import ConnectionFactory
     from penstock.lab.datasets.datafiles import DataFile
     from penstock.lab.psql_copy import Psql
-    from penstock.server.connect.connection import ConnectionFactory
-    from penstock.server.imports.call import S3Place
+    from penstock.loading.imports.server import S3Place
+    from penstock.settings.backend import SettingsBackend
 
 # COPY has no option for "no quoting", so the quote is a byte that does not occur in IMDb's files. The article's own
 # FORMAT csv would load \N as text and remove quotes, so rows could not be compared.

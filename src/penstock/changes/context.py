@@ -1,4 +1,4 @@
-"""Defines what is needed to make and restore changes, the result of restoring, and the interface of a kind."""
+"""What is needed to make and restore changes, the interfaces of a kind and of a store, and the result of restoring."""
 
 from __future__ import annotations
 
@@ -9,18 +9,51 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.errors import PenstockError, ServerError, TargetError
-from penstock.model.load.shape import SERVER, Change, Hold, Rebuilt, RepairAction
-from penstock.server.changes.holds import shape_lock
-from penstock.server.table.locking import telling_once, with_lock_retries
+from penstock.changes.holds import shape_lock
+from penstock.core.catalogue.locking import telling_once, with_lock_retries
+from penstock.core.connect.connection import Connection
+from penstock.core.errors import PenstockError, ServerError, TargetError
+from penstock.core.values.change import SERVER, Change, Hold, Rebuilt, RepairAction
 
 if TYPE_CHECKING:
-    from penstock.changes.store.store import Store
-    from penstock.model.load.part import StepProgress
-    from penstock.model.server.identity import ServerIdentity
-    from penstock.model.server.settings import SettingResult
-    from penstock.model.temp.placement import PlaceReport
-    from penstock.server.connect.connection import Connection, ConnectionFactory
+    from penstock.core.catalogue.settings import SettingResult
+    from penstock.core.connect.connection import Connection, ConnectionFactory
+    from penstock.core.values.accounts import StepProgress
+    from penstock.core.values.server import ServerIdentity
+    from penstock.core.values.temp_place import PlaceReport
+
+
+class Store(Protocol):
+    """Changes and holds, read and written by the session that has their locks. A write is durable when it returns.
+
+    The argument `oid` is a table's OID, or SERVER. Methods raise ServerError, TargetError, AwsError.
+    """
+
+    @property
+    def connection(self) -> Connection:
+        """Return the session."""
+
+    @property
+    def schema(self) -> str:
+        """Return the schema of the ledger, for kinds that remove their records themselves."""
+
+    def exists(self) -> bool:
+        """Return whether the store exists; raise TargetError if it cannot be trusted."""
+
+    def ensure(self) -> None:
+        """Create the store if it does not exist."""
+
+    def read_changes(self, oid: int | None = None) -> list[Change]:
+        """Return the changes of a table or of the server; all changes if `oid` is None."""
+
+    def read_holds(self, oid: int | None = None) -> list[Hold]:
+        """Return the holds on a table or the server, the oldest first; all holds if `oid` is None."""
+
+    def write(self, hold: Hold, changes: Sequence[Change], stale: Sequence[Change] = ()) -> None:
+        """Write a hold and changes, and remove the `stale` changes: all of this or nothing."""
+
+    def forget(self, oid: int, changes: Sequence[Change], holders: Sequence[str]) -> None:
+        """Remove changes that were restored, and the holds of these holders."""
 
 
 # How long to try for locks by default; a batch of another load takes about 10 s.

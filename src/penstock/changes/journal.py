@@ -10,15 +10,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.changes.context import Context, Restored, describe_held
-from penstock.errors import PenstockError, TargetError
-from penstock.frozen import frozen
-from penstock.model.load.shape import SERVER, Change, Hold
-from penstock.server.changes.look import copied_record
-from penstock.server.changes.records import find_others
+from penstock.changes.records import find_others
+from penstock.changes.tables.look import copied_record
+from penstock.core.errors import PenstockError, TargetError
+from penstock.core.frozen import frozen
+from penstock.core.values.change import SERVER, Change, Hold
 
 if TYPE_CHECKING:
-    from penstock.changes.kinds.kind import TableKind
-    from penstock.server.changes.kind import TableRequest
+    from penstock.changes.tables.kind import TableKind, TableRequest
 
 
 class CannotRecord(TargetError):

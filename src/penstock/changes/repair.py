@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING
 
 from penstock.changes.context import Context, Report, Restored
 from penstock.changes.journal import restore
-from penstock.errors import PenstockError, TargetError
-from penstock.model.load.shape import Change, Hold, RepairAction, RepairStep
-from penstock.server.changes.look import copied_record
-from penstock.server.changes.missing import group_attached, read_failed
-from penstock.server.changes.parts import check_foreign_key_record, is_foreign_key
-from penstock.server.changes.rebuild import compose_rebuild, drop_records
+from penstock.changes.tables.look import copied_record, group_attached, read_failed
+from penstock.changes.tables.parts import check_foreign_key_record, is_foreign_key
+from penstock.changes.tables.rebuild import compose_rebuild, drop_records
+from penstock.core.errors import PenstockError, TargetError
+from penstock.core.values.change import Change, Hold, RepairAction, RepairStep
 
 if TYPE_CHECKING:
-    from penstock.model.load.part import StepProgress
+    from penstock.core.values.accounts import StepProgress
 
     _Decision = tuple[RepairAction, str]
 

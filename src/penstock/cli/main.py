@@ -1,4 +1,4 @@
-"""The entry point: finds the command, runs it, and turns an error into a message and an exit code.
+"""The entry point: finds the command, runs it, and turns an error, SIGTERM and SIGHUP into a message and an exit code.
 
 Each command is in its own module, which is imported only if the command runs, so a load starts fast.
 """
@@ -11,10 +11,12 @@ import os
 import re
 import signal
 import sys
+import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
-from types import MappingProxyType
+from types import FrameType, MappingProxyType
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
@@ -22,9 +24,11 @@ import typer.core
 from typer.main import get_command
 
 from penstock import __version__
-from penstock.cli.terminal.exit_codes import BROKEN_PIPE, EXIT_CODES, INTERNAL_ERROR, OK
-from penstock.cli.terminal.messages import show_error, showing_log
-from penstock.cli.terminal.output import (
+from penstock.cli.output import (
+    BROKEN_PIPE,
+    EXIT_CODES,
+    INTERNAL_ERROR,
+    OK,
     OutputError,
     abandon_output,
     begin_output,
@@ -32,53 +36,96 @@ from penstock.cli.terminal.output import (
     has_result,
     naming_output_failure,
     open_closed_streams,
+    show_error,
+    showing_log,
     shown_warnings,
     write_message,
     write_result,
 )
-from penstock.cli.terminal.signals import interrupting_signals
-from penstock.cli.terminal.typeable import complete_commands
-from penstock.cli.textcommand import TextCommand
-from penstock.errors import Interrupted, PenstockError, UsageError
-from penstock.model.redaction import hide_secrets
+from penstock.cli.typeable import complete_commands
+from penstock.core.errors import Interrupted, PenstockError, UsageError
+from penstock.core.words import hide_secrets
 
 if TYPE_CHECKING:
-    # typer contains its own copy of click, and the types in it have no public name.
     from typer._click import Command, Context
     from typer._click.shell_completion import CompletionItem
+
+
+class TextCommand(typer.core.TyperCommand):
+    """A command with parameters that are text, lists of text and flags. The command itself validates them.
+
+    Parameters that are not given have their defaults.
+    """
+
+    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+        """Set the context's parameters from the typed arguments. --help prints the help and exits."""
+        parser = self.make_parser(ctx)
+        values, rest, _ = parser.parse_args(args=args)
+        for param in self.get_params(ctx):
+            if not param.is_eager:
+                value = values.get(param.name)
+                ctx.params[param.name] = param.default if value is None else value
+            elif param.name in values:
+                param.handle_parse_result(ctx, values, rest)
+        ctx.args = rest
+        return rest
+
+
+@contextmanager
+def interrupting_signals() -> Iterator[None]:
+    """Raise KeyboardInterrupt at SIGTERM and SIGHUP.
+
+    Outside the main thread nothing is set, because only it can do this.
+    """
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    # Ignored signals stay ignored, such as SIGHUP with nohup.
+    is_main = threading.current_thread() is threading.main_thread()
+    numbers = (signal.SIGTERM, signal.SIGHUP) if is_main else ()
+    taken = [number for number in numbers if signal.getsignal(number) == signal.SIG_DFL]
+    for number in taken:
+        signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        for number in taken:
+            signal.signal(number, signal.SIG_DFL)
+
 
 # All commands under their headings, in the order of --help. Each command has its name and its module. The module has a
 # function with this name, or an `app` with several commands. Add a new command here.
 _HEADINGS = MappingProxyType(
     {
         "Loads": {
-            "load": "penstock.cli.commands.load",
-            "loads": "penstock.cli.commands.loads",
-            "resume": "penstock.cli.commands.resume",
-            "rejects": "penstock.cli.commands.rejects",
-            "retry": "penstock.cli.commands.retry",
-            "repair": "penstock.cli.commands.repair",
-            "init": "penstock.cli.commands.init",
-            "doctor": "penstock.cli.commands.doctor",
+            "load": "penstock.loading.command.load",
+            "loads": "penstock.loading.command.loads",
+            "resume": "penstock.loading.command.load",
+            "rejects": "penstock.loading.command.rejects",
+            "retry": "penstock.loading.command.rejects",
+            "repair": "penstock.restore.command",
+            "init": "penstock.loading.command.init",
+            "doctor": "penstock.preflight.command.doctor",
         },
         "What a server waits for": {
-            "watch": "penstock.cli.commands.watching.watch",
-            "diagnose": "penstock.cli.commands.watching.diagnose",
-            "report": "penstock.cli.commands.watching.report",
-            "commits": "penstock.cli.commands.watching.commits",
+            "watch": "penstock.watch.command.watch",
+            "diagnose": "penstock.diagnose.command",
+            "report": "penstock.report.command",
+            "commits": "penstock.commits.command",
         },
         "Temporary work, settings, storage, Amazon RDS": {
-            "temp": "penstock.cli.commands.temp.temp",
-            "settings": "penstock.cli.commands.settings",
-            "rds": "penstock.cli.commands.rds.rds",
-            "storage": "penstock.cli.commands.storage",
+            "temp": "penstock.temp.command",
+            "settings": "penstock.settings.command",
+            "rds": "penstock.rds.command.rds",
+            "storage": "penstock.storage.command",
         },
         "To try things on this machine": {
-            "demo": "penstock.cli.commands.demo",
-            "server": "penstock.cli.commands.server",
-            "lab": "penstock.cli.commands.lab",
-            "cat": "penstock.cli.commands.cat",
-            "bench": "penstock.cli.commands.bench.bench",
+            "demo": "penstock.bench.bulk_load.command",
+            "server": "penstock.lab.command.server",
+            "lab": "penstock.lab.command.lab",
+            "cat": "penstock.lab.command.cat",
+            "bench": "penstock.bench.command.bench",
         },
     }
 )
@@ -103,7 +150,7 @@ def load_command(name: str) -> Command:
     """Import a command and return it. Raises UsageError if no command has this name."""
     path = COMMANDS.get(name)
     if path is None:
-        from penstock.model.suggest import suggest
+        from penstock.core.words import suggest
 
         near = suggest(name, COMMANDS)
         hint = f"Perhaps you meant: penstock {near}." if near else "See penstock --help."
@@ -258,7 +305,7 @@ def _usage_error(error: typer.TyperException) -> UsageError:
     explains why.
     """
     if (unknown := getattr(error, "option_name", None)) is not None:
-        from penstock.model.refusals import explain_refusal
+        from penstock.core.refusals import explain_refusal
 
         if (refusal := explain_refusal(unknown)) is not None:
             return refusal
@@ -272,7 +319,7 @@ def _usage_error(error: typer.TyperException) -> UsageError:
 
 
 def _no_such_option(name: str, context: Context | None) -> UsageError:
-    from penstock.model.suggest import suggest
+    from penstock.core.words import suggest
 
     path = "penstock" if context is None else context.command_path
     params = [] if context is None else context.command.get_params(context)

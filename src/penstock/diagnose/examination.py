@@ -6,22 +6,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.diagnose.activity import Activity, ActivityMeter, find_moments
+from penstock.core.frozen import frozen
 from penstock.diagnose.batches import is_hidden
-from penstock.diagnose.rates import RatesMeter
-from penstock.diagnose.rules.background import Autovacuum, StandbysBehind
+from penstock.diagnose.rules.background import Autovacuum, CommitWaits, InternalLocks, StandbysBehind, WalWrites
 from penstock.diagnose.rules.case import Case, Rule
-from penstock.diagnose.rules.commits import CommitWaits
 from penstock.diagnose.rules.sessions import ClientWaits, LockWaits, Processors
-from penstock.diagnose.rules.storage import DataVolume, ForcedCheckpoints, IndexReads
-from penstock.diagnose.rules.temp import TemporaryWork
-from penstock.diagnose.rules.wal import InternalLocks, WalWrites
-from penstock.frozen import frozen
+from penstock.diagnose.rules.storage import DataVolume, ForcedCheckpoints, IndexReads, TemporaryWork
+from penstock.watch.rates import RatesMeter
+from penstock.watch.waits import Activity, ActivityMeter, find_moments
 
 if TYPE_CHECKING:
-    from penstock.model.diagnosis import Diagnosis
-    from penstock.model.load.accounts import LoadCounts
-    from penstock.model.recording import Recording, RecordingHeader, Sample
+    from penstock.core.values.accounts import LoadCounts
+    from penstock.diagnose.values import Diagnosis
+    from penstock.watch.values import Recording, RecordingHeader, Sample
 
 
 # The diagnoses of a volume at its limit, and the diagnoses of what may fill a volume. A cause that explains at least

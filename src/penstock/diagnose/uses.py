@@ -1,18 +1,209 @@
-"""Measures what a recording's workload did on the volume of the data, as values from which package storage plans."""
+"""What a workload did on its volume, which limit it reached, and how long it would take on other storage. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, Literal
 
-from penstock.diagnose.devices import DATA, are_counters, read_device, read_metrics
-from penstock.model.server.counters import RDS_METRICS, CounterRow
-from penstock.model.server.device import DeviceCounters, DeviceRates, count_bytes, count_ios, is_reset, rates
-from penstock.storage.demand import Use
-from penstock.storage.volume import IO_BYTES
+from penstock.core.frozen import frozen
+from penstock.core.values.device import (
+    RDS_METRICS,
+    CounterRow,
+    DeviceCounters,
+    DeviceRates,
+    count_bytes,
+    count_ios,
+    is_reset,
+    rates,
+)
+from penstock.core.volumes import IO_BYTES, Bucket
+from penstock.watch.devices import DATA, are_counters, read_device, read_metrics
 
 if TYPE_CHECKING:
-    from penstock.model.recording import RecordingHeader, Sample
+    from penstock.core.values.device import VolumeLimits
+    from penstock.watch.values import RecordingHeader, Sample
+
+Limit = Literal["volume-iops", "volume-throughput", "instance-limit"]
+
+# Storage was not at a limit that allows the same work in less than this share of the time. A single request in flight
+# waits for its latency, not for a limit.
+_AT_LIMIT = 0.9
+_LEAST_QUEUE = 1.0
+
+# If storage was at its limit for less than this share of the time, faster storage gains little.
+_WORTH = 0.1
+
+# An I/O takes at least this long, so a queue limits the rate on any storage. And no storage is expected to make a
+# workload more than twenty times as fast.
+_LEAST_LATENCY_S = 0.001
+_MOST_GAIN = 20
+
+
+@frozen
+class Use:
+    """What a workload did in a period."""
+
+    elapsed_s: float
+    # I/Os of at most 256 KiB.
+    ios: float
+    moved_bytes: float
+    # The mean number of requests in flight, None if it is not known.
+    queue: float | None = None
+    # The busy share of all processors, None if it is not known.
+    cpu_share: float | None = None
+    # How long the same work takes if storage does not limit it.
+    least_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.least_s:
+            object.__setattr__(self, "least_s", self.elapsed_s)
+
+
+@frozen
+class Demand:
+    """A workload's use of its storage."""
+
+    # The parts of the workload. Their `least_s` is how long each takes if storage does not limit it.
+    uses: tuple[Use, ...]
+    # The limit that the workload reached, None if it reached none.
+    limit: Limit | None
+    # How long it was at this limit.
+    limited_s: float
+    # The part of the burst bucket that was full at the start.
+    balance_share: float
+    # How long the storage takes for the workload. This is longer than the workload took if it was recorded on faster
+    # storage.
+    here_s: float
+
+    @property
+    def is_faster(self) -> bool:
+        """Return whether the workload was recorded on faster storage than the storage to which it is compared."""
+        return self.here_s > self.elapsed_s / _AT_LIMIT
+
+    @property
+    def elapsed_s(self) -> float:
+        """Return how long the workload was seen."""
+        return sum(use.elapsed_s for use in self.uses)
+
+    @property
+    def most_iops(self) -> float:
+        """Return the largest rate of I/Os that storage has to serve so that it does not limit the workload."""
+        return self._most([(use.ios, use.least_s, use.elapsed_s) for use in self.uses])
+
+    @property
+    def most_bytes_per_s(self) -> float:
+        """Return the largest throughput that storage has to serve so that it does not limit the workload."""
+        return self._most([(use.moved_bytes, use.least_s, use.elapsed_s) for use in self.uses])
+
+    def _most(self, amounts: Sequence[tuple[float, float, float]]) -> float:
+        """Return the mean rate of the parts that were limited, or a larger rate of another part."""
+        limited = [(amount, least_s) for amount, least_s, elapsed_s in amounts if least_s < elapsed_s]
+        free = [amount / elapsed_s for amount, least_s, elapsed_s in amounts if least_s >= elapsed_s]
+        mean = sum(amount for amount, _ in limited) / sum(least_s for _, least_s in limited) if limited else 0.0
+        # The rate is rounded here, so that 4,500 does not become 4,501 when it is rounded up.
+        return round(max(mean, *free, 0.0), 3)
+
+
+def measure_demand(uses: Sequence[Use], limits: VolumeLimits, balance_share: float | None) -> Demand:
+    """Return what a workload asked of storage with these limits. At least the IOPS of the limits must be known.
+
+    If `balance_share` is None, the burst bucket counts as full at the start. It counts as empty if requests waited
+    although the volume did no more than its baseline.
+    """
+    if balance_share is not None or limits.burst_ios is None:
+        return _measure(uses, limits, 1.0 if balance_share is None else balance_share)
+    full, spent = _measure(uses, limits, 1.0), _measure(uses, limits, 0.0)
+    is_spent = full.limit is None and spent.limited_s > spent.elapsed_s / 2 and spent.limit == "volume-iops"
+    never_above = all(use.ios <= (limits.iops or math.inf) * use.elapsed_s / _AT_LIMIT for use in uses)
+    return spent if is_spent and never_above else full
+
+
+def simulate(uses: Iterable[Use], limits: VolumeLimits, balance_share: float) -> float:
+    """Return how many seconds the same work takes on storage with these limits. The burst bucket is simulated."""
+    bucket = bucket_of(limits)
+    balance_ios, total_s = balance_share * bucket.capacity_ios, 0.0
+    for use in uses:
+        times = _least_times(use, limits)
+        elapsed_s, balance_ios = bucket.take(
+            balance_ios=balance_ios, ios=use.ios, least_s=max(use.least_s, *times.values())
+        )
+        total_s += elapsed_s
+    return total_s
+
+
+def _measure(uses: Sequence[Use], limits: VolumeLimits, balance_share: float) -> Demand:
+    bucket = bucket_of(limits)
+    balance_ios = balance_share * bucket.capacity_ios
+    reached: list[Limit | None] = []
+    were_limited: list[bool] = []
+    for use in uses:
+        volume_s, _ = bucket.take(balance_ios=balance_ios, ios=use.ios, least_s=0.0)
+        times: dict[Limit, float] = {"volume-iops": volume_s, **_least_times(use, limits)}
+        slowest_s, limit = max((each_s, name) for name, each_s in times.items())
+        is_impossible = slowest_s > use.elapsed_s / _AT_LIMIT
+        waited = use.queue is None or use.queue >= _LEAST_QUEUE
+        is_there = is_impossible or (waited and slowest_s >= _AT_LIMIT * use.elapsed_s)
+        reached.append(limit if is_there else None)
+        were_limited.append(is_there and not is_impossible)
+        _, balance_ios = bucket.take(balance_ios=balance_ios, ios=use.ios, least_s=use.elapsed_s)
+    limited: dict[Limit, float] = {
+        limit: sum(use.elapsed_s for use, each in zip(uses, reached, strict=True) if each == limit)
+        for limit in reached
+        if limit is not None
+    }
+    main = max(limited.items(), key=lambda item: item[1])[0] if limited else None
+    limited_s = sum(limited.values())
+    if limited_s < _WORTH * sum(use.elapsed_s for use in uses):
+        main = None
+    free = _free(uses, were_limited, limits)
+    return Demand(
+        uses=free,
+        limit=main,
+        limited_s=limited_s,
+        balance_share=balance_share,
+        here_s=simulate(free, limits, balance_share),
+    )
+
+
+def _free(uses: Sequence[Use], were_limited: Sequence[bool], limits: VolumeLimits) -> tuple[Use, ...]:
+    """Return the uses with the time that each takes if the volume does not limit it.
+
+    A part that the volume limited is then limited by the instance, or by the processors, which it kept busy for a share
+    of the time.
+    """
+    shares = [use.cpu_share for use, was in zip(uses, were_limited, strict=True) if was and use.cpu_share is not None]
+    cpu_share = min(1.0, fmean(shares)) if shares else 0.0
+    return tuple(
+        replace(use, least_s=_free_s(use, limits, cpu_share)) if was_limited else use
+        for use, was_limited in zip(uses, were_limited, strict=True)
+    )
+
+
+def _free_s(use: Use, limits: VolumeLimits, cpu_share: float) -> float:
+    waits_s = use.ios * _LEAST_LATENCY_S / use.queue if use.queue else 0.0
+    instance_s = _least_times(use, limits)["instance-limit"]
+    return min(use.elapsed_s, max(cpu_share * use.elapsed_s, waits_s, instance_s, use.elapsed_s / _MOST_GAIN))
+
+
+def _least_times(use: Use, limits: VolumeLimits) -> dict[Limit, float]:
+    """Return how long the use takes by each limit, except by the volume's IOPS."""
+    instance_s = use.ios / (limits.instance_iops or math.inf)
+    return {
+        "volume-throughput": use.moved_bytes / (limits.bytes_per_s or math.inf),
+        "instance-limit": max(instance_s, use.moved_bytes / (limits.instance_bytes_per_s or math.inf)),
+    }
+
+
+def bucket_of(limits: VolumeLimits) -> Bucket:
+    """Return the burst bucket of storage; an empty one if the storage has none."""
+    iops = limits.iops or 1
+    return Bucket(
+        capacity_ios=limits.burst_ios or 0, baseline_iops=iops, burst_iops=max(iops, limits.burst_iops or iops)
+    )
+
 
 # Readings that follow sooner belong to the same tick.
 _LEAST_INTERVAL_S = 0.4

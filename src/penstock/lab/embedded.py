@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from penstock.errors import LabError
-from penstock.frozen import frozen
-from penstock.lab.installations import Installation, default_installation, installation_at
-from penstock.lab.layout import (
+from penstock.core.errors import LabError
+from penstock.core.frozen import frozen
+from penstock.lab.cluster import (
     DEFAULT_SETTINGS,
     SUPERUSER,
     ClusterFiles,
@@ -24,8 +23,8 @@ from penstock.lab.layout import (
     naming_file_failure,
     read_data_major,
 )
-from penstock.lab.postmaster import Postmaster, find_running, read_postmaster
-from penstock.lab.users import is_root
+from penstock.lab.control import Postmaster, find_running, read_postmaster
+from penstock.lab.installations import Installation, default_installation, installation_at, is_root
 
 if TYPE_CHECKING:
     from penstock.lab.control import StopMode

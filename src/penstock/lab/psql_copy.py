@@ -12,8 +12,8 @@ import subprocess
 from dataclasses import field
 from pathlib import Path
 
-from penstock.errors import LabError
-from penstock.frozen import frozen
+from penstock.core.errors import LabError
+from penstock.core.frozen import frozen
 
 # The PG* variables are not inherited: they would make psql connect to another server, unless the user named the server.
 _INHERITED_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")

@@ -12,31 +12,27 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.errors import PenstockError, ServerError
+from penstock.core.connect.errors import find_hint, is_passing
+from penstock.core.errors import PenstockError, ServerError
+from penstock.core.values.accounts import BackendIo, Stopwatch
+from penstock.loading.backend_io import read_backend_io
+from penstock.loading.copy.copy import CopyFailed
 from penstock.loading.pace import Pace, next_pace
-from penstock.loading.reading.feed import Abandoned, BlockFeed
-from penstock.loading.stream.blocks import BlockUnit
-from penstock.loading.stream.watch import ConflictWatch
-from penstock.model.load.accounts import BackendIo, Stopwatch
-from penstock.model.load.plan import LoadPlan
-from penstock.server.connect.errors import find_hint, is_passing
-from penstock.server.copy.copy import CopyFailed
-from penstock.server.inspect.backend_io import read_backend_io
+from penstock.loading.read.feed import Abandoned, BlockFeed
+from penstock.loading.send.blocks import BlockUnit
+from penstock.loading.send.session import ConflictWatch
+from penstock.loading.values.plan import LoadPlan
 
 if TYPE_CHECKING:
-    from penstock.host.interrupts import Interrupts
+    from penstock.core.connect.connection import Connection
+    from penstock.core.host import Interrupts
+    from penstock.core.values.accounts import FileOutcome, StepProgress
     from penstock.loading.claim.write import ClaimedLoad
-    from penstock.loading.context import LoadTools
-    from penstock.loading.imports.feed import ObjectFeed
-    from penstock.loading.imports.objects import ObjectUnit
-    from penstock.loading.imports.session import ObjectSession
-    from penstock.loading.reading.format_check import FormatCheck
-    from penstock.loading.reading.value_check import ValueCheck
-    from penstock.loading.retry import NextAttempt
-    from penstock.loading.stream.session import LoadSession
-    from penstock.model.load.details import FileOutcome
-    from penstock.model.load.part import StepProgress
-    from penstock.server.connect.connection import Connection
+    from penstock.loading.context import LoadTools, NextAttempt
+    from penstock.loading.imports.objects import ObjectFeed, ObjectSession, ObjectUnit
+    from penstock.loading.read.format_check import FormatCheck
+    from penstock.loading.read.value_check import ValueCheck
+    from penstock.loading.send.session import LoadSession
 
 _log = logging.getLogger(__name__)
 

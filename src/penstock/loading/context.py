@@ -1,29 +1,181 @@
-"""The connections, callables and values that the modules of this package work with."""
+"""What modules of this package work with: connections, callables, how long to retry, what an attempt is given."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from penstock.frozen import frozen
+from penstock.core.errors import PenstockError
+from penstock.core.frozen import frozen
+from penstock.ledger.ledger import Ledger
 from penstock.loading.formats.format import ReadTools
-from penstock.loading.retry import Patience, patiently
+from penstock.loading.values.plan import LoadPlan, SessionPlan
 from penstock.loading.warned import WarningLog
-from penstock.server.ledger import Ledger
 
 if TYPE_CHECKING:
-    from penstock.changes.settings_backend import SettingsBackend
-    from penstock.loading.plan.guard import SpaceGuard
-    from penstock.loading.plan.settings import LoadSettings
-    from penstock.model.load.outcome import LoadProgress
-    from penstock.model.server.server import ServerFacts
-    from penstock.model.server.settings import LeasedSetting
-    from penstock.server.connect.connection import ConnectionFactory
-
+    from penstock.core.catalogue.settings import LeasedSetting
+    from penstock.core.connect.connection import ConnectionFactory
+    from penstock.core.values.server import ServerFacts
+    from penstock.loading.plan.space import SpaceGuard
+    from penstock.loading.values.outcome import LoadProgress
+    from penstock.loading.values.plan import LoadSettings
+    from penstock.settings.backend import SettingsBackend
 
 _Result = TypeVar("_Result")
+
+_FIRST_DELAY_S = 0.5
+_LONGEST_DELAY_S = 15.0
+
+_DEADLOCK = "40P01"
+
+
+class RefusedInBinaryError(PenstockError):
+    """The server refused a batch that has encoded blocks of `objects`: they are sent again as text."""
+
+    def __init__(self, cause: PenstockError | str, objects: Collection[int]) -> None:
+        super().__init__(cause.message if isinstance(cause, PenstockError) else cause)
+        self.objects = frozenset(objects)
+
+
+class UnreadableError(PenstockError):
+    """Object `number` cannot be read to its end, and a part of it was sent: retry the attempt without it."""
+
+    def __init__(self, cause: PenstockError, number: int) -> None:
+        super().__init__(cause.message)
+        self.cause = cause
+        self.number = number
+
+
+class Patience:
+    """Doubles the wait after each failed attempt, up to _LONGEST_DELAY_S.
+
+    Allows no further attempt once `retry_for_s` seconds have passed since the first failure after the last progress.
+    """
+
+    def __init__(self, retry_for_s: float, clock: Callable[[], float]) -> None:
+        self._retry_for_s = retry_for_s
+        self._clock = clock
+        self._failures = 0
+        self._rows = -1
+        self._since_s: float | None = None
+
+    def note_progress(self, rows: int) -> None:
+        """Record how many rows are committed: if there are more than before, the load has made progress."""
+        if rows > self._rows >= 0:
+            self._failures, self._since_s = 0, None
+        self._rows = rows
+
+    def next_delay_s(self) -> float | None:
+        """Return how many seconds to wait before the next attempt, or None if the time for retries is over."""
+        now_s = self._clock()
+        if self._since_s is None:
+            self._since_s = now_s
+        left_s = self._retry_for_s - (now_s - self._since_s)
+        if left_s <= 0:
+            return None
+        delay_s = min(_FIRST_DELAY_S * 2.0**self._failures, _LONGEST_DELAY_S, left_s)
+        self._failures += 1
+        return delay_s
+
+    def wait_out(
+        self, error: PenstockError, *, sleep: Callable[[float], None], notice: Callable[[str], None] | None
+    ) -> None:
+        """Show the error and wait; raise it if it is not transient, or if the time for retries is over."""
+        delay_s = self.next_delay_s() if error.is_transient else None
+        if delay_s is None:
+            raise error
+        if notice is not None:
+            notice(f"{error.message}: retrying in {delay_s:.1f} s")
+        sleep(delay_s)
+
+
+@frozen
+class NextAttempt:
+    """How an attempt is made, by what the attempts before it have shown. Objects have their numbers in the ledger."""
+
+    sessions: SessionPlan
+    # The objects of which the server has refused a batch in the binary format: they are sent as text.
+    as_text: frozenset[int] = frozenset()
+    # The objects that cannot be read to their end, each with its error: the load is done without them.
+    unreadable: Mapping[int, PenstockError] = field(default_factory=dict)
+
+
+class Retrying:
+    """Waits between the attempts of one load, and keeps how the next one is made."""
+
+    def __init__(
+        self,
+        plan: LoadPlan,
+        *,
+        clock: Callable[[], float],
+        sleep: Callable[[float], None],
+        notice: Callable[[str], None],
+    ) -> None:
+        self.next = NextAttempt(sessions=plan.sessions)
+        self.patience = Patience(plan.job.rules.retry_for if plan.is_repeatable else 0.0, clock)
+        self._rejects = plan.job.rules.on_error == "reject"
+        self._sleep = sleep
+        self._notice = notice
+
+    def note_unreadable(self, errors: Mapping[int, PenstockError]) -> None:
+        """Record objects that cannot be read to their end, by their numbers, with their errors."""
+        self.next = replace(self.next, unreadable={**self.next.unreadable, **errors})
+
+    def wait(self, error: PenstockError) -> None:
+        """Wait before another attempt, or raise the error if there must not be one."""
+        if isinstance(error, RefusedInBinaryError):
+            # Each time it is another object, and as text the error is the server's own.
+            self._notice(f"{error.message}: sending the objects of this batch as text")
+            self.next = replace(self.next, as_text=self.next.as_text | error.objects)
+            return
+        if isinstance(error, UnreadableError):
+            self._notice(f"{error.message}: loading the other objects")
+            self.note_unreadable({error.number: error.cause})
+            return
+        before = self.next.sessions
+        fewer = fewer_sessions(before, error)
+        if error.is_transient and self._rejects and fewer.maximum < before.maximum:
+            # Sessions wait for each other because they send the same key, and one of the records will be rejected.
+            # Waiting does not help, so the next attempt begins at once, with fewer sessions.
+            words = "one session" if fewer.maximum == 1 else f"{fewer.maximum} sessions"
+            self._notice(f"{error.message}: continuing with {words}")
+        else:
+            self.patience.wait_out(error, sleep=self._sleep, notice=self._notice)
+        self.next = replace(self.next, sessions=fewer)
+
+
+def patiently(
+    act: Callable[[], _Result],
+    patience: Patience,
+    *,
+    sleep: Callable[[float], None],
+    notice: Callable[[str], None] | None,
+) -> _Result:
+    """Call `act` again after each transient error, and return its result; `act` must be repeatable.
+
+    Raises PenstockError if the error is not transient, or if the time for retries is over.
+    """
+    while True:
+        try:
+            return act()
+        except PenstockError as error:
+            patience.wait_out(error, sleep=sleep, notice=notice)
+
+
+def fewer_sessions(plan: SessionPlan, error: PenstockError) -> SessionPlan:
+    """Return the session plan of the next attempt: half the sessions after a deadlock, one after a cancelled session.
+
+    A session is cancelled because it blocks another session of the load in a way that the server does not detect.
+    """
+    if error.sqlstate == _DEADLOCK:
+        count = max(1, plan.initial // 2)
+    elif error.sqlstate == "57014":
+        count = 1
+    else:
+        return plan
+    return replace(plan, initial=count, maximum=count, is_adaptive=False, reason="fewer, after deadlocks between them")
 
 
 class Lease(Protocol):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 
-from penstock.errors import OtherTableError, PenstockError
-from penstock.files.local import STDIN_LOCATION
-from penstock.model.load.plan import LoadPlan
+from penstock.core.errors import OtherTableError, PenstockError
+from penstock.core.files.local import STDIN_LOCATION
+from penstock.loading.values.plan import LoadPlan
 
 
 def add_detail(error: PenstockError, sentence: str) -> PenstockError:

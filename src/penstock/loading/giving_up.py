@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from penstock.errors import PenstockError
-from penstock.host.interrupts import holding_interrupts
+from penstock.core.catalogue.tables import drop_created
+from penstock.core.connect.errors import in_transaction
+from penstock.core.errors import PenstockError
+from penstock.core.host import holding_interrupts
+from penstock.ledger.committed import count_rows
+from penstock.ledger.targets import read_landings
 from penstock.loading.claim.decide import describe_left
 from penstock.loading.failure import add_detail, add_unknown_rows, add_what_stays, add_who_goes_on
-from penstock.server.connect.errors import in_transaction
-from penstock.server.ledger.committed import count_rows
-from penstock.server.ledger.targets import read_landings
-from penstock.server.table.tables import drop_created
 
 if TYPE_CHECKING:
+    from penstock.core.connect.connection import Connection
     from penstock.loading.steps.step import RunningLoad, Step
-    from penstock.server.connect.connection import Connection
 
 # The ledger's own tables do not exist any more.
 _UNDEFINED_TABLE = "42P01"
@@ -108,8 +108,8 @@ def _tidy(load: RunningLoad, connection: Connection) -> int | None:
         if not tools.ledger.forget_unused(connection, claimed.claim, even_if_used=is_lost):
             return count_rows(connection, tools.ledger.schema, load.load_id)
         if claimed.landings:
-            from penstock.loading.landing.context import LandingContext  # noqa: PLC0415 (as the next)
-            from penstock.loading.landing.landing import give_up_landings  # noqa: PLC0415 (20 ms, for who merges or replaces)
+            from penstock.loading.land.context import LandingContext  # noqa: PLC0415 (as the next)
+            from penstock.loading.land.landing import give_up_landings  # noqa: PLC0415 (20 ms, for who merges or replaces)
 
             context = LandingContext(plan=plan, tools=tools, connection=connection, claim=claimed.claim)
             give_up_landings(context, claimed.landings)

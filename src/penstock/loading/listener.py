@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from penstock.errors import PenstockError
-from penstock.model.load.outcome import LoadProgress
+from penstock.core.errors import PenstockError
+from penstock.loading.values.outcome import LoadProgress
 
 
 class Listener:

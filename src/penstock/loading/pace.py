@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from penstock.frozen import frozen
-from penstock.model.load.plan import SessionPlan
-from penstock.units import format_bytes
+from penstock.core.frozen import frozen
+from penstock.core.units import format_bytes
+from penstock.loading.values.plan import SessionPlan
 
 # If the number of the server's CPUs is not known (another machine, no cloud API): enough to measure, and few enough not
 # to harm the server.

@@ -12,28 +12,26 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from penstock.errors import Interrupted, PenstockError
-from penstock.host.interrupts import holding_interrupts
-from penstock.host.process import host_name
+from penstock.core.connect.connection import Connection
+from penstock.core.errors import Interrupted, PenstockError
+from penstock.core.host import holding_interrupts, host_name
+from penstock.core.values.accounts import Stopwatch
+from penstock.ledger.committed import has_all, read_coverage
+from penstock.ledger.ledger import confirm, finish
+from penstock.ledger.values import FinishedLoad
 from penstock.loading.attempt import LoadAttempt
 from penstock.loading.claim.claim import Claimed, claim_again, claim_load
 from penstock.loading.claim.decide import NothingToDo, left_out
-from penstock.loading.context import LoadTools
+from penstock.loading.context import LoadTools, Retrying
 from penstock.loading.giving_up import give_up, undo
-from penstock.loading.reading.format_check import FormatCheck
-from penstock.loading.reading.unreadable import describe_unreadable, refuse_emptying, refuse_partial
-from penstock.loading.reading.value_check import ValueCheck
-from penstock.loading.retry import Retrying
+from penstock.loading.read.format_check import FormatCheck
+from penstock.loading.read.objects import describe_unreadable, refuse_emptying, refuse_partial
+from penstock.loading.read.value_check import ValueCheck
 from penstock.loading.steps.order import make_steps
 from penstock.loading.steps.step import RunningLoad, Step, When
 from penstock.loading.tally import Tally
-from penstock.model.load.accounts import Stopwatch
-from penstock.model.load.ledger import FinishedLoad
-from penstock.model.load.outcome import LoadOutcome
-from penstock.model.load.plan import LoadPlan
-from penstock.server.connect.connection import Connection
-from penstock.server.ledger.committed import has_all, read_coverage
-from penstock.server.ledger.ending import confirm, finish
+from penstock.loading.values.outcome import LoadOutcome
+from penstock.loading.values.plan import LoadPlan
 
 _NOTHING = FinishedLoad(rows=0, suppressed=0, is_local_only=False)
 
@@ -218,8 +216,8 @@ class _LoadRun:
             self._walk_back("stored", connection)
         if not claimed.landings:
             return finish(ledger, connection, claim)
-        from penstock.loading.landing.context import LandingContext  # noqa: PLC0415 (as the next)
-        from penstock.loading.landing.landing import finish_load  # noqa: PLC0415 (24 ms, for who merges or replaces)
+        from penstock.loading.land.context import LandingContext  # noqa: PLC0415 (as the next)
+        from penstock.loading.land.landing import finish_load  # noqa: PLC0415 (24 ms, for who merges or replaces)
 
         context = LandingContext(
             plan=self._plan, tools=self._tools, connection=connection, claim=claim, objects=claimed.objects

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.host import cpu_count
-from penstock.model.load.accounts import BackendIo, LoadAccounts, ReaderSeconds, SessionSeconds, add_seconds
-from penstock.model.load.outcome import LoadOutcome, StatementOutcome
+from penstock.core.host import cpu_count
+from penstock.core.values.accounts import BackendIo, LoadAccounts, ReaderSeconds, SessionSeconds, add_seconds
+from penstock.loading.values.outcome import LoadOutcome, StatementOutcome
 
 if TYPE_CHECKING:
+    from penstock.core.values.accounts import FileOutcome, UnreadableObject
+    from penstock.ledger.values import FinishedLoad
     from penstock.loading.attempt import LoadAttempt
-    from penstock.model.load.details import FileOutcome, UnreadableObject
-    from penstock.model.load.ledger import FinishedLoad
 
 
 class Tally:

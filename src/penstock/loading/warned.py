@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from penstock.errors import UsageError
-from penstock.model.source.dialect import Notice, WarningCode
+from penstock.core.errors import UsageError
+from penstock.core.values.dialect import Notice, WarningCode
 
 # A trigger may raise a warning for each row; nobody reads more than this.
 _KEPT = 1000

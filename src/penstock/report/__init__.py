@@ -1,1 +1,1 @@
-"""Draws measurements and recordings. Only this package imports matplotlib and jinja2 (pg-penstock[report])."""
+"""`penstock report`: recordings as one HTML page."""

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from penstock.diagnose.activity import CPU
+from penstock.core.frozen import frozen
+from penstock.core.units import GB, MB, format_count, format_duration
 from penstock.diagnose.examination import Examination, Findings, keep_workload
 from penstock.diagnose.load import judge_recording
-from penstock.frozen import frozen
 from penstock.report.timeline import Timeline, mean
-from penstock.units import GB, MB, format_count, format_duration
+from penstock.watch.waits import CPU
 
 if TYPE_CHECKING:
-    from penstock.model.load.accounts import LoadCounts
-    from penstock.model.load.details import FileOutcome, LoadDetails
-    from penstock.model.recording import Recording, RecordingHeader
+    from penstock.core.values.accounts import FileOutcome, LoadCounts, LoadDetails
+    from penstock.watch.values import Recording, RecordingHeader
 
 # How many rows a table has at most.
 _WAITS_SHOWN, _STATEMENTS_SHOWN, FILES_SHOWN = 10, 5, 50

@@ -11,17 +11,27 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.errors import UsageError
-from penstock.files.newfile import check_writable, write_file
-from penstock.frozen import frozen
+from penstock.core.errors import UsageError
+from penstock.core.files.newfile import check_writable, write_file
+from penstock.core.frozen import frozen
+from penstock.core.units import MB
 from penstock.report import looks as shown
 from penstock.report.looks import Look, Table, look_at, say
-from penstock.report.timeline import Marks, Piece, bin_pieces, mean, pieces_of
-from penstock.report.times import COLORS, DASHES, REST_COLOR, TimePlot, draw_times
-from penstock.units import MB
+from penstock.report.timeline import (
+    COLORS,
+    DASHES,
+    REST_COLOR,
+    Marks,
+    Piece,
+    TimePlot,
+    bin_pieces,
+    draw_times,
+    mean,
+    pieces_of,
+)
 
 if TYPE_CHECKING:
-    from penstock.model.recording import Recording
+    from penstock.watch.values import Recording
 
 # A limit that exceeds the curves by more than this factor is named, but not drawn: the curves would be flat.
 _FARTHEST = 4.0

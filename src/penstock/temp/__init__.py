@@ -1,1 +1,1 @@
-"""Handles temporary work of a server: reports what spills and where, places it on a local disk, measures the gain."""
+"""`penstock temp`: what spills to disk, and temporary work on a local disk."""

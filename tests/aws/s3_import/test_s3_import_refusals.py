@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from penstock.aws.s3_import import RdsS3Import
-from penstock.errors import AwsError
-from penstock.model.s3_import import Call
+from penstock.core.errors import AwsError
+from penstock.rds.s3_import.aws import RdsS3Import
+from penstock.rds.s3_import.values import Call
 from support.moto_rds import Events
 
 if TYPE_CHECKING:

@@ -17,25 +17,25 @@ import traceback
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from penstock.api import Loader
-from penstock.aws.credentials import AwsCredentials
-from penstock.errors import PenstockError
-from penstock.files import SourceReader
+from penstock.core.aws.credentials import AwsCredentials
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.errors import PenstockError
+from penstock.core.files.streams import SourceReader
+from penstock.core.tuning import BatchPlan
+from penstock.core.values.dialect import DialectOptions
+from penstock.core.values.job import Housekeeping, LoadJob, LoadRules, TargetJob
+from penstock.core.values.names import parse_table_name
+from penstock.loading.loader import Loader
 from penstock.loading.plan.identity import job_from_json
-from penstock.model.load.job import Housekeeping, LoadJob, LoadRules, TargetJob
-from penstock.model.load.tuning import BatchPlan
-from penstock.model.server.names import parse_table_name
-from penstock.model.source.dialect import DialectOptions
-from penstock.server.connect.connection import ConnectionFactory
 from support.loads import ChoppedSources
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from penstock.files.columnar.ranged import RangedFile, RangedObject
-    from penstock.files.columnar.reader import ColumnarFile
-    from penstock.model.source.columnar import ColumnarFormat
-    from penstock.model.source.source import SourceObject
+    from penstock.core.files.columnar.ranged import RangedFile, RangedObject
+    from penstock.core.files.columnar.reader import ColumnarFile
+    from penstock.core.values.columnar import ColumnarFormat
+    from penstock.core.values.source import SourceObject
 
 # The exit status of a loader that ended by what is no PenstockError: a bug.
 BROKEN = 99

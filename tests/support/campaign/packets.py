@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from penstock.api.repair import Repairer
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.values.job import LoadJob, LoadRules, TargetJob
+from penstock.core.values.names import parse_table_name
 from penstock.loading.plan.identity import job_to_json
-from penstock.model.load.job import LoadJob, LoadRules, TargetJob
-from penstock.model.server.names import parse_table_name
-from penstock.server.connect.connection import ConnectionFactory
+from penstock.restore.repair import Repairer
 from support.campaign.plant import Plant
 from support.servers import installed, server_pool
 

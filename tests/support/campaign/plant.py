@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from penstock.lab import EmbeddedServer
-from penstock.lab.layout import SUPERUSER
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.lab.cluster import SUPERUSER
+from penstock.lab.embedded import EmbeddedServer
+from penstock.lab.installations import choose_server_user, give_to, is_root
 from penstock.lab.relay import Relay
-from penstock.lab.standby import copy_primary, promote
-from penstock.lab.users import choose_server_user, give_to, is_root
-from penstock.server.connect.connection import ConnectionFactory
-from penstock.server.ledger import Ledger
+from penstock.lab.topology.parts import copy_primary, promote
+from penstock.ledger.ledger import Ledger
 from support.campaign.processes import Zygote
 from support.campaign.s3 import Store
 from support.clock import with_clock

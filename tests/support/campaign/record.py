@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.record import read_commit
 
-from penstock.host import read_machine
+from penstock.core.host import read_machine
 from penstock.lab.installations import read_version
 from support.campaign.columnar import COLUMNAR
 from support.servers import installed

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from penstock.core.values.job import CopyFormat, Mode
     from penstock.lab.relay import Relay
-    from penstock.model.load.job import CopyFormat, Mode
     from support.campaign.files import Row
     from support.campaign.plant import Pair, Plant, Single
     from support.campaign.processes import LoaderProcess

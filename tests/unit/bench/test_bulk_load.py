@@ -11,17 +11,29 @@ import pytest
 from benchmarks.recorded import read_bulk_load
 
 from penstock.bench.bulk_load import plan
-from penstock.bench.bulk_load.plan import Recovery, Run, StepRuns, choose_steps, find_bottlenecks, judge, scale
-from penstock.bench.bulk_load.published import FIRST, LARGE, PROVISIONED, STEPS
+from penstock.bench.bulk_load.command import bulk_load, describe_bulk_load
+from penstock.bench.bulk_load.plan import (
+    FIRST,
+    LARGE,
+    PROVISIONED,
+    STEPS,
+    Recovery,
+    Run,
+    StepRuns,
+    choose_steps,
+    find_bottlenecks,
+    judge,
+    scale,
+)
 from penstock.bench.bulk_load.run import BulkLoadResult, TargetResult
 from penstock.bench.bulk_load.table import LOAD_HEADING, as_object, chart, load_rows, recovery_rows, time_rows
 from penstock.bench.ways import check_rows
-from penstock.cli.commands.bench.bulk_load import bulk_load, describe_bulk_load
-from penstock.errors import LabError, UsageError
-from penstock.host import machine, read_machine
+from penstock.core import host as machine
+from penstock.core.errors import LabError, UsageError
+from penstock.core.host import read_machine
+from penstock.core.units import GIB, MIB
+from penstock.core.values.device import VolumeLimits
 from penstock.lab.datasets.datafiles import DataFile
-from penstock.model.server.device import VolumeLimits
-from penstock.units import GIB, MIB
 
 FILE = DataFile(table="title.principals", path=Path("x.gz"), rows=3, plain_bytes=60, size_bytes=36_100_000)
 LIMITS = VolumeLimits(iops=1_000, bytes_per_s=100 * MIB, instance_bytes_per_s=50 * MIB)

@@ -8,14 +8,21 @@ from typing import Any
 
 import pytest
 
-from penstock.aws.s3_route import judge_route
-from penstock.changes.s3_import.documents import compose_policy, compose_trust, name_policy, name_role, write_document
-from penstock.changes.s3_import.steps import find_changes, plan_steps
-from penstock.changes.store.tags import change_tags, hold_tags, read_changes, read_holds
-from penstock.errors import AwsError
-from penstock.model.load.shape import SERVER, Hold
-from penstock.model.s3_import import BucketKey, ExtensionFacts, Found, Owner, S3Place, compose_command
-from penstock.model.server.rds import AssociatedRole
+from penstock.changes.store_tags import change_tags, hold_tags, read_changes, read_holds
+from penstock.core.aws.values import AssociatedRole
+from penstock.core.errors import AwsError
+from penstock.core.values.change import SERVER, Hold
+from penstock.rds.s3_import.aws import judge_route
+from penstock.rds.s3_import.steps import (
+    compose_policy,
+    compose_trust,
+    find_changes,
+    name_policy,
+    name_role,
+    plan_steps,
+    write_document,
+)
+from penstock.rds.s3_import.values import BucketKey, ExtensionFacts, Found, Owner, S3Place, compose_command
 
 PLACE = S3Place(bucket="loads", prefix="raw/")
 

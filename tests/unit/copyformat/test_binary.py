@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.copyformat.binary import KINDS, BinaryBlocks, make_binary
-from penstock.copyformat.choose import GAINS, gain_per_row
-from penstock.model.server.table import Column, ColumnMap
-from penstock.model.source.block import Block, CopySpec
-from penstock.model.source.dialect import Dialect
+from penstock.core.values.dialect import Dialect
+from penstock.core.values.table import Column, ColumnMap
+from penstock.loading.copy.payload import GAINS, KINDS, BinaryBlocks, gain_per_row, make_binary
+from penstock.loading.values.block import Block, CopySpec
 
 _CSV = Dialect(format="csv", delimiter=",", quote='"', escape='"', nulls=("",), has_header=False, encoding="UTF8")
 _SPEC = CopySpec(

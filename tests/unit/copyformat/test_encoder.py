@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from penstock.copyformat import Encoder, make_encoder
-from penstock.errors import UsageError
-from penstock.model.server.table import ColumnMap, TableName
-from penstock.model.source.block import Block, LineEnd
-from penstock.model.source.dialect import Dialect, TextFormat
+from penstock.core.errors import UsageError
+from penstock.core.values.dialect import Dialect, TextFormat
+from penstock.core.values.table import ColumnMap, TableName
+from penstock.loading.copy.payload import Encoder, make_encoder
+from penstock.loading.values.block import Block, LineEnd
 
 TABLE = TableName(schema="s", name="t")
 PLAIN = ColumnMap(columns=("a", "b"), field_count=2)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from penstock._native import RecordError, Rewriter
-from penstock.copyformat import Encoder, make_encoder
-from penstock.model.load.landing import SENT_COLUMNS
-from penstock.model.server.table import ColumnMap, TableName
-from penstock.model.source.block import Block, LineEnd
-from penstock.model.source.dialect import Dialect, TextFormat
+from penstock.core.catalogue.staging import SENT_COLUMNS
+from penstock.core.values.dialect import Dialect, TextFormat
+from penstock.core.values.table import ColumnMap, TableName
+from penstock.loading.copy.payload import Encoder, make_encoder
+from penstock.loading.values.block import Block, LineEnd
 
 PLAIN = ColumnMap(columns=("a", "b"), field_count=2)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.diagnose import measure_activity
+from penstock.watch.waits import measure_activity
 from support.made_samples import sample, session
 
 

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.diagnose import diagnose
+from penstock.diagnose.examination import diagnose
 from support.made_samples import recording_of, sample, session
 
 if TYPE_CHECKING:
-    from penstock.model.diagnosis import Diagnosis
-    from penstock.model.recording import SessionSample
+    from penstock.diagnose.values import Diagnosis
+    from penstock.watch.values import SessionSample
 
 WORKER = session(
     pid=9, backend_type="autovacuum worker", application="", query="autovacuum: VACUUM ANALYZE public.orders"

@@ -11,7 +11,7 @@ from penstock.diagnose.batches import report_commits
 from support.made_samples import database, sample, session
 
 if TYPE_CHECKING:
-    from penstock.model.recording import Sample
+    from penstock.watch.values import Sample
 
 # A transaction of 100 rows at 10 us each and a commit of 1 ms: it takes 2 ms, so 500 of them are done a second.
 _COMMITS_PER_S = 500

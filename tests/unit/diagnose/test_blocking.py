@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from penstock.diagnose.blocking import find_blocking
+from penstock.watch.waits import find_blocking
 from support import made_samples
 
 

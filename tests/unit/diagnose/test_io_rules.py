@@ -8,11 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.diagnose import diagnose
-from penstock.diagnose.devices import measure_devices
-from penstock.diagnose.examination import Examination
-from penstock.diagnose.uses import UseReader
-from penstock.model.load.accounts import (
+from penstock.core.units import format_duration
+from penstock.core.values.accounts import (
     BackendIo,
     LoadAccounts,
     LoadCounts,
@@ -20,17 +17,19 @@ from penstock.model.load.accounts import (
     ReaderSeconds,
     SessionSeconds,
 )
-from penstock.model.server.device import VolumeLimits
+from penstock.core.values.device import VolumeLimits
+from penstock.diagnose.examination import Examination, diagnose
+from penstock.diagnose.uses import UseReader
 from penstock.report.looks import look_at
 from penstock.report.timeline import Timeline
-from penstock.units import format_duration
+from penstock.watch.devices import measure_devices
 from support.made_samples import HEADER, recording_of, sample, session
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from penstock.model.diagnosis import Diagnosis
-    from penstock.model.recording import Recording, Sample
+    from penstock.diagnose.values import Diagnosis
+    from penstock.watch.values import Recording, Sample
 
 # The accounts of a minute in which a load's sessions and readers did nothing.
 NOTHING = LoadAccounts(

@@ -10,30 +10,28 @@ from typing import TYPE_CHECKING, cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.api.load_choices import find_choices
-from penstock.diagnose.choices import CHOICES, write_remedy
-from penstock.diagnose.load import find_verdict
-from penstock.diagnose.load_advice import LOAD_ADVICE
+from penstock.core.tuning import DEFAULT_TUNING
+from penstock.core.units import MIB
+from penstock.core.values.accounts import LoadAccounts, LoadSetting, ReaderSeconds, SessionSeconds
+from penstock.core.values.change import IndexPlan, Part
+from penstock.core.values.dialect import Dialect
+from penstock.core.values.job import Housekeeping, LoadJob, LoadRules, TargetJob, Transform
+from penstock.core.values.mode import RoutePlan
+from penstock.core.values.source import SourceObject
+from penstock.core.values.table import ColumnMap, TableFacts, TableName
+from penstock.diagnose.load import LOAD_ADVICE, find_verdict
 from penstock.diagnose.rules.advice import ADVICE
+from penstock.diagnose.values import CHOICES, Diagnosis, write_remedy
 from penstock.loading.pace import plan_sessions
-from penstock.model.diagnosis import Diagnosis
-from penstock.model.load.accounts import LoadAccounts, LoadSetting, ReaderSeconds, SessionSeconds
-from penstock.model.load.job import Housekeeping, LoadJob, LoadRules, TargetJob, Transform
-from penstock.model.load.plan import CopyChoice, LoadPlan, TargetPlan
-from penstock.model.load.route import RoutePlan
-from penstock.model.load.shape import IndexPlan, Part
-from penstock.model.load.tuning import DEFAULT_TUNING
-from penstock.model.server.table import ColumnMap, TableFacts, TableName
-from penstock.model.source.dialect import Dialect
-from penstock.model.source.source import SourceObject
-from penstock.units import MIB
+from penstock.loading.values.plan import CopyChoice, LoadPlan, TargetPlan
+from penstock.loading.watch import find_choices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from penstock.core.values.mode import Mode
+    from penstock.core.values.source import Compression
     from penstock.diagnose.rules.advice import Advice
-    from penstock.model.load.mode import Mode
-    from penstock.model.source.source import Compression
 
 EVERY_ADVICE: Mapping[str, Advice] = {**ADVICE, **LOAD_ADVICE}
 TABLE = TableName(schema="public", name="t")

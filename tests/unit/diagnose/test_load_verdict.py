@@ -7,12 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.diagnose.examination import examine
-from penstock.diagnose.load import OF_STEPS, LoadCase, judge_load
-from penstock.diagnose.load_advice import LOAD_ADVICE
-from penstock.loading.steps.changes import Changes
-from penstock.loading.steps.upkeep import Upkeep
-from penstock.model.load.accounts import (
+from penstock.core.values.accounts import (
     BackendIo,
     LoadAccounts,
     LoadCounts,
@@ -20,10 +15,14 @@ from penstock.model.load.accounts import (
     ReaderSeconds,
     SessionSeconds,
 )
+from penstock.diagnose.examination import examine
+from penstock.diagnose.load import LOAD_ADVICE, OF_STEPS, LoadCase, judge_load
+from penstock.loading.steps.changes import Changes
+from penstock.loading.steps.upkeep import Upkeep
 from support import made_samples
 
 if TYPE_CHECKING:
-    from penstock.model.diagnosis import Diagnosis
+    from penstock.diagnose.values import Diagnosis
 
 IDLE = LoadAccounts(
     elapsed_s=10.0,

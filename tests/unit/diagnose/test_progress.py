@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.diagnose.progress import find_work
+from penstock.watch.rates import find_work
 from support import made_samples
 
 

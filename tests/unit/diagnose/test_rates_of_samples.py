@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.diagnose import measure_rates
+from penstock.watch.rates import measure_rates
 from support.made_samples import database, sample, session
 
 if TYPE_CHECKING:
-    from penstock.model.recording import Sample
+    from penstock.watch.values import Sample
 
 CALLING = "call my_insert(?, ?)"
 

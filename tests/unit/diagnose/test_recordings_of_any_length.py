@@ -5,8 +5,8 @@ from __future__ import annotations
 import tracemalloc
 from typing import TYPE_CHECKING
 
-from penstock.diagnose import diagnose
-from penstock.observe.recordings import Recorder, read_recording
+from penstock.diagnose.examination import diagnose
+from penstock.watch.recordings import Recorder, read_recording
 from support.made_samples import HEADER, database, sample, session
 
 if TYPE_CHECKING:

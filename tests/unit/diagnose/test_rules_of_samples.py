@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.diagnose import ADVICE, diagnose
-from penstock.diagnose.load_advice import LOAD_ADVICE
-from penstock.diagnose.rules.commits import find_missing, parse_standby_names
+from penstock.diagnose.examination import diagnose
+from penstock.diagnose.load import LOAD_ADVICE
+from penstock.diagnose.rules.advice import ADVICE
+from penstock.diagnose.rules.background import find_missing, parse_standby_names
 from support.made_samples import database, recording_of, sample, session
 
 if TYPE_CHECKING:
-    from penstock.model.diagnosis import Diagnosis
-    from penstock.model.recording import Sample, SessionSample
+    from penstock.diagnose.values import Diagnosis
+    from penstock.watch.values import Sample, SessionSample
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "diagnose.md"
 

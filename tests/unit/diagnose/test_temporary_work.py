@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.diagnose import diagnose
-from penstock.diagnose.devices import measure_devices
+from penstock.diagnose.examination import diagnose
+from penstock.watch.devices import measure_devices
 from support.made_samples import recording_of, sample, session
 
 if TYPE_CHECKING:
-    from penstock.model.diagnosis import Diagnosis
-    from penstock.model.recording import Sample
+    from penstock.diagnose.values import Diagnosis
+    from penstock.watch.values import Sample
 
 GB = 10**9
 

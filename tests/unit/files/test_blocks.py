@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.errors import DataError
-from penstock.files.blocks import BlockReader, make_cutter
-from penstock.model.source.dialect import Dialect, TextFormat
+from penstock.core.errors import DataError
+from penstock.core.values.dialect import Dialect, TextFormat
+from penstock.loading.formats.blocks import BlockReader, make_cutter
 
 if TYPE_CHECKING:
-    from penstock.model.source.block import Block
+    from penstock.loading.values.block import Block
 
 PIECES = st.lists(st.integers(1, 40), min_size=1, max_size=5)
 

@@ -18,15 +18,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import SourceError
-from penstock.files.compression import OUTPUT_PIECE_BYTES, decompress
-from penstock.files.signatures import SIGNATURE_BYTES, check_is_text, sniff
-from penstock.files.zstd import zstd
+from penstock.core.errors import SourceError
+from penstock.core.files.compression import OUTPUT_PIECE_BYTES, decompress
+from penstock.core.files.signatures import SIGNATURE_BYTES, check_is_text, sniff
+from penstock.core.files.zstd import zstd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from penstock.model.source.source import Compression
+    from penstock.core.values.source import Compression
 
 
 def _zstd(data: bytes) -> bytes:

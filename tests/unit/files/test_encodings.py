@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import SourceError, UsageError
-from penstock.files.compression import OUTPUT_PIECE_BYTES
-from penstock.files.encodings import (
+from penstock.core.errors import SourceError, UsageError
+from penstock.core.files.compression import OUTPUT_PIECE_BYTES
+from penstock.core.files.encodings import (
     client_encoding,
     detect_bom,
     encode_again,

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.errors import SourceError
-from penstock.files import SourceReader
-from penstock.files.remote.listing import matches, safe_url
+from penstock.core.errors import SourceError
+from penstock.core.files.remote import matches, safe_url
+from penstock.core.files.streams import SourceReader
 
 if TYPE_CHECKING:
-    from penstock.model.source.dialect import Notice
+    from penstock.core.values.dialect import Notice
 
 
 def _names(*sources: str) -> list[str]:

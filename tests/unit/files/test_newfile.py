@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.errors import SourceError
-from penstock.files.newfile import NewFile, check_writable
+from penstock.core.errors import SourceError
+from penstock.core.files.newfile import NewFile, check_writable
 from support.files import write_to
 
 if TYPE_CHECKING:

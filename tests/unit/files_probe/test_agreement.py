@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.errors import DataError
-from penstock.files.probe import find_contradiction, probe_dialect, refuse_unclear_escapes
-from penstock.model.source.dialect import DialectOptions
+from penstock.core.errors import DataError
+from penstock.core.values.dialect import DialectOptions
+from penstock.loading.formats.probe.agreement import find_contradiction, refuse_unclear_escapes
+from penstock.loading.formats.probe.probing import probe_dialect
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.errors import SourceError, UsageError
-from penstock.files.probe import check_is_delimited, probe_dialect
-from penstock.files.probe.json_lines import is_json_lines, probe_json_lines
-from penstock.model.source.dialect import DialectOptions, TextFormat
+from penstock.core.errors import SourceError, UsageError
+from penstock.core.values.dialect import DialectOptions, TextFormat
+from penstock.loading.formats.probe.content import check_is_delimited
+from penstock.loading.formats.probe.json_lines import is_json_lines, probe_json_lines
+from penstock.loading.formats.probe.probing import probe_dialect
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.model.source.source import Compression
+    from penstock.core.values.source import Compression
 
 _OBJECTS = [{"id": number, "name": "Ann, Bob", "tags": ["a", 1]} for number in range(9)]
 _LINES = "".join(f"{json.dumps(each)}\n" for each in _OBJECTS)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.errors import UsageError
-from penstock.files.probe import validate_options
-from penstock.model.source.dialect import DialectOptions
+from penstock.core.errors import UsageError
+from penstock.core.values.dialect import DialectOptions
+from penstock.loading.formats.probe.form import validate_options
 
 TEXT_FORBIDDEN = "\\.abcdefghijklmnopqrstuvwxyz0123456789"
 

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.errors import PenstockError
-from penstock.files.probe import probe_dialect, refuse_unclear_escapes, split_record
-from penstock.files.probe.form import make_form
+from penstock.core.errors import PenstockError
+from penstock.core.values.dialect import DialectOptions
 from penstock.loading.formats.columns import naming_notice
-from penstock.model.source.dialect import DialectOptions
+from penstock.loading.formats.probe.agreement import refuse_unclear_escapes
+from penstock.loading.formats.probe.form import make_form, split_record
+from penstock.loading.formats.probe.probing import probe_dialect
 
 if TYPE_CHECKING:
     from collections.abc import Callable

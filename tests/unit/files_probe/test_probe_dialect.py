@@ -10,10 +10,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from penstock.errors import DataError, PenstockError, UsageError
-from penstock.files.probe import ProbeResult, probe_dialect, split_record
-from penstock.lab.datasets.imdb import IMDB_TABLES, write_imdb
-from penstock.model.source.dialect import DialectOptions
+from penstock.core.errors import DataError, PenstockError, UsageError
+from penstock.core.values.dialect import DialectOptions
+from penstock.lab.datasets.people import IMDB_TABLES
+from penstock.lab.datasets.writer import write_imdb
+from penstock.loading.formats.probe.form import split_record
+from penstock.loading.formats.probe.probing import ProbeResult, probe_dialect
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock._native import Form, RecordCutter, RecordError
-from penstock.files.probe import split_record
-from penstock.model.source.dialect import Dialect
+from penstock.core.values.dialect import Dialect
+from penstock.loading.formats.probe.form import split_record
 
 _FORMS = {
     "csv": {"format": "csv", "delimiter": b",", "quote": b'"', "escape": b'"'},

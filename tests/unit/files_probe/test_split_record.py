@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.errors import DataError
-from penstock.files.probe import split_record
-from penstock.model.source.dialect import Dialect
+from penstock.core.errors import DataError
+from penstock.core.values.dialect import Dialect
+from penstock.loading.formats.probe.form import split_record
 
 CSV = Dialect(format="csv", delimiter=",", quote='"', escape='"', nulls=("", "NULL"), has_header=False, encoding="UTF8")
 BACKSLASH_CSV = Dialect(

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.host import find_device, read_counters
-from penstock.host.devices import find_mount, judge_kind, parse_counters
-from penstock.model.server.device import rates
+from penstock.core.host import find_device, find_mount, judge_kind, parse_counters, read_counters
+from penstock.core.values.device import rates
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,11 +8,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.errors import LabError, UsageError
+from penstock.core.errors import LabError, UsageError
 from penstock.lab import installations
-from penstock.lab.copies import make_reachable
-from penstock.lab.installations import Installation, default_installation, find_installations, installation_at
-from penstock.lab.users import ServerUser
+from penstock.lab.control import make_reachable
+from penstock.lab.installations import (
+    Installation,
+    ServerUser,
+    default_installation,
+    find_installations,
+    installation_at,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from typer.testing import CliRunner
 
-from penstock.cli.commands.lab import app
-from penstock.errors import UsageError
+from penstock.core.errors import UsageError
+from penstock.lab.command.lab import app
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.errors import LabError, UsageError
-from penstock.lab.datasets.imdb import IMDB_TABLES, expected_rows, write_imdb
-from penstock.lab.datasets.imdb.tables import Counts
+from penstock.core.errors import LabError, UsageError
+from penstock.lab.datasets.people import IMDB_TABLES, Counts, expected_rows
+from penstock.lab.datasets.writer import write_imdb
 
 if TYPE_CHECKING:
     from pathlib import Path

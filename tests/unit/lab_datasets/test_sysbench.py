@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.errors import UsageError
-from penstock.lab.datasets.sysbench import TABLES, write_sysbench
+from penstock.core.errors import UsageError
+from penstock.lab.datasets.datafiles import TABLES, write_sysbench
 
 if TYPE_CHECKING:
     from pathlib import Path

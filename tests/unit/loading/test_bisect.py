@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import _native
-from penstock.loading.rejects.bisect import find_by_index, find_by_server_line, knowing
+from penstock.loading.rejects.pieces import find_by_index, find_by_server_line, knowing
 
 if TYPE_CHECKING:
-    from penstock.model.source.block import LineEnd
+    from penstock.loading.values.block import LineEnd
 
 LINE_ENDS: dict[LineEnd, bytes] = {"lf": b"\n", "crlf": b"\r\n", "cr": b"\r"}
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.cli.views.outcome_view import describe_steps
+from penstock.core.values.change import IndexPlan, Part
 from penstock.loading.steps.changes_plan import ChangesPlan, TableChanges
-from penstock.model.load.shape import IndexPlan, Part
+from penstock.loading.views.outcome import describe_steps
 
 
 def part(name: str, **facts: object) -> Part:

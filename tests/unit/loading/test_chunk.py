@@ -6,10 +6,10 @@ from functools import partial
 
 import pytest
 
-from penstock.files.blocks import BlockReader, make_cutter
-from penstock.loading.stream.chunk import Chunk
-from penstock.model.source.block import CopySpec
-from penstock.model.source.dialect import Dialect
+from penstock.core.values.dialect import Dialect
+from penstock.loading.formats.blocks import BlockReader, make_cutter
+from penstock.loading.send.chunk import Chunk
+from penstock.loading.values.block import CopySpec
 
 DIALECT = Dialect(format="csv", delimiter=",", quote='"', escape='"', nulls=("",), has_header=False, encoding="UTF8")
 SPEC = CopySpec(

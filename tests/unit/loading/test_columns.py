@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import PenstockError, TargetError, UsageError
+from penstock.core.errors import PenstockError, TargetError, UsageError
+from penstock.core.values.job import TargetJob
+from penstock.core.values.table import Column, ColumnMap, TableFacts, TableName
 from penstock.loading.formats.columns import map_columns, name_created_columns
-from penstock.model.load.job import TargetJob
-from penstock.model.server.table import Column, ColumnMap, TableFacts, TableName
 
 NAME = TableName(schema="public", name="t")
 TABLE = TableFacts(

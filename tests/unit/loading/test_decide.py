@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from penstock.errors import TargetError
+from penstock.core.errors import TargetError
+from penstock.core.values.job import LoadRules, TargetJob
+from penstock.core.values.source import SourceObject
+from penstock.core.values.table import ColumnMap, TableName
+from penstock.ledger.lookup import LedgerFindings
+from penstock.ledger.values import KnownObject, LedgerObject
 from penstock.loading.claim.decide import ClaimFacts, LoadDecision, decide_load, decide_objects, find_known
-from penstock.loading.work import ObjectWork
-from penstock.model.load.job import LoadRules, TargetJob
-from penstock.model.load.ledger import KnownObject, LedgerObject
-from penstock.model.load.plan import TargetPlan
-from penstock.model.server.table import ColumnMap, TableName
-from penstock.model.source.source import SourceObject
-from penstock.server.ledger.lookup import LedgerFindings
+from penstock.loading.values.plan import TargetPlan
+from penstock.loading.values.work import ObjectWork
 
 if TYPE_CHECKING:
-    from penstock.model.load.job import Mode
-    from penstock.model.source.dialect import Dialect
+    from penstock.core.values.dialect import Dialect
+    from penstock.core.values.job import Mode
 
 TABLE = TableName(schema="public", name="t")
 ITEM = LedgerObject(number=0, target_oid=7, target=TABLE, uri="/a", version="1", size_bytes=10)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from penstock.errors import PenstockError, SourceError, UsageError
-from penstock.loading.job.export import Export, find_tables, parse_info
+from penstock.core.errors import PenstockError, SourceError, UsageError
+from penstock.loading.command.export import Export, find_tables, parse_info
 from support.exports import make_export
 
 if TYPE_CHECKING:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from penstock.loading.reading.feed import Abandoned, BlockFeed, NothingReady
-from penstock.loading.work import ObjectWork
-from penstock.model.source.source import SourceObject
-from penstock.units import KIB, MIB
+from penstock.core.units import KIB, MIB
+from penstock.core.values.source import SourceObject
+from penstock.loading.read.feed import Abandoned, BlockFeed, NothingReady
+from penstock.loading.values.work import ObjectWork
 
 if TYPE_CHECKING:
-    from penstock.model.load.plan import TargetPlan
+    from penstock.loading.values.plan import TargetPlan
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from penstock.errors import ServerError
+from penstock.core.errors import ServerError
 from penstock.loading.giving_up import undo
+from penstock.loading.indexes.table_changes import TableChanges
 from penstock.loading.steps.step import Step
-from penstock.loading.table_changes import TableChanges
 
 if TYPE_CHECKING:
     from penstock.loading.steps.step import RunningLoad

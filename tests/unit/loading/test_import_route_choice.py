@@ -8,20 +8,20 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import ServerError, TargetError, UsageError
+from penstock.core.aws.values import AssociatedRole
+from penstock.core.errors import ServerError, TargetError, UsageError
+from penstock.core.tuning import BatchPlan
+from penstock.core.values.columnar import ColumnarSample
+from penstock.core.values.dialect import Dialect
+from penstock.core.values.job import LoadJob, LoadRules, TargetJob
+from penstock.core.values.mode import ImportRights, Link, Via
+from penstock.core.values.names import parse_table_name
+from penstock.core.values.source import SourceObject
+from penstock.core.values.table import ColumnMap
 from penstock.loading.imports.route import RouteFacts, choose_route
-from penstock.model.load.job import LoadJob, LoadRules, TargetJob
-from penstock.model.load.plan import LoadPlan, SessionPlan
-from penstock.model.load.route import ImportRights, Link, Via
-from penstock.model.load.tuning import BatchPlan
-from penstock.model.server.names import parse_table_name
-from penstock.model.server.rds import AssociatedRole
-from penstock.model.server.table import ColumnMap
-from penstock.model.source.block import CopySpec
-from penstock.model.source.columnar import ColumnarSample
-from penstock.model.source.dialect import Dialect
-from penstock.model.source.source import SourceObject
-from penstock.server.imports.call import S3Place, compose_import, read_result
+from penstock.loading.imports.server import S3Place, compose_import, read_result
+from penstock.loading.values.block import CopySpec
+from penstock.loading.values.plan import LoadPlan, SessionPlan
 
 _RIGHTS = ImportRights(role="etl", is_available=True, exists=True, is_trusted=True, may_use=True, may_execute=True)
 _FACTS = RouteFacts(rights=_RIGHTS, region="eu-west-1", server_major=18)

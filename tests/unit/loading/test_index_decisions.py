@@ -6,21 +6,21 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.changes.kinds.rebuild_plan import (
+from penstock.changes.tables.parts import ForeignKey, IndexFacts, IndexPart, ShapeTable, TableParts
+from penstock.changes.tables.rebuild_plan import (
     RebuildPlan,
     estimate_cost,
     order_by_cost,
     order_by_depth,
     plan_rebuild,
 )
-from penstock.loading.plan.indexes import Decision, IndexPlanFacts, decide_indexes
-from penstock.model.load.job import TargetJob
-from penstock.model.load.shape import Change
-from penstock.model.load.tuning import DEFAULT_TUNING
-from penstock.model.server.table import TableName
-from penstock.server.changes.parts import ForeignKey, IndexFacts, IndexPart, ShapeTable, TableParts
-from penstock.server.ddl.definition import ConstraintRow, IndexRow
-from penstock.units import GIB, MIB
+from penstock.core.catalogue.definition import ConstraintRow, IndexRow
+from penstock.core.tuning import DEFAULT_TUNING
+from penstock.core.units import GIB, MIB
+from penstock.core.values.change import Change
+from penstock.core.values.job import TargetJob
+from penstock.core.values.table import TableName
+from penstock.loading.indexes.decide import Decision, IndexPlanFacts, decide_indexes
 
 JOB = TargetJob(sources=("f",), into=TableName(schema="s", name="t"))
 FACTS = IndexPlanFacts(indexes="auto", job=JOB, is_empty=True, size_bytes=DEFAULT_TUNING.least_dropping_bytes)

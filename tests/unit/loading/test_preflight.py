@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.access.preflight import judge, would_load
-from penstock.access.server import describe_change
-from penstock.model.finding import refusal
-from penstock.model.server.inspection import (
+from penstock.core.values.server import (
     Archiver,
+    Clock,
     Connections,
     Encryption,
     Flavour,
@@ -19,22 +17,25 @@ from penstock.model.server.inspection import (
     Inspection,
     LedgerState,
     Manager,
+    PoolerFacts,
     Publication,
     Receiver,
     Rights,
+    ServerFacts,
     Setting,
     Slot,
     Standby,
     TableCosts,
     TableInspection,
+    Unread,
     Volume,
+    refusal,
 )
-from penstock.model.server.reading import Clock, Unread
-from penstock.model.server.server import PoolerFacts, ServerFacts
-from penstock.model.server.table import TableFacts, TableName
+from penstock.core.values.table import TableFacts, TableName
+from penstock.preflight.findings import describe_change, judge, would_load
 
 if TYPE_CHECKING:
-    from penstock.model.finding import Finding
+    from penstock.core.values.server import Finding
 
 GIB = 1024**3
 

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.access.load import judge_disks, judge_volume, judge_windows
-from penstock.aws.rds import describe_instance
+from penstock.core.catalogue.catalog import DiskForecast, SpaceNeed
 from penstock.loading.plan.space import DiskSpace
-from penstock.model.load.space import DiskForecast, SpaceNeed
+from penstock.preflight.findings import judge_disks, judge_volume, judge_windows
+from penstock.rds.describe import describe_instance
 from support.fake_aws import NOW, FakeAws, instance
 
 if TYPE_CHECKING:
-    from penstock.model.finding import Finding
-    from penstock.model.server.rds import RdsDescription
+    from penstock.core.aws.values import RdsDescription
+    from penstock.core.values.server import Finding
 
 GIB = 2**30
 

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.access.rds import describe_silence, judge_rds
-from penstock.aws.rds import describe_instance
-from penstock.cli.views.rds_view import describe_rds_facts
-from penstock.errors import AwsError
+from penstock.core.errors import AwsError
+from penstock.rds.describe import describe_instance
+from penstock.rds.findings import describe_silence, judge_rds
+from penstock.rds.view import describe_rds_facts
 from support.fake_aws import ACCOUNT, NOW, REGION, FakeAws, cluster, instance, member
 
 if TYPE_CHECKING:
-    from penstock.model.finding import Finding
-    from penstock.model.server.rds import RdsDescription
+    from penstock.core.aws.values import RdsDescription
+    from penstock.core.values.server import Finding
 
 GIB = 2.0**30
 

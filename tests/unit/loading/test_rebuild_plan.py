@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import doctest
 
-from penstock.changes.kinds import rebuild_plan
-from penstock.changes.kinds.rebuild_plan import RebuildPlan, choose_memory, choose_workers, plan_rebuild
-from penstock.units import GIB, MIB
+from penstock.changes.tables import rebuild_plan
+from penstock.changes.tables.rebuild_plan import RebuildPlan, choose_memory, choose_workers, plan_rebuild
+from penstock.core.units import GIB, MIB
 
 
 def test_sessions_share_a_quarter_of_the_memory() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.errors import ServerError
-from penstock.loading.retry import Patience, fewer_sessions, patiently
-from penstock.model.load.plan import SessionPlan
+from penstock.core.errors import ServerError
+from penstock.loading.context import Patience, fewer_sessions, patiently
+from penstock.loading.values.plan import SessionPlan
 
 FOUR = SessionPlan(initial=4, maximum=8, is_adaptive=True, reason="")
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.loading.plan.upkeep import decide_checkpoint, decide_vacuum
-from penstock.model.load.upkeep import CheckpointDecision, Relation, VacuumPlan
-from penstock.units import GIB, MB
+from penstock.core.units import GIB, MB
+from penstock.loading.plan.notices import decide_checkpoint, decide_vacuum
+from penstock.loading.values.plan import CheckpointDecision, Relation, VacuumPlan
 
 # A mebibyte in pages.
 MIB_PAGES = 128

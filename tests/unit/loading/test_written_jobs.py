@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from penstock.core.values.job import LoadJob, LoadRules, TargetJob
+from penstock.core.values.names import parse_table_name
 from penstock.loading.plan.identity import job_from_json, job_to_json
-from penstock.model.load.job import LoadJob, LoadRules, TargetJob
-from penstock.model.server.names import parse_table_name
 
 _JOB = LoadJob(targets=(TargetJob(sources=("a.csv",), into=parse_table_name("t")),), rules=LoadRules(retry_for=5.0))
 

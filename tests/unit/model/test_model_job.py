@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.errors import UsageError
-from penstock.model.load.job import LoadJob, LoadRules, TargetJob
-from penstock.model.server.table import TableName
+from penstock.core.errors import UsageError
+from penstock.core.values.job import LoadJob, LoadRules, TargetJob
+from penstock.core.values.table import TableName
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,8 +6,8 @@ import doctest
 
 import pytest
 
-from penstock.model.server import endpoints
-from penstock.model.server.endpoints import parse_endpoint
+from penstock.core.connect import endpoints
+from penstock.core.connect.endpoints import parse_endpoint
 
 
 @pytest.mark.parametrize(

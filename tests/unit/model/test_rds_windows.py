@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from penstock.model.server import windows
-from penstock.model.server.windows import Window, describe_near, parse_window
+from penstock.core.aws import values as windows
+from penstock.core.aws.values import Window, describe_near, parse_window
 
 # A Sunday, half an hour before midnight.
 LATE_SUNDAY = datetime(2026, 11, 22, 23, 30, tzinfo=UTC)

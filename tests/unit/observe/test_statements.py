@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.observe.sampler import Cleaner
-from penstock.observe.statements import strip_literals
+from penstock.watch.sampler import Cleaner
+from penstock.watch.statements import strip_literals
 
 SECRET = "zqsecretqz"
 NUMBER = "8675309"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.cli.views.watch_view import View, as_object, describe_line
+from penstock.watch.view import View, as_object, describe_line
 from support.made_samples import HEADER, sample
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.server.changes.clauses import is_one_clause, read_referring_columns
+from penstock.changes.tables.parts import is_one_clause, read_referring_columns
 
 
 @pytest.mark.parametrize(

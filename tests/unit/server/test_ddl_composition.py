@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.errors import TargetError
-from penstock.server.ddl.compose import compose_foreign_key
-from penstock.server.ddl.definition import ConstraintRow, PartRow, TableDefinition, TableRow, find_differences
+from penstock.core.catalogue.definition import (
+    ConstraintRow,
+    PartRow,
+    TableDefinition,
+    TableRow,
+    compose_foreign_key,
+    find_differences,
+)
+from penstock.core.errors import TargetError
 
 
 def definition(*parts: PartRow, oid: int = 1, owner: str = "o") -> TableDefinition:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.errors import ServerError
-from penstock.server.ddl.session import look_again
+from penstock.core.catalogue.definition import look_again
+from penstock.core.errors import ServerError
 
 
 @pytest.mark.parametrize(("code", "calls"), [("XX000", 3), ("57014", 1)])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trustme
 
-from penstock.server.connect.roots import find_roots, missing_roots, read_roots, search_roots
+from penstock.core.connect.tls import find_roots, missing_roots, read_roots, search_roots
 from support.files import write_to
 from support.tls import RDS_HOST, amazon_like_authority, write_roots
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.errors import ServerError, UsageError
-from penstock.server.connect.conninfo import given_settings
-from penstock.server.connect.route import Tunnel, named_routes, tunnel_route
-from penstock.server.connect.tls import tls_defaults
+from penstock.core.connect.conninfo import given_settings
+from penstock.core.connect.route import Tunnel, named_routes, tunnel_route
+from penstock.core.connect.tls import tls_defaults
+from penstock.core.errors import ServerError, UsageError
 from support.tls import RDS_HOST
 
 if TYPE_CHECKING:

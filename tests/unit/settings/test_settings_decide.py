@@ -7,14 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.changes.settings import values
-from penstock.changes.settings.decide import decide, is_too_small, pays
-from penstock.changes.settings.profiles import BULK_LOAD, PROFILES
-from penstock.changes.settings.values import parse_assignments
-from penstock.errors import UsageError
-from penstock.model.refusals import REFUSALS, Refusal, refuse_value
-from penstock.model.server.inspection import Archiver, Flavour, Manager, Slot
-from penstock.model.server.settings import SettingsDecision, SettingsFacts, SettingsRights, SettingState
+from penstock.core.catalogue.settings import SettingsDecision, SettingsFacts, SettingsRights, SettingState
+from penstock.core.errors import UsageError
+from penstock.core.refusals import REFUSALS, Refusal, refuse_value
+from penstock.core.values.server import Archiver, Flavour, Manager, Slot
+from penstock.settings import decide as values
+from penstock.settings.decide import BULK_LOAD, PROFILES, decide, is_too_small, parse_assignments, pays
 
 GIB = 1024**3
 

@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from penstock.changes.kinds.setting import SETTING, refuse_restore
-from penstock.changes.store.tags import change_tags, hold_tags, read_changes, read_holds
-from penstock.model.load.shape import SERVER, Hold, server_change
-from penstock.model.server.identity import ServerIdentity
+from penstock.changes.store_tags import change_tags, hold_tags, read_changes, read_holds
+from penstock.core.values.change import SERVER, Hold, server_change
+from penstock.core.values.server import ServerIdentity
+from penstock.settings.kinds import SETTING, refuse_restore
 
 SERVER_A = ServerIdentity(system_identifier=1, timeline=1, address="10.0.0.1", port=5432)
 

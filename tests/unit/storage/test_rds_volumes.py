@@ -6,11 +6,9 @@ import math
 
 import pytest
 
-from penstock.errors import UsageError
-from penstock.storage.bucket import Bucket
-from penstock.storage.envelopes import find_envelope
-from penstock.storage.volume import Throttle, Volume, parse_size, parse_volume
-from penstock.units import GIB, MIB
+from penstock.core.errors import UsageError
+from penstock.core.units import GIB, MIB
+from penstock.core.volumes import Bucket, Throttle, Volume, find_envelope, parse_size, parse_volume
 
 # 3 I/Os/s for each of 250 GiB
 _BUCKET = Bucket(capacity_ios=5_400_000, baseline_iops=750, burst_iops=3000)

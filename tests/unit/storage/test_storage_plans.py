@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.model.server.rds import EbsLimits, Storage
-from penstock.storage.candidates import modify_command, propose, stop_growth_command
-from penstock.storage.demand import Demand, Use, measure_demand, simulate
-from penstock.storage.limits import find_volume_limits
-from penstock.units import MIB
+from penstock.core.aws.values import EbsLimits, Storage
+from penstock.core.units import MIB
+from penstock.core.volumes import find_volume_limits
+from penstock.diagnose.uses import Demand, Use, measure_demand, simulate
+from penstock.storage.report import modify_command, propose, stop_growth_command
 
 if TYPE_CHECKING:
-    from penstock.model.server.device import VolumeLimits
+    from penstock.core.values.device import VolumeLimits
 
 # A db.r6g.2xlarge.
 EBS = EbsLimits(baseline_mb_per_s=296.875, baseline_iops=12_000, maximum_mb_per_s=593.75, maximum_iops=20_000)

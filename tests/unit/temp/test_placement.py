@@ -8,15 +8,15 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from penstock.changes.kinds.temp_place import RemovalFacts, plan_removal
-from penstock.errors import TargetError, UsageError
-from penstock.model.server.inspection import Flavour, Manager
-from penstock.model.server.settings import SettingsFacts, SettingsRights
-from penstock.model.temp import placement
-from penstock.model.temp.placement import TABLESPACE, Placement, Scope, parse_scope, parse_setting
-from penstock.server.temp.tablespaces import PlaceRow, TablespaceRow
-from penstock.temp.placement.decide import list_remarks, refuse_directory, refuse_server
-from penstock.temp.placement.directory import DirectoryFacts, PartFacts
+from penstock.core.catalogue.settings import SettingsFacts, SettingsRights
+from penstock.core.errors import TargetError, UsageError
+from penstock.core.values import temp_place as placement
+from penstock.core.values.server import Flavour, Manager
+from penstock.core.values.temp_place import TABLESPACE, Placement, Scope, parse_scope, parse_setting
+from penstock.temp.place.decide import list_remarks, refuse_directory, refuse_server
+from penstock.temp.place.directory import DirectoryFacts, PartFacts
+from penstock.temp.place.kind import RemovalFacts, plan_removal
+from penstock.temp.place.tablespaces import PlaceRow, TablespaceRow
 
 _PATH = PurePosixPath("/mnt/nvme/temp")
 _DIRECTORY = DirectoryFacts(is_directory=True, server_uid=101, owner_uid=101, mode=0o700, is_empty=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.errors import UsageError
-from penstock.temp.replay.statements import check_places, refuse_unreadable, split_statements, why_not
+from penstock.core.errors import UsageError
+from penstock.temp.statements import check_places, refuse_unreadable, split_statements, why_not
 
 
 def test_semicolons_in_literals_names_and_comments_end_nothing() -> None:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from penstock.cli.views.temp.replay_view import describe_replay
-from penstock.model.server.device import Device
-from penstock.model.temp.replay import Comparison, ReplayResult, Run
-from penstock.temp.replay.plans import find_spills, sum_field
+from penstock.core.values.device import Device
 from penstock.temp.replay.run import find_shared
+from penstock.temp.replay.view import describe_replay
+from penstock.temp.statements import find_spills, sum_field
+from penstock.temp.values import Comparison, ReplayResult, Run
 
 
 def runs(*seconds: float, written: int = 8192) -> tuple[Run, ...]:

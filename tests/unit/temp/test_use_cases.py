@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from penstock.cli.views.temp.usage_view import describe_usage
-from penstock.model.server.device import DeviceRates
-from penstock.model.temp.usage import DeviceUse, Route, SettingRow, StatementUse, TablespaceUse, UsageReport
-from penstock.server.temp.plans import strip_explain
-from penstock.temp.usage.tablespaces import find_routes
-from penstock.temp.usage.use_case import find_use_case
+from penstock.core.values.device import DeviceRates
+from penstock.temp.usage.compare import find_use_case
+from penstock.temp.usage.read import find_routes, strip_explain
+from penstock.temp.usage.values import DeviceUse, Route, SettingRow, StatementUse, TablespaceUse, UsageReport
+from penstock.temp.usage.view import describe_usage
 
 
 def use(query: str, *, local: int = 0) -> StatementUse:

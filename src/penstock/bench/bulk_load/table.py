@@ -10,10 +10,9 @@ from dataclasses import asdict
 from statistics import median
 from typing import TYPE_CHECKING
 
-from penstock.bench.bulk_load.plan import Run, StepRuns, find_bottlenecks, judge
-from penstock.bench.bulk_load.published import RECOVERY, SHORT_SOURCE, SOURCE
-from penstock.report.plot import Line, Plot, Point
-from penstock.units import MB, format_count
+from penstock.bench.bulk_load.plan import RECOVERY, SHORT_SOURCE, SOURCE, Run, StepRuns, find_bottlenecks, judge
+from penstock.core.plot import Line, Plot, Point
+from penstock.core.units import MB, format_count
 
 if TYPE_CHECKING:
     from penstock.bench.bulk_load.run import BulkLoadResult, TargetResult

@@ -1,14 +1,43 @@
-"""Chooses how many rows each batch size inserts, and evaluates the times. Pure."""
+"""The published times of experiment C, how many rows each batch size inserts, and how times are evaluated. Pure."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
 
-from penstock.bench.commits.published import SAMPLES, SECONDS
-from penstock.diagnose.activity import CPU
-from penstock.diagnose.transactions import COMMIT_WAITS
-from penstock.frozen import frozen
+from penstock.core.frozen import frozen
+from penstock.watch.waits import COMMIT_WAITS, CPU
+
+SOURCE = (
+    "Franck Pachot, AWS Aurora IO:XactSync is not a PostgreSQL wait event (dbi-services.com, 2020): Aurora PostgreSQL "
+    "11.6, db.r5.large, 10 M rows by my_insert, beside a sampler but for the 133.4 s at 100,000 rows per commit"
+)
+
+SHORT_SOURCE = "Aurora PostgreSQL 11.6 (dbi-services.com, 2020)"
+
+# Seconds by rows per commit. The article's table ends at 100.
+SECONDS = {
+    10_000_000: 135.9,
+    1_000_000: 136.1,
+    100_000: 133.4,
+    10_000: 141.8,
+    1_000: 177.6,
+    100: 373.5,
+}
+
+# At these rows per commit, the article's seconds are from a run without its sampler.
+UNSAMPLED = frozenset({100_000})
+
+# The article's samples by rows per commit: CPU, IO:WALWrite, IO:XactSync.
+SAMPLES = {
+    10_000_000: (346, 44, 0),
+    1_000_000: (349, 38, 3),
+    100_000: (315, 35, 30),
+    10_000: (283, 32, 91),
+    1_000: (252, 32, 250),
+    100: (249, 24, 776),
+}
+
 
 # The advice is the smallest batch that takes at most this many times the best time. The article's batches of 10,000
 # rows take 6.3 % more.

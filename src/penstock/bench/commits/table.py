@@ -9,10 +9,21 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from penstock.bench.commits.plan import BASE, SizeResult, advise, multiples, published_multiple, published_shares
-from penstock.bench.commits.published import SAMPLES, SECONDS, SHORT_SOURCE, SOURCE, UNSAMPLED
-from penstock.report.plot import Line, Plot, Point
-from penstock.units import format_count
+from penstock.bench.commits.plan import (
+    BASE,
+    SAMPLES,
+    SECONDS,
+    SHORT_SOURCE,
+    SOURCE,
+    UNSAMPLED,
+    SizeResult,
+    advise,
+    multiples,
+    published_multiple,
+    published_shares,
+)
+from penstock.core.plot import Line, Plot, Point
+from penstock.core.units import format_count
 
 if TYPE_CHECKING:
     from penstock.bench.commits.run import CommitsResult, TargetResult

@@ -1,1 +1,1 @@
-"""Experiment B: queries that spill, with temporary files on the data's volume or on a local disk."""
+"""The experiment on Optimized Reads: queries that spill, to the data's volume and to a local disk."""

@@ -10,6 +10,12 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from penstock.bench.optimized_reads.plan import (
+    MINUTES,
+    ROWS,
+    SHORT_SOURCE,
+    SOURCE,
+    TEMP_GB,
+    VCPUS,
     DeviceUse,
     Step,
     as_loaded,
@@ -20,13 +26,12 @@ from penstock.bench.optimized_reads.plan import (
     speed_up_range,
     typical_s,
 )
-from penstock.bench.optimized_reads.published import MINUTES, ROWS, SHORT_SOURCE, SOURCE, TEMP_GB, VCPUS
-from penstock.report.plot import Line, Plot, Point
-from penstock.units import GB
+from penstock.core.plot import Line, Plot, Point
+from penstock.core.units import GB
 
 if TYPE_CHECKING:
     from penstock.bench.optimized_reads.run import ReadsResult, TargetResult
-    from penstock.model.server.device import Device
+    from penstock.core.values.device import Device
 
 ALL = "all that spill"
 # Shown in place of a speed-up.

@@ -1,1 +1,1 @@
-"""The rules that read recordings: each names one limit of a workload, with its evidence. Pure."""
+"""The rules for workloads, by what is waited for. Pure."""

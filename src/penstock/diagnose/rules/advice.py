@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.diagnose.choices import Way
+from penstock.diagnose.values import Way
 
 _BATCH = Way("Commit {batch}: by COPY, by INSERT of many rows, or by more statements to a transaction.", of_loads=False)
 _COMMIT_ONCE = Way("Commit once, with {atomic}, if the load may start again from its first row.", of_loads=True)

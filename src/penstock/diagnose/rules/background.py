@@ -1,22 +1,145 @@
-"""Rules for what other processes do to a workload: autovacuum on its tables, and standbys that fall behind."""
+"""Rules for autovacuum, standbys, commits, and the locks and flushes of WAL."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from statistics import median_low
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from penstock.diagnose.activity import CPU, Moment, Tally, Ticks, is_active, moment_of, weight_of
-from penstock.diagnose.rates import parse_lsn
-from penstock.diagnose.rules.case import LEAST_SHARE, Case, number
-from penstock.diagnose.rules.commits import STANDBY_NAMES, parse_standby_names
-from penstock.units import MB, MIB
+from penstock.core.units import MB, MIB, format_count
+from penstock.diagnose.batches import CommitMeter
+from penstock.diagnose.rules.case import BULK_BYTES, LEAST_SHARE, Case, number
+from penstock.watch.rates import parse_lsn
+from penstock.watch.waits import (
+    COMMIT_WAITS,
+    CPU,
+    LOCAL_FLUSH,
+    Moment,
+    Tally,
+    Ticks,
+    is_active,
+    moment_of,
+    name_wait,
+    weight_of,
+)
 
 if TYPE_CHECKING:
-    from penstock.model.diagnosis import Diagnosis
-    from penstock.model.recording import RecordingHeader, Sample
-    from penstock.model.server.counters import CounterRow
+    from penstock.core.values.device import CounterRow
+    from penstock.diagnose.values import Diagnosis
+    from penstock.watch.values import RecordingHeader, Sample
+
+# How many standbys a commit waits for, how many of them stream, and the names of those that do not.
+Missing: TypeAlias = tuple[int, int, tuple[str, ...]]
+
+STANDBY_NAMES = "synchronous_standby_names"
+
+# The forms are FIRST 2 (a, b), ANY 1 (a, b), 2 (a, b), and a, b. The last one means 1 (a, b).
+_LIST = re.compile(r"\s*(?:(?:(?:FIRST|ANY)\s+)?(\d{1,9})\s*\()?(.*)", re.IGNORECASE | re.DOTALL)
+_NAME = re.compile(r'"((?:[^"]|"")*)"|([^\s,"()]+)')
+
+
+class CommitWaits:
+    """The rule for waits for commits. Waits while standbys are missing are counted separately."""
+
+    def __init__(self, header: RecordingHeader) -> None:
+        self._header = header
+        self._parts = {code: Tally() for code in COMMIT_WAITS.values()}
+        self._meter = CommitMeter(header.settings)
+        self._missing: Missing | None = None
+        self._without = Tally()
+        self._lost: Missing | None = None
+
+    def see(self, sample: Sample, _: Sequence[Moment]) -> None:
+        """Add a sample. Which standbys are missing is known from the last reading of pg_stat_replication."""
+        if (rows := sample.counters.get("pg_stat_replication")) is not None:
+            self._missing = find_missing(self._header.settings.get(STANDBY_NAMES, ""), rows)
+        for code, moment in self._meter.see(sample):
+            self._count(code, moment)
+
+    def _count(self, code: str, moment: Moment) -> None:
+        if code == "commit-standby" and self._missing is not None:
+            self._lost = self._missing
+            self._without.add(moment)
+        else:
+            self._parts[code].add(moment)
+
+    def conclude(self, case: Case) -> list[Diagnosis]:
+        """Return what commits wait for."""
+        for code, moment in self._meter.end():
+            self._count(code, moment)
+        found = []
+        if self._lost is not None and case.share(self._without) >= LEAST_SHARE:
+            found.append(self._conclude_missing(case, self._lost))
+        for code, part in self._parts.items():
+            is_bulk = code == LOCAL_FLUSH and case.is_written_per_commit(BULK_BYTES)
+            if case.share(part) >= LEAST_SHARE and not is_bulk:
+                found += self._conclude_commits(case, code, part)
+        return found
+
+    def _conclude_missing(self, case: Case, missing: Missing) -> Diagnosis:
+        needed, present, lost = missing
+        evidence = [
+            number("standbys that a commit waits for", needed),
+            number("such standbys that are streaming", present),
+        ]
+        setting = self._header.settings[STANDBY_NAMES]
+        names = ", ".join(lost) or "any"
+        return case.conclude("standby-missing", self._without, evidence, names=names, setting=setting)
+
+    def _conclude_commits(self, case: Case, code: str, part: Tally) -> list[Diagnosis]:
+        rates, committers = case.rates, self._meter.result(case.rates).committers
+        commit_s = now = rows = by = None
+        if committers:
+            first = committers[0]
+            commit_s, now, rows, by = first.commit_s, first.rows_per_commit, first.enough_rows, first.rows_by
+        if rows is not None and now is not None and now >= rows:
+            # The application's number of commits shows that they take less than 1 % of the time, even if the samples
+            # show more.
+            return []
+        how = "estimated from WAL" if by == "WAL" else f"by {by}" if by == "pg_stat_statements" else "counted"
+        numbers = [
+            ("active sessions on average", case.sessions(case.moments), ""),
+            ("commits", rates.commits_per_s, "/s"),
+            ("commits that wrote", rates.writes_per_s, "/s"),
+            ("time for each commit", None if commit_s is None else 1000 * commit_s, "ms"),
+            (f"rows per commit, {how}", now, ""),
+            ("WAL", None if rates.wal_bytes_per_s is None else rates.wal_bytes_per_s / MB, "MB/s"),
+        ]
+        evidence = [number(name, value, unit) for name, value, unit in numbers if value is not None]
+        batch = "more rows at a time" if rows is None else f"every {format_count(rows)} rows or more"
+        return [case.conclude(code, part, evidence, batch=batch)]
+
+
+def find_missing(standby_names: str, standbys: Sequence[CounterRow]) -> Missing | None:
+    """Return the standbys of synchronous_standby_names that pg_stat_replication does not show as streaming.
+
+    Returns None if enough standbys stream, if the setting names no standby, or if the role may not see the rows.
+    """
+    needed, names = parse_standby_names(standby_names)
+    if not names or any(row.get("state") is None for row in standbys):
+        return None
+    streaming = [row for row in standbys if row["state"] == "streaming" and row.get("sync_state") != "async"]
+    if len(streaming) >= needed:
+        return None
+    present = {str(row.get("application_name")).lower() for row in streaming}
+    lost = tuple(name for name in names if name != "*" and name.lower() not in present)
+    return needed, len(streaming), lost
+
+
+def parse_standby_names(value: str) -> tuple[int, tuple[str, ...]]:
+    """Return how many standbys a commit waits for, and the names that they are chosen from.
+
+    >>> parse_standby_names('ANY 2 (a1, "b-1", *)')
+    (2, ('a1', 'b-1', '*'))
+    >>> parse_standby_names("a, b")
+    (1, ('a', 'b'))
+    """
+    found = _LIST.fullmatch(value)
+    assert found is not None
+    names = tuple((quoted or "").replace('""', '"') or plain for quoted, plain in _NAME.findall(found[2]))
+    return int(found[1] or 1), names
+
 
 # Autovacuum takes what clients need if at least this share of the processors is busy, or at least this share of the
 # clients' sessions waits for I/O.
@@ -143,3 +266,93 @@ class StandbysBehind:
         if (rate := case.rates.wal_bytes_per_s) is not None:
             evidence.append(number("WAL", rate / MB, "MB/s"))
         return [case.conclude("standby-behind", self._part, evidence, name=self._name)]
+
+
+# Waits of shorter transactions are waits for their commits, which another rule examines.
+_LEAST_TRANSACTION_S = 1.0
+
+# Waits while WAL is written, flushed or given a new segment, and for another session that does this
+# (PostgreSQL's wait_event_names.txt).
+_WAL = frozenset(
+    (
+        *("io:walwrite", "io:walsync", "io:walinitwrite", "io:walinitsync", "io:walsyncmethodassign"),
+        *("lwlock:walwrite", "lwlock:walinsert", "lwlock:walbufmapping"),
+    )
+)
+
+# Waits that belong to other rules.
+_EXPLAINED = frozenset(("lwlock:buffiledescriptor",))
+
+
+class WalWaits:
+    """Counts waits for the writing or flushing of WAL.
+
+    Waits of short transactions are separate, because they may be waits for commits.
+    """
+
+    def __init__(self) -> None:
+        self.long = Tally()
+        self._short = Tally()
+
+    def add(self, moment: Moment) -> None:
+        """Count a moment if its session waits for WAL."""
+        if moment.wait in _WAL:
+            is_long = (moment.session.transaction_s or 0.0) >= _LEAST_TRANSACTION_S
+            (self.long if is_long else self._short).add(moment)
+
+    def join_to(self, part: Tally, case: Case, *, size_bytes: int) -> None:
+        """Add the waits of long transactions to `part`, or all waits if commits have more WAL than `size_bytes`."""
+        part.join(self.long)
+        if case.is_written_per_commit(size_bytes):
+            part.join(self._short)
+
+
+class WalWrites:
+    """The rule for transactions that are long or have much WAL, and wait while it is written, as bulk loads do."""
+
+    def __init__(self) -> None:
+        self._waits = WalWaits()
+
+    def see(self, sample: Sample, moments: Sequence[Moment]) -> None:  # noqa: ARG002 (a rule's signature)
+        for moment in moments:
+            self._waits.add(moment)
+
+    def conclude(self, case: Case) -> list[Diagnosis]:
+        """Return a diagnosis if such transactions wait for WAL."""
+        part = Tally()
+        self._waits.join_to(part, case, size_bytes=BULK_BYTES)
+        if case.share(part) < LEAST_SHARE:
+            return []
+        rate = case.rates.wal_bytes_per_s
+        evidence = [number("sessions that wait for WAL, on average", case.sessions(part))]
+        evidence += [] if rate is None else [number("WAL", rate / MB, "MB/s")]
+        return [case.conclude("wal-write", part, evidence)]
+
+
+class InternalLocks:
+    """The rule for sessions that wait for one of the server's internal locks, such as LWLock:BufferMapping."""
+
+    def __init__(self) -> None:
+        self._parts: dict[str, tuple[str, Tally]] = {}
+        self._extending = Tally()
+
+    def see(self, sample: Sample, moments: Sequence[Moment]) -> None:  # noqa: ARG002 (a rule's signature)
+        for moment in moments:
+            if moment.wait == "lock:extend":
+                self._extending.add(moment)
+            elif moment.wait.startswith("lwlock:") and moment.wait not in _WAL | _EXPLAINED:
+                _, part = self._parts.setdefault(moment.wait, (name_wait(moment.session), Tally()))
+                part.add(moment)
+
+    def conclude(self, case: Case) -> list[Diagnosis]:
+        """Return a diagnosis for the lock that is waited for most, and for the growth of tables."""
+        found = []
+        if case.share(self._extending) >= LEAST_SHARE:
+            evidence = [number("sessions that wait to extend a table, on average", case.sessions(self._extending))]
+            found.append(case.conclude("relation-extension", self._extending, evidence))
+        if self._parts:
+            name, part = max(self._parts.values(), key=lambda each: each[1].seconds)
+            if case.share(part) >= LEAST_SHARE:
+                evidence = [number("sessions that wait for it, on average", case.sessions(part))]
+                found.append(case.conclude("lwlock-contention", part, evidence, name=name))
+        return found

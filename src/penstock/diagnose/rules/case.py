@@ -7,17 +7,16 @@ from collections.abc import Sequence
 from operator import mul
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.diagnose.choices import write_remedy
+from penstock.core.frozen import frozen
+from penstock.core.units import MIB
 from penstock.diagnose.rules.advice import ADVICE
-from penstock.frozen import frozen
-from penstock.model.diagnosis import Confidence, Diagnosis, Evidence
-from penstock.units import MIB
+from penstock.diagnose.values import Confidence, Diagnosis, Evidence, write_remedy
 
 if TYPE_CHECKING:
-    from penstock.diagnose.activity import Moment, Tally, Ticks
-    from penstock.diagnose.rates import Rates
-    from penstock.model.load.accounts import BackendIo, LoadSetting
-    from penstock.model.recording import RecordingHeader, Sample
+    from penstock.core.values.accounts import BackendIo, LoadSetting
+    from penstock.watch.rates import Rates
+    from penstock.watch.values import RecordingHeader, Sample
+    from penstock.watch.waits import Moment, Tally, Ticks
 
 # Fewer samples of active sessions are not enough to conclude anything.
 FEWEST_SAMPLES = 20

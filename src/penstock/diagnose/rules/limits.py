@@ -8,10 +8,11 @@ from datetime import datetime
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.diagnose.devices import are_counters, read_device, read_metrics
-from penstock.frozen import frozen
-from penstock.model.server.counters import RDS_METRICS, CounterRow
-from penstock.model.server.device import (
+from penstock.core.frozen import frozen
+from penstock.core.units import KIB, MB, format_duration
+from penstock.core.values.device import (
+    RDS_METRICS,
+    CounterRow,
     DeviceCounters,
     DeviceRates,
     VolumeLimits,
@@ -20,10 +21,10 @@ from penstock.model.server.device import (
     is_reset,
     rates,
 )
-from penstock.units import KIB, MB, format_duration
+from penstock.watch.devices import are_counters, read_device, read_metrics
 
 if TYPE_CHECKING:
-    from penstock.model.recording import Sample
+    from penstock.watch.values import Sample
 
 # Readings that follow sooner belong to the same tick: a device with several tablespaces is read for each of them.
 _LEAST_INTERVAL_S = 0.4

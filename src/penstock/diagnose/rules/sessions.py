@@ -7,13 +7,13 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from penstock.diagnose.activity import CPU, Moment, Tally, Ticks, moment_of, name_application, name_statement, weight_of
+from penstock.core.units import format_duration
 from penstock.diagnose.rules.case import Case, number, share_of, shorten
-from penstock.units import format_duration
+from penstock.watch.waits import CPU, Moment, Tally, Ticks, moment_of, name_application, name_statement, weight_of
 
 if TYPE_CHECKING:
-    from penstock.model.diagnosis import Diagnosis
-    from penstock.model.recording import Sample, SessionSample
+    from penstock.diagnose.values import Diagnosis
+    from penstock.watch.values import Sample, SessionSample
 
 _CPU_WAIT = CPU.lower()
 

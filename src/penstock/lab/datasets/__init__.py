@@ -1,1 +1,1 @@
-"""Writes data sets as files, from a seed: tables shaped like IMDb's and like sysbench's."""
+"""Data sets of any size that are the same at every run: IMDb's files, and sysbench's tables."""

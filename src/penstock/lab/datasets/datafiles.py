@@ -1,18 +1,26 @@
-"""Writes the lines of generated tables to gzip files. Each file has a temporary name until it is complete."""
+"""Writes generated tables to gzip files, from reproducible draws; sysbench's tables; uploads to S3."""
 
 from __future__ import annotations
 
 import gzip
 import logging
+import random
+import sys
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
+from typing import Final, TypeVar
 
+import obstore
 from isal import isal_zlib
 
-from penstock.errors import LabError
-from penstock.files.newfile import NewFile
-from penstock.frozen import frozen
+from penstock.core.aws.credentials import AwsCredentials
+from penstock.core.errors import LabError, UsageError
+from penstock.core.files.newfile import NewFile
+from penstock.core.files.stores import STORE_ERRORS, CredentialSource, Stores, describe_failure
+from penstock.core.frozen import frozen
 
 _log = logging.getLogger(__name__)
 
@@ -112,3 +120,168 @@ def _could_not_write(out_dir: Path, error: OSError) -> LabError:
         f'could not write to "{out_dir}": {error.strerror}',
         hint="Give a directory that can be written to and has enough space.",
     )
+
+
+T = TypeVar("T")
+
+# The number of values of a 16-bit draw, so that a draw is the index into a pool without further arithmetic.
+POOL_SIZE: Final = 1 << 16
+# The titles in a batch. They make about 1 MB of principals, so joins and writes are long and memory stays small.
+BATCH_TITLES: Final = 2048
+
+
+class Draws:
+    """One table's random numbers. The same `seed` and `name` give the same numbers, whatever else is drawn."""
+
+    def __init__(self, seed: int, name: str) -> None:
+        self.random = random.Random(f"{seed}/{name}")
+
+    def picks(self, count: int) -> array[int]:
+        """Return `count` uniform draws from 0 to POOL_SIZE - 1."""
+        return self._words("H", count)
+
+    def floats(self, count: int) -> list[float]:
+        """Return `count` uniform draws from 0 up to, but not including, 1."""
+        return [word / 2**32 for word in self._words("I", count)]
+
+    def skewed(self, count: int, limit: int) -> list[int]:
+        """Return `count` draws from 1 to `limit`. The weight of n is about n ** (-2 / 3)."""
+        return [1 + (word * word * word * limit >> 96) for word in self._words("I", count)]
+
+    def pool(self, weights: Mapping[T, float]) -> list[T]:
+        """Return a pool in which each value occurs in proportion to its weight."""
+        return self.random.choices(list(weights), list(weights.values()), k=POOL_SIZE)
+
+    def _words(self, typecode: str, count: int) -> array[int]:
+        words = array(typecode)
+        words.frombytes(self.random.randbytes(count * words.itemsize))
+        if sys.byteorder == "big":
+            words.byteswap()
+        return words
+
+
+def batched_groups(sizes: Sequence[int], *, titles: int, rows: int) -> Iterator[tuple[int, list[int]]]:
+    """Yield groups of titles, as the first title and the row count of each title, until the counts sum to `rows`.
+
+    The counts repeat `sizes`. Later titles have no rows. If the titles end first, the last title gets the remaining
+    rows.
+    """
+    left = rows
+    for first in range(0, titles, BATCH_TITLES):
+        until = min(first + BATCH_TITLES, titles)
+        batch = [sizes[title % len(sizes)] for title in range(first, until)]
+        if sum(batch) >= left or until == titles:
+            yield first + 1, _fit(batch, left)
+            return
+        left -= sum(batch)
+        yield first + 1, batch
+
+
+def _fit(sizes: list[int], total: int) -> list[int]:
+    """Return `sizes` cut off, or with a larger last one, so that they sum to `total`."""
+    fitted = []
+    left = total
+    for size in sizes:
+        fitted.append(min(size, left))
+        left -= fitted[-1]
+    fitted[-1] += left
+    return fitted
+
+
+COLUMNS = ("id", "k", "c", "pad")
+TABLES = ("sbtest1", "sbtest2", "sbtest3")
+
+# sysbench's own statement without the primary key, which is built after the rows are loaded.
+# Source: oltp_common.lua of sysbench 1.0, create_table.
+CREATE = (
+    "CREATE TABLE {table} (id integer NOT NULL, k integer DEFAULT 0 NOT NULL, c char(120) DEFAULT '' NOT NULL,"
+    " pad char(60) DEFAULT '' NOT NULL)"
+)
+
+# The distribution of k: three quarters of all values are in the middle hundredth of the range. Each of the others is
+# the mean of twelve uniform draws.
+# Source: sysbench 1.0.20, sb_rand_special and the defaults in src/sb_rand.c: --rand-type=special --rand-spec-iter=12
+# --rand-spec-pct=1 --rand-spec-res=75. Its later README.md describes them under "Random Numbers Options".
+_SPECIAL_ITERATIONS, _SPECIAL_SHARE, _SPECIAL_RESERVED = 12, 0.01, 0.75
+
+_MOST_ROWS = 2_147_483_647
+_BATCH_ROWS = 4096
+_C_GROUPS, _PAD_GROUPS = 10, 5
+_GROUPS = _C_GROUPS + _PAD_GROUPS
+
+
+def write_sysbench(
+    out_dir: Path, *, rows: int, seed: int = 1, on_progress: Callable[[TableProgress], None] | None = None
+) -> tuple[DataFile, ...]:
+    """Write sbtest1 to sbtest3, each with `rows`, as tab-separated gzip files with a header.
+
+    A file's bytes depend only on seed, rows and table. Raises UsageError if `rows` exceeds the range of the integer
+    key, and LabError if a file cannot be written.
+    """
+    if not 0 < rows <= _MOST_ROWS:
+        raise UsageError(f"rows must be from 1 to {_MOST_ROWS:,}: {rows}")
+    make_folder(out_dir)
+    return tuple(
+        write_table(out_dir, table, COLUMNS, _batches(table, rows, seed), expected_rows=rows, on_progress=on_progress)
+        for table in TABLES
+    )
+
+
+def _batches(table: str, rows: int, seed: int) -> Iterator[list[str]]:
+    draws = Draws(seed, table)
+    groups = [f"{number:011d}" for number in (draws.random.randrange(10**11) for _ in range(POOL_SIZE))]
+    for first in range(1, rows + 1, _BATCH_ROWS):
+        count = min(_BATCH_ROWS, rows + 1 - first)
+        keys = draw_special(draws, count, rows)
+        chosen = [groups[pick] for pick in draws.picks(count * _GROUPS)]
+        yield [
+            f"{first + row}\t{keys[row]}\t{'-'.join(chosen[at : at + _C_GROUPS])}"
+            f"\t{'-'.join(chosen[at + _C_GROUPS : at + _GROUPS])}\n"
+            for row, at in enumerate(range(0, count * _GROUPS, _GROUPS))
+        ]
+
+
+def draw_special(draws: Draws, count: int, limit: int) -> list[int]:
+    """Return `count` draws from 1 to `limit` with sysbench's distribution `special`.
+
+    As in sysbench, one draw decides both whether a value is in the middle hundredth and where in it. Only draws of at
+    least 1 - _SPECIAL_RESERVED choose the middle, so its lowest quarter gets none of these values.
+    """
+    width, ordinary = limit - 1, 1 - _SPECIAL_RESERVED
+    places = draws.floats(count)
+    others = iter(draws.floats(_SPECIAL_ITERATIONS * sum(place < ordinary for place in places)))
+    return [
+        1 + int(sum(islice(others, _SPECIAL_ITERATIONS)) / _SPECIAL_ITERATIONS * width)
+        if place < ordinary
+        else 1 + int(place * (width * _SPECIAL_SHARE + 1) + width / 2 - width * _SPECIAL_SHARE / 2)
+        for place in places
+    ]
+
+
+class S3Folder:
+    """A prefix in a bucket, named by a URL such as s3://bucket/prefix. Raises UsageError if the URL names no bucket.
+
+    `access` provides region, endpoint and credentials; None takes those of the environment.
+    """
+
+    def __init__(self, url: str, access: CredentialSource | None = None) -> None:
+        self._url = url.rstrip("/")
+        if not self._url.removeprefix("s3://"):
+            raise UsageError(f'"{url}" names no bucket', hint="Write s3://bucket/prefix.")
+        self._stores = Stores(access or AwsCredentials())
+
+    def upload(self, path: Path) -> str:
+        """Upload a gzip file under its own name, and return its URL. Raises LabError, SourceError."""
+        url = f"{self._url}/{path.name}"
+        store, key = self._stores.find(url)
+        try:
+            # obstore sends large files in parts. A failed upload leaves no object.
+            obstore.put(store, key, path, attributes={"Content-Encoding": "gzip"})
+        except (*STORE_ERRORS, ValueError) as exc:
+            # The cause is not attached, because its text has the URL, which may be signed.
+            raise LabError(
+                f'could not write "{url}"',
+                detail=describe_failure(exc).words,
+                hint="Check that the bucket exists, AWS_ENDPOINT_URL, AWS_REGION and the credentials.",
+            ) from None
+        return url

@@ -15,8 +15,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.errors import UsageError
-from penstock.frozen import frozen
+from penstock.core.errors import UsageError
+from penstock.core.frozen import frozen
 
 if TYPE_CHECKING:
     from obstore.store import S3Credential

@@ -15,27 +15,30 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.errors import LabError, ServerError, UsageError
-from penstock.frozen import frozen
-from penstock.lab.cluster import make_home
+from penstock.core.errors import LabError, ServerError, UsageError
+from penstock.core.frozen import frozen
+from penstock.lab.cluster import ClusterFiles, exclusive_lock, make_home
 from penstock.lab.control import find_free_port
 from penstock.lab.embedded import EmbeddedServer, default_home
-from penstock.lab.installations import Installation, installation_at
-from penstock.lab.layout import ClusterFiles
-from penstock.lab.locks import exclusive_lock
-from penstock.lab.standby import promote
-from penstock.lab.topology.parts import LabParts, connect_to, counts
-from penstock.lab.topology.processes import Processes
-from penstock.lab.topology.resources import LabResources, release
+from penstock.lab.installations import Installation, choose_server_user, installation_at, is_root
+from penstock.lab.topology.parts import (
+    LabParts,
+    commit_durably,
+    connect_to,
+    counts,
+    create_slots,
+    promote,
+    read_received,
+    read_standbys,
+)
+from penstock.lab.topology.processes import LabResources, Processes, release
 from penstock.lab.topology.s3 import check_moto
 from penstock.lab.topology.shapes import Kind, Member, Parameters, Shape, members_of, needed_acknowledgements
 from penstock.lab.topology.state import LabFiles, LabState, check_name, lab_names
-from penstock.lab.users import choose_server_user, is_root
-from penstock.server.inspect.replication import commit_durably, create_slots, read_received, read_standbys
 
 if TYPE_CHECKING:
+    from penstock.core.values.server import Standby
     from penstock.lab.s3.call import S3Call
-    from penstock.model.server.inspection import Standby
 
 _PROGRAMS: dict[Shape, tuple[str, ...]] = {
     "single": ("pg_ctl",),

@@ -14,27 +14,116 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.errors import LabError
-from penstock.host.memory import memory_bytes
+from penstock.core.connect.connection import Connection, ConnectionFactory, over_own_socket
+from penstock.core.connect.errors import translate_errors
+from penstock.core.errors import LabError
+from penstock.core.frozen import frozen
+from penstock.core.host import memory_bytes
+from penstock.core.sql import fetch_rows
+from penstock.core.units import MIB, format_bytes
+from penstock.core.values.server import Standby
 from penstock.lab import relay
-from penstock.lab.cluster import make_home, make_private_dir, make_private_dirs
+from penstock.lab.cluster import SUPERUSER, ClusterFiles, make_home, make_private_dir, make_private_dirs, write_private
 from penstock.lab.control import reachable
 from penstock.lab.embedded import EmbeddedServer, format_conninfo
-from penstock.lab.layout import SUPERUSER, ClusterFiles
-from penstock.lab.standby import copy_primary
-from penstock.lab.topology.processes import Launch, Processes
-from penstock.lab.topology.resources import LabResources
+from penstock.lab.installations import ServerUser, choose_server_user, run_program
+from penstock.lab.topology.processes import LabResources, Launch, Processes
 from penstock.lab.topology.s3 import S3StandIn
 from penstock.lab.topology.shapes import Member, base_settings, server_settings
-from penstock.lab.users import ServerUser, choose_server_user
-from penstock.server.connect.connection import Connection, ConnectionFactory, over_own_socket
-from penstock.server.inspect.replication import create_slots, read_standbys
-from penstock.units import MIB, format_bytes
 
 if TYPE_CHECKING:
     from penstock.lab.installations import Installation
     from penstock.lab.topology.state import LabFiles, LabState
-    from penstock.model.server.inspection import Standby
+
+# A lab's server has tens of gigabytes at most.
+_COPY_TIMEOUT_S = 3600
+_PROMOTE_TIMEOUT_S = 120
+
+
+def copy_primary(standby: EmbeddedServer, primary: EmbeddedServer) -> None:
+    """Copy a running primary's data to a standby that is down, completely or not at all. Raises LabError."""
+    files, user = standby.spec.files, choose_server_user(primary.data_dir)
+    make_home(files, user=user)
+    shutil.rmtree(files.data, ignore_errors=True)
+    copy = files.home / "copy"
+    shutil.rmtree(copy, ignore_errors=True)
+    make_private_dir(copy, user)
+    run_program(
+        [
+            reachable(primary.spec, user).program("pg_basebackup"),
+            f"--dbname={primary.conninfo()}",
+            f"--pgdata={copy}",
+            "--checkpoint=fast",
+            "--wal-method=stream",
+            "--no-sync",
+            "--no-manifest",
+            "--no-password",
+        ],
+        purpose="copy a primary",
+        user=user,
+        timeout_s=_COPY_TIMEOUT_S,
+        cwd=copy,
+    )
+    write_private(copy / "standby.signal", "", owner=user)
+    copy.rename(files.data)
+
+
+def promote(standby: EmbeddedServer) -> None:
+    """Promote a running standby. Raises LabError."""
+    user = choose_server_user(standby.data_dir)
+    run_program(
+        [
+            reachable(standby.spec, user).program("pg_ctl"),
+            "promote",
+            f"--pgdata={standby.data_dir}",
+            "--wait",
+            "--silent",
+        ],
+        purpose="promote a standby",
+        user=user,
+        timeout_s=_PROMOTE_TIMEOUT_S,
+        cwd=standby.data_dir,
+    )
+
+
+@frozen
+class Received:
+    """The row of received.sql, read on a standby."""
+
+    # The end of the WAL that the standby has received.
+    end_bytes: int
+    # Whether it is still streaming.
+    is_streaming: bool
+
+
+def create_slots(connection: Connection, names: Iterable[str]) -> None:
+    """Create the missing physical slots, which keep WAL from this moment on. Needs REPLICATION. Raises ServerError."""
+    query = """
+        SELECT pg_catalog.pg_create_physical_replication_slot(%(name)s, true)
+         WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_replication_slots AS s WHERE s.slot_name = %(name)s)
+    """
+    with translate_errors("creating replication slots"):
+        for name in names:
+            connection.execute(query, {"name": name})
+
+
+def read_standbys(connection: Connection) -> list[Standby]:
+    """Return the current WAL receivers. Needs pg_read_all_stats for names and states. Raises ServerError."""
+    with translate_errors("reading the state of standbys"):
+        return fetch_rows(connection, "core/inspect_standbys", Standby)
+
+
+def commit_durably(connection: Connection) -> None:
+    """Commit a transaction that writes WAL but to no table. It waits like any other commit. Raises ServerError."""
+    with translate_errors("committing"):
+        connection.execute("SELECT pg_catalog.pg_logical_emit_message(true, 'penstock', '')")
+
+
+def read_received(connection: Connection) -> Received:
+    """Return how much WAL a standby has received. Raises ServerError."""
+    with translate_errors("reading what a standby has received"):
+        return fetch_rows(connection, "lab/received", Received)[0]
+
 
 _PORT = 5432
 _POLL_S = 0.05

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from penstock.frozen import frozen
-from penstock.lab.layout import DEFAULT_SETTINGS
-from penstock.units import MIB
+from penstock.core.frozen import frozen
+from penstock.core.units import MIB
+from penstock.lab.cluster import DEFAULT_SETTINGS
 
 Shape = Literal["single", "multi-az", "cluster", "quorum"]
 Kind = Literal["primary", "standby", "receiver"]

@@ -18,8 +18,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from penstock.errors import LabError, UsageError
-from penstock.frozen import frozen
+from penstock.core.errors import LabError, UsageError
+from penstock.core.frozen import frozen
 from penstock.lab.topology.shapes import Member, Parameters, Shape
 
 _FORMAT = 1

@@ -1,1 +1,1 @@
-"""Claims a load for this process, alone or with other hosts, and decides from the ledger what is left of it."""
+"""What the ledger knows of a load, what is left, and which process does it."""

@@ -11,8 +11,22 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.errors import PenstockError, TableExistsError, TakenOverError, TargetError
-from penstock.host.process import host_name
+from penstock.core.catalogue.catalog import find_table
+from penstock.core.catalogue.tables import CreatedTable, create_table
+from penstock.core.connect.connection import Connection
+from penstock.core.connect.errors import in_transaction
+from penstock.core.connect.search_path import find_creation_schema
+from penstock.core.errors import PenstockError, TableExistsError, TakenOverError, TargetError
+from penstock.core.host import host_name
+from penstock.core.values.table import TableFacts, TableName
+from penstock.ledger.committed import find_others
+from penstock.ledger.ledger import confirm
+from penstock.ledger.locks import find_lock_holder, try_lock
+from penstock.ledger.lookup import read_meaning
+from penstock.ledger.members import find_joinable, register
+from penstock.ledger.schema import check_creation, check_staging, has_ledger
+from penstock.ledger.targets import read_landings
+from penstock.ledger.values import Claim, FinishedLoad, LedgerOutlook
 from penstock.loading.claim.decide import NothingToDo, decide_load, group_objects
 from penstock.loading.claim.facts import (
     FactsReader,
@@ -26,27 +40,13 @@ from penstock.loading.claim.facts import (
 from penstock.loading.claim.member import JointMember, Member
 from penstock.loading.claim.write import ClaimedLoad, ClaimWriter
 from penstock.loading.context import LoadTools
-from penstock.loading.landing.context import TargetLanding
+from penstock.loading.land.context import TargetLanding
 from penstock.loading.plan.dialects import refuse_other_dialects
-from penstock.loading.work import all_objects
-from penstock.model.load.ledger import Claim, FinishedLoad, LedgerOutlook
-from penstock.model.load.plan import LoadPlan
-from penstock.model.server.table import TableFacts, TableName
-from penstock.server.connect.connection import Connection
-from penstock.server.connect.errors import in_transaction
-from penstock.server.connect.search_path import find_creation_schema
-from penstock.server.ledger.committed import find_others
-from penstock.server.ledger.ending import confirm
-from penstock.server.ledger.locks import find_lock_holder, try_lock
-from penstock.server.ledger.lookup import read_meaning
-from penstock.server.ledger.members import find_joinable, register
-from penstock.server.ledger.schema import check_creation, check_staging, has_ledger
-from penstock.server.ledger.targets import read_landings
-from penstock.server.table.catalog import find_table
-from penstock.server.table.tables import CreatedTable, create_table
+from penstock.loading.values.plan import LoadPlan
+from penstock.loading.values.work import all_objects
 
 if TYPE_CHECKING:
-    from penstock.loading.retry import Retrying
+    from penstock.loading.context import Retrying
 
 # How often to check if another process has ended, or has opened the load to others.
 _WAIT_S = 0.2

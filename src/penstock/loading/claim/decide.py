@@ -6,17 +6,17 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
-from penstock.errors import LeftOutError, SourceError, TargetError, UsageError
-from penstock.frozen import frozen
+from penstock.core.errors import LeftOutError, SourceError, TargetError, UsageError
+from penstock.core.frozen import frozen
 
 if TYPE_CHECKING:
-    from penstock.loading.work import ObjectWork
-    from penstock.model.load.job import LoadRules
-    from penstock.model.load.ledger import KnownObject, LedgerObject, ObjectAction
-    from penstock.model.load.plan import LoadPlan
-    from penstock.model.server.table import TableName
-    from penstock.server.ledger.lookup import LedgerFindings
-    from penstock.server.table.tables import CreatedTable
+    from penstock.core.catalogue.tables import CreatedTable
+    from penstock.core.values.job import LoadRules
+    from penstock.core.values.table import TableName
+    from penstock.ledger.lookup import LedgerFindings
+    from penstock.ledger.values import KnownObject, LedgerObject, ObjectAction
+    from penstock.loading.values.plan import LoadPlan
+    from penstock.loading.values.work import ObjectWork
 
 
 # More names than this make an error that nobody reads.

@@ -10,31 +10,30 @@ from dataclasses import replace
 from itertools import compress
 from typing import TYPE_CHECKING
 
-from penstock.errors import TargetError
-from penstock.files.listing import is_remote, lasting_name, recorded_name
+from penstock.core.catalogue.catalog import find_table
+from penstock.core.catalogue.tables import CreatedTable, LoadedTable, is_empty
+from penstock.core.connect.connection import Connection
+from penstock.core.connect.search_path import find_creation_schema
+from penstock.core.errors import TargetError
+from penstock.core.files.listing import is_remote, lasting_name, recorded_name
+from penstock.core.values.table import TableFacts, TableName
+from penstock.ledger.committed import find_others, read_ranges
+from penstock.ledger.listing import no_such_load
+from penstock.ledger.lookup import find_loaded, read_meaning
+from penstock.ledger.rights import read_rights
+from penstock.ledger.values import KnownObject, LedgerObject
 from penstock.loading.claim.decide import ClaimFacts, LoadDecision, find_known, refuse_unknown
 from penstock.loading.context import LoadTools
 from penstock.loading.formats import format_of
 from penstock.loading.plan.dialects import refuse_other_dialects
 from penstock.loading.plan.identity import describe_changes, describe_meaning, digest, job_to_json
 from penstock.loading.plan.notices import unpublished_notice
-from penstock.loading.work import ObjectWork, all_objects, ledger_object
-from penstock.model.load.ledger import KnownObject, LedgerObject
-from penstock.model.load.plan import LoadPlan, table_after_creation
-from penstock.model.server.table import TableFacts, TableName
-from penstock.server.connect.connection import Connection
-from penstock.server.connect.search_path import find_creation_schema
-from penstock.server.ledger.committed import find_others, read_ranges
-from penstock.server.ledger.listing import no_such_load
-from penstock.server.ledger.lookup import find_loaded, read_meaning
-from penstock.server.ledger.rights import read_rights
-from penstock.server.table.catalog import find_table
-from penstock.server.table.identity import LoadedTable
-from penstock.server.table.tables import CreatedTable, is_empty
+from penstock.loading.values.plan import LoadPlan, table_after_creation
+from penstock.loading.values.work import ObjectWork, all_objects, ledger_object
 
 if TYPE_CHECKING:
     from penstock.loading.formats.format import Depth
-    from penstock.loading.landing.context import TargetLanding
+    from penstock.loading.land.context import TargetLanding
 
 
 class FactsReader:
@@ -224,7 +223,7 @@ def check_depth(plan: LoadPlan) -> Depth:
 def check_importable(plan: LoadPlan, works: Sequence[ObjectWork], tools: LoadTools) -> None:
     """Raise SourceError or DataError if the server is to import objects, and cannot import one as it is."""
     if plan.route.is_import:
-        from penstock.loading.imports.fit import check_importable as check  # noqa: PLC0415 (for who imports from S3)
+        from penstock.loading.imports.route import check_importable as check  # noqa: PLC0415 (for who imports from S3)
 
         check(works, tools.sources)
 

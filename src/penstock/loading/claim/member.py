@@ -14,20 +14,13 @@ from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from penstock.errors import Interrupted, PenstockError, TakenOverError
-from penstock.host.process import client_name, host_name
-from penstock.loading.claim.decide import name_objects, not_seen
-from penstock.loading.context import LoadTools
-from penstock.loading.pace import limit_sessions, share_sessions
-from penstock.loading.work import ObjectWork
-from penstock.model.load.ledger import Claim, Coverage, LoaderProcess, MembersLook
-from penstock.model.load.outcome import LoadShare
-from penstock.model.load.plan import SessionPlan, total_size
-from penstock.server.connect.connection import Connection
-from penstock.server.ledger.committed import OtherObject, read_coverage
-from penstock.server.ledger.ledger import taken_over
-from penstock.server.ledger.locks import find_workers, try_lock, try_lock_here
-from penstock.server.ledger.members import (
+from penstock.core.connect.connection import Connection
+from penstock.core.errors import Interrupted, PenstockError, TakenOverError
+from penstock.core.host import client_name, host_name
+from penstock.ledger.committed import OtherObject, read_coverage
+from penstock.ledger.ledger import taken_over
+from penstock.ledger.locks import find_workers, try_lock, try_lock_here
+from penstock.ledger.members import (
     end_dead,
     end_member,
     find_claimed,
@@ -37,9 +30,16 @@ from penstock.server.ledger.members import (
     open_claims,
     take_objects,
 )
+from penstock.ledger.values import Claim, Coverage, LoaderProcess, MembersLook
+from penstock.loading.claim.decide import name_objects, not_seen
+from penstock.loading.context import LoadTools
+from penstock.loading.pace import limit_sessions, share_sessions
+from penstock.loading.values.outcome import LoadShare
+from penstock.loading.values.plan import SessionPlan, total_size
+from penstock.loading.values.work import ObjectWork
 
 if TYPE_CHECKING:
-    from penstock.loading.reading.feed import BlockFeed
+    from penstock.loading.read.feed import BlockFeed
 
 _log = logging.getLogger(__name__)
 

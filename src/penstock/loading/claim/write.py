@@ -12,29 +12,28 @@ from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.errors import DataError, SourceError, TargetError
-from penstock.frozen import frozen
+from penstock.core.catalogue.locking import telling_once, with_lock_retries
+from penstock.core.catalogue.staging import delete_landed
+from penstock.core.connect.errors import in_transaction
+from penstock.core.errors import DataError, SourceError, TargetError
+from penstock.core.frozen import frozen
+from penstock.core.values.table import TableFacts, TableName
+from penstock.ledger.committed import OtherObject, find_others, move_end, read_coverage, read_ranges
+from penstock.ledger.locks import find_workers
+from penstock.ledger.targets import drop_landing, drop_ranges, find_landings
+from penstock.ledger.values import Claim, Coverage
 from penstock.loading.claim.decide import ClaimFacts, Decision, LoadDecision, group_objects
 from penstock.loading.claim.facts import FactsReader, find_facts, find_tables
 from penstock.loading.claim.member import Member
 from penstock.loading.formats import format_of
 from penstock.loading.imports.route import refuse_parts
-from penstock.loading.landing.context import LandingContext, TargetLanding
+from penstock.loading.land.context import LandingContext, TargetLanding
 from penstock.loading.plan.identity import digest
-from penstock.loading.work import ObjectWork
-from penstock.model.load.ledger import Claim, Coverage
-from penstock.model.server.table import TableFacts, TableName
-from penstock.server.connect.errors import in_transaction
-from penstock.server.ledger.committed import OtherObject, find_others, move_end, read_coverage, read_ranges
-from penstock.server.ledger.locks import find_workers
-from penstock.server.ledger.targets import drop_landing, drop_ranges, find_landings
-from penstock.server.table.alter import alter_table
-from penstock.server.table.locking import telling_once, with_lock_retries
-from penstock.server.table.staging import delete_landed
+from penstock.loading.types.alter import alter_table
+from penstock.loading.values.work import ObjectWork
 
 if TYPE_CHECKING:
-    from penstock.server.table.identity import LoadedTable
-    from penstock.server.table.tables import CreatedTable
+    from penstock.core.catalogue.tables import CreatedTable, LoadedTable
 
 
 @frozen
@@ -97,13 +96,13 @@ class ClaimWriter:
 
     def _restore_replaced(self) -> None:
         if oids := [each.facts.oid for each in self._plan.targets if each.is_replaced and each.facts is not None]:
-            from penstock.loading.table_changes import TableChanges  # noqa: PLC0415 (32 ms, after a load that died)
+            from penstock.loading.indexes.table_changes import TableChanges  # noqa: PLC0415 (32 ms, after a load that died)
 
             TableChanges(self._plan, self._tools).restore_replaced(oids, self._connection)
 
     def _check_landings(self) -> None:
         if self._plan.needs_more_than_copy:
-            from penstock.loading.landing.landing import check_landings  # noqa: PLC0415 (20 ms, for who merges or replaces)
+            from penstock.loading.land.landing import check_landings  # noqa: PLC0415 (20 ms, for who merges or replaces)
 
             check_landings(self._plan, self._connection, ledger_schema=self._ledger.schema)
 
@@ -210,7 +209,7 @@ class ClaimWriter:
         """
         if not self._plan.needs_more_than_copy:
             return ()
-        from penstock.loading.landing.landing import open_landings  # noqa: PLC0415 (20 ms, for who merges or replaces)
+        from penstock.loading.land.landing import open_landings  # noqa: PLC0415 (20 ms, for who merges or replaces)
 
         objects = group_objects(self._facts, self._decision)
         for other in others:

@@ -14,10 +14,10 @@ from penstock.loading.formats.jsonl import JsonLines
 from penstock.loading.formats.text import DelimitedText
 
 if TYPE_CHECKING:
+    from penstock.core.values.dialect import DialectOptions
+    from penstock.core.values.source import ObjectSample
     from penstock.loading.formats.format import Format
-    from penstock.model.load.plan import TargetPlan
-    from penstock.model.source.dialect import DialectOptions
-    from penstock.model.source.source import ObjectSample
+    from penstock.loading.values.plan import TargetPlan
 
 # The first one that owns an object's beginning is the object's format. Delimited text owns every beginning.
 FORMATS: list[Format] = [Columnar(), JsonLines(), DelimitedText()]

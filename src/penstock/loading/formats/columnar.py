@@ -9,26 +9,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from penstock.errors import DataError
-from penstock.files.probe.columnar import probe_columnar, refuse_types, refuse_unsupported
+from penstock.core.errors import DataError
+from penstock.core.units import count_nouns
+from penstock.core.values.columnar import ColumnarSample
+from penstock.core.values.dialect import Notice
 from penstock.loading.formats.format import Depth, Format, Opened, ReadTools
-from penstock.model.source.columnar import ColumnarSample
-from penstock.model.source.dialect import Notice
-from penstock.units import count_nouns
+from penstock.loading.formats.probe.columnar import probe_columnar, refuse_types, refuse_unsupported
 
 if TYPE_CHECKING:
-    from penstock.files import SourceReader
-    from penstock.files.probe import ProbeResult
+    from penstock.core.files.streams import SourceReader
+    from penstock.core.values.dialect import DialectOptions
+    from penstock.core.values.job import TargetJob
+    from penstock.core.values.server import ServerFacts
+    from penstock.core.values.source import ObjectSample
+    from penstock.core.values.table import ColumnMap, TableFacts
+    from penstock.ledger.values import CommittedRange
+    from penstock.loading.formats.probe.probing import ProbeResult
     from penstock.loading.formats.sums import RangeSums
+    from penstock.loading.values.plan import TargetPlan
+    from penstock.loading.values.work import ObjectWork
     from penstock.loading.warned import WarningLog
-    from penstock.loading.work import ObjectWork
-    from penstock.model.load.job import TargetJob
-    from penstock.model.load.ledger import CommittedRange
-    from penstock.model.load.plan import TargetPlan
-    from penstock.model.server.server import ServerFacts
-    from penstock.model.server.table import ColumnMap, TableFacts
-    from penstock.model.source.dialect import DialectOptions
-    from penstock.model.source.source import ObjectSample
 
 
 class Columnar(Format):

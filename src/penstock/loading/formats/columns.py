@@ -8,15 +8,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from penstock.errors import TargetError, UsageError
-from penstock.model.load.plan import ROW_NAME, Edge, name_fields
-from penstock.model.server.names import MOST_COLUMNS, NAME_LIMIT_BYTES, SYSTEM_COLUMNS, fold_name, snake_name
-from penstock.model.server.table import Column, ColumnMap, TableFacts
-from penstock.model.source.dialect import DialectOptions, Notice
+from penstock.core.errors import TargetError, UsageError
+from penstock.core.values.dialect import DialectOptions, Notice
+from penstock.core.values.names import MOST_COLUMNS, NAME_LIMIT_BYTES, SYSTEM_COLUMNS, fold_name, snake_name
+from penstock.core.values.table import Column, ColumnMap, TableFacts
+from penstock.loading.values.plan import ROW_NAME, Edge, name_fields
 
 if TYPE_CHECKING:
-    from penstock.files.probe import ProbeResult
-    from penstock.model.load.job import TargetJob
+    from penstock.core.values.job import TargetJob
+    from penstock.loading.formats.probe.probing import ProbeResult
 
 _NAMES_SHOWN = 3
 # A hint that names all fields of a file has no more than these.

@@ -14,28 +14,28 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
-from penstock.errors import DataError
-from penstock.files.probe.folders import read_folder_values
-from penstock.frozen import frozen
+from penstock.core.errors import DataError
+from penstock.core.frozen import frozen
+from penstock.core.values.job import MAX_RECORD_BYTES
+from penstock.core.values.source import ObjectSample
+from penstock.ledger.values import CommittedRange, Coverage, LedgerUnit
 from penstock.loading.formats.columns import map_columns
+from penstock.loading.formats.probe.columnar import read_folder_values
 from penstock.loading.formats.sums import RangeSums, RowSums
-from penstock.model.load.job import MAX_RECORD_BYTES
-from penstock.model.load.ledger import CommittedRange, Coverage, LedgerUnit
-from penstock.model.load.plan import TargetPlan, table_after_creation
-from penstock.model.source.source import ObjectSample
+from penstock.loading.values.plan import TargetPlan, table_after_creation
 
 if TYPE_CHECKING:
-    from penstock.copyformat import Encoder
-    from penstock.files import SourceReader
-    from penstock.files.probe import ProbeResult
+    from penstock.core.files.streams import SourceReader
+    from penstock.core.values.dialect import DialectOptions, Notice
+    from penstock.core.values.job import TargetJob
+    from penstock.core.values.server import ServerFacts
+    from penstock.core.values.table import ColumnMap, TableFacts
+    from penstock.ledger.rejects import RecordForm
+    from penstock.loading.copy.payload import Encoder
+    from penstock.loading.formats.probe.probing import ProbeResult
+    from penstock.loading.values.block import Block
+    from penstock.loading.values.work import ObjectWork
     from penstock.loading.warned import WarningLog
-    from penstock.loading.work import ObjectWork
-    from penstock.model.load.job import TargetJob
-    from penstock.model.load.reject import RecordForm
-    from penstock.model.server.server import ServerFacts
-    from penstock.model.server.table import ColumnMap, TableFacts
-    from penstock.model.source.block import Block
-    from penstock.model.source.dialect import DialectOptions, Notice
 
 # How much of each file is checked: its dialect; also its columns; or also the field count of its first records.
 Depth = Literal["dialect", "columns", "records"]

@@ -6,23 +6,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.errors import DataError
-from penstock.files.probe.json_lines import find_names, is_json_lines, probe_json_lines, refuse_document
+from penstock.core.errors import DataError
+from penstock.core.values.dialect import Notice
 from penstock.loading.formats.columns import find_whole_column, map_names, refuse_many_names, refuse_unknown_names
+from penstock.loading.formats.probe.json_lines import find_names, is_json_lines, probe_json_lines, refuse_document
 from penstock.loading.formats.text import Textual
-from penstock.model.load.plan import table_after_creation
-from penstock.model.source.dialect import Notice
+from penstock.loading.values.plan import table_after_creation
 
 if TYPE_CHECKING:
-    from penstock.files.probe import ProbeResult
+    from penstock.core.values.dialect import DialectOptions
+    from penstock.core.values.job import TargetJob
+    from penstock.core.values.server import ServerFacts
+    from penstock.core.values.source import ObjectSample
+    from penstock.core.values.table import ColumnMap, TableFacts
     from penstock.loading.formats.format import Depth
+    from penstock.loading.formats.probe.probing import ProbeResult
+    from penstock.loading.values.plan import TargetPlan
     from penstock.loading.warned import WarningLog
-    from penstock.model.load.job import TargetJob
-    from penstock.model.load.plan import TargetPlan
-    from penstock.model.server.server import ServerFacts
-    from penstock.model.server.table import ColumnMap, TableFacts
-    from penstock.model.source.dialect import DialectOptions
-    from penstock.model.source.source import ObjectSample
 
 
 class JsonLines(Textual):

@@ -14,31 +14,29 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from penstock import _native
-from penstock.copyformat import make_form_encoder
-from penstock.copyformat.kept import OTHER, find_kept_type
-from penstock.errors import DataError, FileLocation
-from penstock.files.columnar.arrays import TooLong
-from penstock.files.columnar.binary import Wire, choose_wires, write_binary
-from penstock.files.columnar.kept import may_differ
-from penstock.files.probe.columnar import kept_fields, probe_columnar, refuse_unsupported
-from penstock.frozen import frozen
-from penstock.loading.formats.coverage import Edges
+from penstock.core.errors import DataError, FileLocation
+from penstock.core.files.columnar.binary import Wire, choose_wires, may_differ, write_binary
+from penstock.core.files.columnar.types import TooLong
+from penstock.core.frozen import frozen
+from penstock.core.units import MIB
+from penstock.core.values.columnar import ColumnarSample
+from penstock.core.values.source import Range
+from penstock.loading.copy.payload import OTHER, find_kept_type, make_form_encoder
+from penstock.loading.formats.probe.columnar import kept_fields, probe_columnar, refuse_unsupported
 from penstock.loading.formats.sent import make_row_block, make_row_form, watch_rows
-from penstock.model.load.plan import table_after_creation
-from penstock.model.source.block import Block
-from penstock.model.source.columnar import ColumnarSample
-from penstock.model.source.source import Range
-from penstock.units import MIB
+from penstock.loading.formats.sums import Edges
+from penstock.loading.values.block import Block
+from penstock.loading.values.plan import table_after_creation
 
 if TYPE_CHECKING:
     from typing import Self
 
-    from penstock.files.columnar.ranged import RangedFile
-    from penstock.files.columnar.reader import Batch
-    from penstock.files.columnar.text import TextRows
+    from penstock.core.files.columnar.ranged import RangedFile
+    from penstock.core.files.columnar.reader import Batch
+    from penstock.core.files.columnar.text import TextRows
     from penstock.loading.formats.format import Format, Opened, ReadTools
     from penstock.loading.formats.sums import RangeSums
-    from penstock.loading.work import ObjectWork
+    from penstock.loading.values.work import ObjectWork
 
 # How many bytes of values, as Arrow holds them, become one block. Each column costs some microseconds for each block,
 # and queues hold eight blocks of an object.
@@ -190,7 +188,7 @@ class _RowWriter:
             yield self._make_block(text.data, rows, part=batch.part)
 
     def _write_text(self, batch: Batch) -> TextRows:
-        from penstock.files.columnar.text import write_rows  # noqa: PLC0415 (40 ms, pyarrow.compute)
+        from penstock.core.files.columnar.text import write_rows  # noqa: PLC0415 (40 ms, pyarrow.compute)
 
         return write_rows(batch.columns, self.types)
 

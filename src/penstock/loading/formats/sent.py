@@ -1,22 +1,26 @@
-"""How an object's records are sent, and blocks of rows that a format writes itself, in COPY's own dialect. Pure."""
+"""Blocks of rows that a format writes itself, and blocks held back until one has as many fields as the table takes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from penstock.copyformat import Encoder, make_form_encoder
-from penstock.copyformat.kept import find_kept_types
-from penstock.files.probe.columnar import SENT_DIALECT
+from penstock import _native
+from penstock.core.errors import DataError, FileLocation
+from penstock.core.units import MIB, format_count
+from penstock.ledger.rejects import RecordForm
+from penstock.loading.copy.payload import Encoder, find_kept_types, make_form_encoder
+from penstock.loading.formats.blocks import record_error
+from penstock.loading.formats.probe.columnar import SENT_DIALECT
+from penstock.loading.formats.probe.mangling import explain_misfit
 from penstock.loading.formats.sums import RangeSums, RowSums
-from penstock.model.load.plan import table_after_creation
-from penstock.model.load.reject import RecordForm
-from penstock.model.source.block import Block
+from penstock.loading.values.block import Block
+from penstock.loading.values.plan import table_after_creation
 
 if TYPE_CHECKING:
-    from penstock.loading.work import ObjectWork
-    from penstock.model.server.table import ColumnMap
+    from penstock.core.values.table import ColumnMap
+    from penstock.loading.values.work import ObjectWork
 
 
 def make_object_encoder(form: RecordForm, work: ObjectWork) -> Encoder:
@@ -75,3 +79,65 @@ def watch_rows(blocks: Iterable[Block], form: RecordForm, sums: RangeSums | None
     assert isinstance(sums, RowSums)
     sums.header = form.header
     return sums.watch_rows(blocks)
+
+
+# If this many records have a wrong number of fields, the dialect or the columns are wrong, not the records.
+_RECORDS: Final = 1000
+# Blocks are held in memory until a record fits. If records are so long that these bytes have fewer than 1,000 of them,
+# the object is not refused.
+_HELD_BYTES: Final = 64 * MIB
+
+
+def refuse_unfit(blocks: Iterable[Block], form: RecordForm, *, uri: str) -> Iterator[Block]:
+    """Yield an object's blocks.
+
+    Raises DataError if the first 1,000 records, or all of 2 to 999, have a wrong number of fields.
+    """
+    encoder = make_form_encoder(form, checks_width=True)
+    left = iter(blocks)
+    held: list[Block] = []
+    records = held_bytes = 0
+    for block in left:
+        held.append(block)
+        records += block.records
+        held_bytes += block.end - block.start
+        if (block.records and encoder.fits_any(block)) or held_bytes > _HELD_BYTES:
+            break
+        if records >= _RECORDS:
+            raise _describe(held, encoder, form, f"the first {format_count(_RECORDS)}", uri=uri)
+    else:
+        if records > 1:
+            raise _describe(held, encoder, form, f"all {format_count(records)}", uri=uri)
+    yield from held
+    yield from left
+
+
+def explain_line(block: Block, line: int, form: RecordForm, *, uri: str) -> str | None:
+    """Return what to do about a record with another number of fields, which is on that line of a block, from 0."""
+    lines = b"".join(buffer[start:end] for buffer, start, end in block.segments).splitlines()
+    if form.column_map.field_count is None or line >= len(lines):
+        return None
+    return explain_misfit(lines[line], form.dialect, field_count=form.column_map.field_count, uri=uri)
+
+
+def _describe(held: list[Block], encoder: Encoder, form: RecordForm, which: str, *, uri: str) -> DataError:
+    first = next(block for block in held if block.records)
+    reason, location = first.fault, FileLocation(file=uri, line=first.first_line)
+    found_hint = None
+    if reason is None:
+        try:
+            encoder.encode(first)
+        except _native.RecordError as error:
+            found = record_error(error, uri=uri, first_line=first.first_line)
+            reason, location, found_hint = found.message, found.location or location, found.hint
+    hint = (
+        explain_line(first, 0, form, uri=uri)
+        or "Check --delimiter and --quote, or name the fields of the records with --columns."
+    )
+    is_by_name = encoder.is_by_name
+    return DataError(
+        "no record can be loaded" if is_by_name else "no record has the number of fields that the table takes",
+        detail=f"{location}: {reason}. So are {which} records of {uri}.",
+        hint=found_hint if is_by_name else hint,
+        location=location,
+    )

@@ -9,46 +9,36 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from penstock.errors import DataError, FileLocation
-from penstock.files.blocks import BlockReader, make_cutter
-from penstock.files.encodings import client_encoding, normalize_encoding
-from penstock.files.probe import (
-    Contradiction,
-    check_is_delimited,
-    explain_misfit,
-    find_contradiction,
-    find_header,
-    find_misfit,
-    probe_dialect,
-    refuse_unclear_escapes,
-    separator_notice,
-    split_header,
-)
-from penstock.files.torn import TornReader
-from penstock.loading.formats.coverage import Edges
-from penstock.loading.formats.fit import refuse_unfit
+from penstock.core.connect.errors import find_hint
+from penstock.core.errors import DataError, FileLocation
+from penstock.core.files.encodings import client_encoding, normalize_encoding
+from penstock.ledger.rejects import RecordForm
+from penstock.loading.formats.blocks import BlockReader, TornReader, make_cutter
 from penstock.loading.formats.format import Format
-from penstock.loading.formats.sent import make_object_encoder
-from penstock.loading.formats.sums import RangeSums
-from penstock.model.load.plan import table_after_creation
-from penstock.model.load.reject import RecordForm
-from penstock.server.connect.errors import find_hint
+from penstock.loading.formats.probe.agreement import Contradiction, find_contradiction, refuse_unclear_escapes
+from penstock.loading.formats.probe.content import check_is_delimited
+from penstock.loading.formats.probe.form import find_header, split_header
+from penstock.loading.formats.probe.mangling import explain_misfit, find_misfit
+from penstock.loading.formats.probe.probing import probe_dialect, separator_notice
+from penstock.loading.formats.sent import make_object_encoder, refuse_unfit
+from penstock.loading.formats.sums import Edges, RangeSums
+from penstock.loading.values.plan import table_after_creation
 
 if TYPE_CHECKING:
-    from penstock.copyformat import Encoder
-    from penstock.files import ObjectStream
-    from penstock.files.probe import ProbeResult
+    from penstock.core.files.streams import ObjectStream
+    from penstock.core.values.dialect import Dialect, DialectOptions
+    from penstock.core.values.job import TargetJob
+    from penstock.core.values.server import ServerFacts
+    from penstock.core.values.source import Compression, ObjectSample
+    from penstock.core.values.table import ColumnMap, TableFacts
+    from penstock.ledger.values import CommittedRange, LedgerUnit
+    from penstock.loading.copy.payload import Encoder
     from penstock.loading.formats.format import Depth, Opened, ReadTools
+    from penstock.loading.formats.probe.probing import ProbeResult
+    from penstock.loading.values.block import Block
+    from penstock.loading.values.plan import TargetPlan
+    from penstock.loading.values.work import ObjectWork
     from penstock.loading.warned import WarningLog
-    from penstock.loading.work import ObjectWork
-    from penstock.model.load.job import TargetJob
-    from penstock.model.load.ledger import CommittedRange, LedgerUnit
-    from penstock.model.load.plan import TargetPlan
-    from penstock.model.server.server import ServerFacts
-    from penstock.model.server.table import ColumnMap, TableFacts
-    from penstock.model.source.block import Block
-    from penstock.model.source.dialect import Dialect, DialectOptions
-    from penstock.model.source.source import Compression, ObjectSample
 
 
 class Textual(Format):
@@ -295,7 +285,7 @@ def describe_dialect(dialect: Dialect, compression: Compression, *, bom: str | N
     `bom` is the encoding of the file's byte-order mark, None if it has none. It is shown instead of the dialect's
     encoding.
 
-    >>> from penstock.model.source.dialect import Dialect
+    >>> from penstock.core.values.dialect import Dialect
     >>> tsv = Dialect(format="tsv", delimiter="\t", quote=None, escape=None, nulls=(r"\N",), has_header=True,
     ...               encoding="UTF8")
     >>> print(describe_dialect(tsv, "gzip", bom=None))

@@ -1,1 +1,1 @@
-"""The server's route: the server imports whole objects from S3, one in each transaction."""
+"""Objects that the server imports from S3, and the choice of that route."""

@@ -1,27 +1,295 @@
-"""The server's route as an attempt's unit: objects instead of blocks, and a watch on imports that show no progress."""
+"""The server's route as an attempt's unit: a queue of objects, and sessions in which the server imports them."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
 
-from penstock.errors import ServerError
+from penstock.core.connect.connection import Connection
+from penstock.core.errors import FileLocation, PenstockError, ServerError, SourceError
+from penstock.core.files.encodings import client_encoding
+from penstock.core.values.accounts import FileOutcome, ReaderSeconds, SessionTotals, Stopwatch
+from penstock.core.values.table import TableName
+from penstock.ledger.committed import insert_object, lacks_object
+from penstock.ledger.ledger import taken_over
+from penstock.ledger.values import Claim
 from penstock.loading.context import LoadTools
-from penstock.loading.imports.feed import ImportedObject, ObjectFeed
-from penstock.loading.imports.session import ObjectSession
-from penstock.loading.work import ObjectWork
-from penstock.model.load.ledger import Claim
-from penstock.model.load.plan import LoadPlan
-from penstock.model.server.table import TableName
-from penstock.server.connect.connection import Connection
-from penstock.server.imports.look import ImportRow, read_imports, read_table_bytes
-from penstock.server.imports.session import ImportSession
+from penstock.loading.copy.copy import CopyFailed, Superseded
+from penstock.loading.copy.payload import make_encoder
+from penstock.loading.imports.server import (
+    ImportRow,
+    ImportSession,
+    S3Place,
+    read_imports,
+    read_result,
+    read_table_bytes,
+)
+from penstock.loading.read.feed import Abandoned
+from penstock.loading.rejects.explain import explain_failure
+from penstock.loading.values.outcome import FileProgress, LoadProgress
+from penstock.loading.values.plan import LoadPlan
+from penstock.loading.values.work import ObjectWork
 
 if TYPE_CHECKING:
-    from penstock.server.table.identity import LoadedTable
+    from penstock.core.catalogue.tables import LoadedTable
+    from penstock.ledger.values import Claim
+    from penstock.loading.context import LoadTools
+    from penstock.loading.values.block import CopySpec
+    from penstock.loading.values.work import ObjectWork
+
+
+@dataclass(slots=True, eq=False)
+class ImportedObject:
+    """One object of the load, and how far its import is. `bytes_read` counts stored bytes."""
+
+    work: ObjectWork
+    rows: int = 0
+    bytes_read: int = 0
+    began_s: float | None = None
+    ended_s: float | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the object's stored size."""
+        return self.work.source.size_bytes or 0
+
+    def seconds(self, now_s: float) -> float:
+        """Return the seconds of its import, up to now."""
+        return 0.0 if self.began_s is None else (now_s if self.ended_s is None else self.ended_s) - self.began_s
+
+
+class ObjectFeed:
+    """Hands objects to sessions; all methods are safe from any thread.
+
+    It has the methods of BlockFeed that an attempt calls.
+    """
+
+    def __init__(
+        self, work: Sequence[ObjectWork], *, sessions: int, is_in_job_order: bool, clock: Callable[[], float]
+    ) -> None:
+        self._objects = [ImportedObject(item) for item in work]
+        self._waiting = deque(
+            self._objects if is_in_job_order else sorted(self._objects, key=lambda each: -each.size_bytes)
+        )
+        self._clock = clock
+        self._lock = threading.RLock()
+        self.sessions = sessions
+        self.failure: BaseException | None = None
+        # Nothing is read here.
+        self.most_readers = 0
+        self.reader_seconds = ReaderSeconds()
+
+    def take(self, *, session: int) -> ImportedObject | None:
+        """Return the next object, None at the end. Raises Abandoned after `abandon` was called."""
+        with self._lock:
+            if self.failure is not None:
+                raise Abandoned
+            if session >= self.sessions or not self._waiting:
+                return None
+            taken = self._waiting.popleft()
+            taken.began_s = self._clock()
+            return taken
+
+    def note_progress(self, taken: ImportedObject, *, rows: int | None, bytes_read: int) -> None:
+        """Record how far the import of an object is."""
+        with self._lock:
+            if taken.ended_s is None:
+                taken.rows = taken.rows if rows is None else rows
+                taken.bytes_read = min(bytes_read, taken.size_bytes)
+
+    def note_imported(self, taken: ImportedObject, rows: int) -> None:
+        """Record that an object is imported and committed."""
+        with self._lock:
+            taken.rows, taken.bytes_read, taken.ended_s = rows, taken.size_bytes, self._clock()
+
+    def set_sessions(self, count: int) -> None:
+        """Let only the first `count` sessions take objects from now on."""
+        with self._lock:
+            self.sessions = count
+
+    def stop(self) -> None:
+        """Hand out no more objects."""
+        with self._lock:
+            self._waiting.clear()
+
+    def abandon(self, cause: BaseException) -> None:
+        """Hand out no more objects; the first cause is kept."""
+        with self._lock:
+            self.failure = self.failure or cause
+
+    def close(self) -> None:
+        """Do nothing: no thread reads."""
+
+    @property
+    def bytes_read(self) -> int:
+        """Return the stored bytes that the server has read so far, as far as they are known."""
+        with self._lock:
+            return sum(each.bytes_read for each in self._objects)
+
+    def progress(self, *, bytes_copied: int, size_bytes: int | None, elapsed_s: float) -> LoadProgress:
+        """Return the progress of the load; the arguments are values that the feed does not know."""
+        now_s = self._clock()
+        with self._lock:
+            begun = [each for each in self._objects if each.began_s is not None]
+            return LoadProgress(
+                rows=sum(each.rows for each in begun),
+                bytes_read=sum(each.bytes_read for each in begun),
+                bytes_copied=bytes_copied,
+                size_bytes=size_bytes,
+                elapsed_s=elapsed_s,
+                sessions=self.sessions,
+                files=tuple(
+                    FileProgress(
+                        uri=each.work.source.uri,
+                        table=str(each.work.target.table),
+                        size_bytes=each.work.source.size_bytes,
+                        bytes_read=each.bytes_read,
+                        rows=each.rows,
+                        seconds=each.seconds(now_s),
+                        is_done=each.ended_s is not None,
+                    )
+                    for each in begun
+                ),
+                file_count=len(self._objects),
+            )
+
+    def outcomes(self) -> tuple[FileOutcome, ...]:
+        """Return each object's rows and seconds in the order of the job."""
+        now_s = self._clock()
+        return tuple(
+            FileOutcome(
+                uri=each.work.source.uri, table=str(each.work.target.table), rows=each.rows, seconds=each.seconds(now_s)
+            )
+            for each in self._objects
+        )
+
 
 _log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+
+
+class ObjectSession:
+    """Imports objects until the feed is empty, each with its ledger row in one transaction."""
+
+    # Every object is committed as soon as it is imported.
+    has_sealed = False
+
+    def __init__(
+        self, number: int, session: ImportSession, feed: ObjectFeed, tools: LoadTools, *, claim: Claim, region: str
+    ) -> None:
+        self.number = number
+        self.session = session
+        self.totals = SessionTotals()
+        self.is_in_conflict = False
+        # The object that is imported now, and whether it was cancelled because it showed no progress.
+        self.current: ImportedObject | None = None
+        self.is_silent = False
+        self._feed = feed
+        self._tools = tools
+        self._claim = claim
+        self._region = region
+        self._watch = Stopwatch(tools.clock)
+
+    def run(self) -> None:
+        """Import objects until there are none; raises PenstockError, or Abandoned when the load failed elsewhere."""
+        self._watch.lap()
+        while (taken := self._feed.take(session=self.number)) is not None:
+            self._import(taken)
+
+    def commit(self) -> None:
+        """Do nothing: nothing is left to commit."""
+
+    def _import(self, taken: ImportedObject) -> None:
+        work, seconds = taken.work, self.totals.seconds
+        spec, place = import_spec(work), find_place(work.source.location, self._region)
+        self._guarded(taken, self.session.begin)
+        seconds.committing_s += self._watch.lap()
+        self._check_version(work, "before")
+        seconds.waiting_s += self._watch.lap()
+        self.current = taken
+        try:
+            text = self._guarded(
+                taken,
+                lambda: self.session.import_object(spec, place, has_header=work.target.dialect.has_header),
+            )
+        finally:
+            self.current = None
+        rows = read_result(text)
+        seconds.sending_s += self._watch.lap()
+        self._check_version(work, "after")
+        seconds.waiting_s += self._watch.lap()
+        self._tools.warnings.refuse()
+        record = insert_object(self._tools.ledger.schema, self._claim, work.number, rows=rows)
+        self._guarded(taken, lambda: self.session.commit(record))
+        seconds.committing_s += self._watch.lap()
+        self.totals.rows_committed += rows
+        self.totals.bytes_copied += taken.size_bytes
+        self._feed.note_imported(taken, rows)
+        _log.info("session %d: imported %s, %d rows", self.number, work.source.uri, rows)
+
+    def _check_version(self, work: ObjectWork, when: str) -> None:
+        """Raise SourceError if the object is not the one that was listed. The session's end rolls its rows back."""
+        head = self._tools.sources.look(work.source)
+        listed = work.source.version or ""
+        if (head.version or "").strip('"') != listed.strip('"'):
+            raise SourceError(
+                f'"{work.source.uri}" was replaced while the server imported it',
+                detail=f"It was listed with the ETag {listed}; {when} the import it has {head.version}. None of its "
+                "rows are stored.",
+                hint="Load it again when no process writes to it.",
+            )
+
+    def _guarded(self, taken: ImportedObject, act: Callable[[], _T]) -> _T:
+        try:
+            return act()
+        except CopyFailed as failure:
+            if lacks_object(failure.report, self._tools.ledger.schema):
+                raise taken_over(self._claim.load_id) from failure
+            raise self._explain(failure, taken.work) from failure
+        except Superseded as exc:
+            raise taken_over(self._claim.load_id) from exc
+
+    def _explain(self, failure: CopyFailed, work: ObjectWork) -> PenstockError:
+        if self.is_silent:
+            return SourceError(
+                f'the import of "{work.source.uri}" showed no progress and was cancelled',
+                hint="Check that the server has a route to S3: a gateway endpoint for S3 in its VPC, or NAT; and the "
+                "outbound rules of its security group. Or use --via client.",
+            )
+        return explain_failure(
+            failure,
+            where=FileLocation(file=work.source.uri, line=failure.context.line),
+            working_names=work.working_names,
+            target=work.target,
+            is_in_conflict=self.is_in_conflict,
+        )
+
+
+def import_spec(work: ObjectWork) -> CopySpec:
+    """Return the table, the columns and the options of COPY for an object."""
+    target = work.target
+    return make_encoder(
+        target.dialect,
+        target.column_map,
+        table=target.table if work.landing is None else work.landing,
+        encoding=client_encoding(target.dialect.encoding),
+    ).spec
+
+
+def find_place(location: str, region: str) -> S3Place:
+    """Return the bucket and key of an s3:// URL.
+
+    >>> find_place("s3://bucket/a/b.csv", "eu-west-1")
+    S3Place(bucket='bucket', key='a/b.csv', region='eu-west-1')
+    """
+    bucket, _, key = location.removeprefix("s3://").partition("/")
+    return S3Place(bucket=bucket, key=key, region=region)
+
 
 # How often the server is asked how far the imports are.
 _LOOK_S = 1.0

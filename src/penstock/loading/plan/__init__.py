@@ -1,1 +1,1 @@
-"""Decides what a load will do, from its sources, its tables and the server, before anything is changed."""
+"""The plan of a load: what its files, its tables and the server make of the job."""

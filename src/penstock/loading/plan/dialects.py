@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from penstock.errors import DataError
+from penstock.core.errors import DataError
 from penstock.loading.formats import find_format, format_of
 
 if TYPE_CHECKING:
-    from penstock.files import SourceReader
+    from penstock.core.files.streams import SourceReader
     from penstock.loading.formats.format import Depth
+    from penstock.loading.values.work import ObjectWork
     from penstock.loading.warned import WarningLog
-    from penstock.loading.work import ObjectWork
 
 
 def refuse_other_dialects(

@@ -8,28 +8,28 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from penstock.errors import SourceError, TargetError
-from penstock.files.signatures import ColumnarFound
+from penstock.core.catalogue.catalog import check_loadable, find_foreign_partitions, survey
+from penstock.core.catalogue.tables import is_empty
+from penstock.core.checks import check_server
+from penstock.core.errors import SourceError, TargetError
+from penstock.core.files.signatures import ColumnarFound
+from penstock.core.values.accounts import UnreadableObject, describe_error
+from penstock.core.values.dialect import DialectOptions, Notice
+from penstock.core.values.server import refuse
+from penstock.ledger.lookup import look_up
 from penstock.loading.formats import find_format
 from penstock.loading.plan.modes import explain_emptying
 from penstock.loading.plan.plan import TargetInput
-from penstock.loading.work import ledger_object
-from penstock.model.finding import refuse
-from penstock.model.load.details import UnreadableObject, describe_error
-from penstock.model.server.checks import check_server
-from penstock.model.source.dialect import DialectOptions, Notice
-from penstock.server.ledger.lookup import look_up
-from penstock.server.table.catalog import check_loadable, find_foreign_partitions, survey
-from penstock.server.table.tables import is_empty
+from penstock.loading.values.work import ledger_object
 
 if TYPE_CHECKING:
-    from penstock.files import SourceReader
-    from penstock.model.load.job import LoadJob, TargetJob
-    from penstock.model.load.ledger import LedgerObject
-    from penstock.model.server.server import ServerFacts
-    from penstock.model.server.table import TableFacts, TableName
-    from penstock.model.source.source import ObjectSample, SourceObject
-    from penstock.server.connect.connection import Connection
+    from penstock.core.connect.connection import Connection
+    from penstock.core.files.streams import SourceReader
+    from penstock.core.values.job import LoadJob, TargetJob
+    from penstock.core.values.server import ServerFacts
+    from penstock.core.values.source import ObjectSample, SourceObject
+    from penstock.core.values.table import TableFacts, TableName
+    from penstock.ledger.values import LedgerObject
 
 _INSUFFICIENT_PRIVILEGE = "42501"
 

@@ -14,11 +14,10 @@ from dataclasses import asdict
 from typing import Any
 
 from penstock import __version__
-from penstock.model.jsontext import to_json
-from penstock.model.load.job import LoadJob, LoadRules, TargetJob
-from penstock.model.load.plan import LoadPlan, TargetPlan
-from penstock.model.recorded import make_recorded, reading_record
-from penstock.model.source.dialect import DialectOptions
+from penstock.core.recorded import make_recorded, reading_record, to_json
+from penstock.core.values.dialect import DialectOptions
+from penstock.core.values.job import LoadJob, LoadRules, TargetJob
+from penstock.loading.values.plan import LoadPlan, TargetPlan
 
 # The key in a job's JSON for the version of penstock that wrote it.
 _WRITER = "penstock"

@@ -1,21 +1,24 @@
-"""Makes warnings about a table or its server before a load: a crash would lose the rows, or they are not replicated.
+"""Warnings about a table or its server before a load, and the VACUUM and CHECKPOINT after it. Pure.
 
 Also estimates for how many records triggers will fire, and checks that the role may disable them. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from itertools import groupby
 
-from penstock.errors import TargetError
+from penstock.core.errors import TargetError
+from penstock.core.tuning import DEFAULT_TUNING, LoadTuning
+from penstock.core.units import format_bytes
+from penstock.core.values.dialect import Notice
+from penstock.core.values.job import LoadRules
+from penstock.core.values.server import ServerFacts
+from penstock.core.values.source import ObjectSample
+from penstock.core.values.table import TableFacts
 from penstock.loading.plan.space import text_bytes
-from penstock.loading.work import all_objects
-from penstock.model.load.job import LoadRules
-from penstock.model.load.plan import TargetPlan
-from penstock.model.server.server import ServerFacts
-from penstock.model.server.table import TableFacts
-from penstock.model.source.dialect import Notice
-from penstock.model.source.source import ObjectSample
+from penstock.loading.values.plan import CheckpointDecision, LoadPlan, Relation, TargetPlan, VacuumPlan, VacuumStep
+from penstock.loading.values.work import all_objects
 
 _NAMES_SHOWN = 3
 
@@ -97,3 +100,123 @@ def estimate_records(target: TargetPlan, sample: ObjectSample) -> int | None:
         return None
     headers = len(target.objects) if target.dialect.has_header else 0
     return max(0, round(size_bytes * lines / len(sample.head)) - headers)
+
+
+# The server is not asked for its own block size: only orders of magnitude matter here.
+PAGE_BYTES = 8192
+
+# VACUUM of a table that is this many times larger than the load may take longer than the load. If the table is smaller
+# than `long_vacuum_bytes`, VACUUM is too short to matter.
+_MUCH_LARGER = 10
+
+
+def decide_vacuum(
+    relations: Sequence[Relation],
+    filled: Collection[int],
+    *,
+    before: Mapping[int, Relation],
+    stored_bytes: float,
+    major: int,
+    analyzed: Collection[int] = (),
+    tuning: LoadTuning = DEFAULT_TUNING,
+) -> VacuumPlan:
+    """Return what to vacuum and to analyze after a load.
+
+    `relations` are the tables `filled` (oids) and their partitions. `before` has the partitions by oid as they were
+    when the load began, as far as that is known; partitions that took no rows are skipped. `stored_bytes` is what the
+    load has copied: a table that is more than ten times larger is only analyzed. Tables in `analyzed` (oids) were just
+    analyzed.
+    """
+    steps: list[VacuumStep] = []
+    forbidden: list[Relation] = []
+    for root_oid, group in groupby(relations, key=lambda relation: relation.root_oid):
+        if root_oid not in filled:
+            continue
+        tree = list(group)
+        size_bytes = sum(relation.pages for relation in tree) * PAGE_BYTES
+        vacuums = size_bytes <= max(tuning.long_vacuum_bytes, _MUCH_LARGER * stored_bytes)
+        touched = [relation for relation in tree if relation.kind == "r" and _is_touched(relation, before)]
+        forbidden += [relation for relation in touched if not relation.may_vacuum]
+        root = next((relation for relation in tree if relation.oid == root_oid and relation.kind == "p"), None)
+        parent = None if root is None else _analyze_parent(root, tree, major=major)
+        has_all = parent is not None and not parent.is_only
+        for relation in touched:
+            analyzes = not has_all and relation.oid not in analyzed
+            if relation.may_vacuum and (vacuums or analyzes):
+                steps.append(VacuumStep(relation=relation, vacuums=vacuums, analyzes=analyzes))
+        steps += [] if parent is None else [parent]
+    left_out = (_describe_forbidden(forbidden, major=major),) if forbidden else ()
+    return VacuumPlan(steps=tuple(steps), left_out=left_out)
+
+
+def _is_touched(relation: Relation, before: Mapping[int, Relation]) -> bool:
+    """Whether a relation took rows; a partition did if its size or counters differ from those before the load."""
+    if relation.oid == relation.root_oid:
+        return True
+    old = before.get(relation.oid)
+    if old is not None:
+        return (relation.pages, relation.inserted) != (old.pages, old.inserted)
+    return relation.pages != relation.known_pages or relation.changes > 0
+
+
+def _analyze_parent(root: Relation, tree: Sequence[Relation], *, major: int) -> VacuumStep | None:
+    """Return the ANALYZE of a partitioned table, which autovacuum never does, or None if the role may not run it.
+
+    Before PostgreSQL 18 it also analyzes every partition, including those that took no rows.
+    """
+    is_only = major >= 18
+    if not all(relation.may_vacuum for relation in ([root] if is_only else tree)):
+        return None
+    return VacuumStep(relation=root, vacuums=False, analyzes=True, is_only=is_only)
+
+
+def _describe_forbidden(relations: Sequence[Relation], *, major: int) -> str:
+    right = ", and lacks MAINTAIN" if major >= 17 else ""
+    return f"not vacuumed: {list_names(relations)}; the role owns neither the table nor the database{right}"
+
+
+def describe_vacuum(plan: LoadPlan) -> str:
+    """Return which tables of a planned load are vacuumed, or why none is."""
+    if not plan.job.rules.vacuum:
+        return "no VACUUM: --no-vacuum"
+    lacking = [str(target.table) for target in plan.targets if target.facts is not None and not target.facts.may_vacuum]
+    if len(lacking) == len(plan.targets):
+        return "no VACUUM: the role lacks the privilege"
+    words = "VACUUM (ANALYZE) of tables that got rows"
+    return f"{words}, except {', '.join(lacking)}: the role lacks the privilege" if lacking else words
+
+
+def decide_checkpoint(
+    *,
+    asked: bool | None,
+    stored_bytes: float,
+    is_leased: bool,
+    is_aurora: bool,
+    may_checkpoint: bool,
+    tuning: LoadTuning = DEFAULT_TUNING,
+) -> CheckpointDecision:
+    """Return whether a CHECKPOINT follows a load, and why.
+
+    `asked` is --checkpoint or --no-checkpoint, None if neither was given; `is_leased`: the server's settings were
+    changed for the load; `may_checkpoint`: the role has the right according to the catalogue. With --checkpoint it is
+    tried even without that right, because managed services have rules of their own.
+
+    >>> decide_checkpoint(asked=None, stored_bytes=5e9, is_leased=True, is_aurora=False, may_checkpoint=True).is_due
+    True
+    """
+    if asked is False:
+        return CheckpointDecision(is_due=False, reason="--no-checkpoint")
+    if asked is None and not is_leased:
+        reason = "the server's settings are not changed, and it has its own checkpoint schedule"
+        return CheckpointDecision(is_due=False, reason=reason)
+    if asked is None and stored_bytes < tuning.least_checkpoint_bytes:
+        reason = f"less than {format_bytes(tuning.least_checkpoint_bytes)} was loaded"
+        return CheckpointDecision(is_due=False, reason=reason)
+    if is_aurora:
+        reason = "Amazon Aurora's storage has no checkpoints"
+        return CheckpointDecision(is_due=False, reason=reason, is_refused=True)
+    if not may_checkpoint and not asked:
+        reason = "it needs superuser, or from PostgreSQL 15 the role pg_checkpoint"
+        return CheckpointDecision(is_due=False, reason=reason, is_refused=True)
+    reason = "--checkpoint" if asked else "the server's settings were changed so that checkpoints are rare"
+    return CheckpointDecision(is_due=True, reason=reason)

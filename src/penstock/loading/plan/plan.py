@@ -10,10 +10,15 @@ from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
 
-from penstock.errors import DataError, PenstockError, TargetError, UsageError
-from penstock.files.probe import ProbeResult, validate_options
-from penstock.files.probe.folders import read_folder_values
-from penstock.frozen import frozen
+from penstock.core.checks import check_sequences, check_table
+from penstock.core.errors import DataError, PenstockError, TargetError, UsageError
+from penstock.core.frozen import frozen
+from penstock.core.tuning import DEFAULT_TUNING, LoadTuning
+from penstock.core.values.dialect import Notice
+from penstock.core.values.job import LoadJob, LoadRules, TargetJob
+from penstock.core.values.server import ServerFacts, refuse
+from penstock.core.values.source import ObjectSample, SourceObject
+from penstock.core.values.table import ColumnMap, TableFacts, TableName
 from penstock.loading.formats import find_format
 from penstock.loading.formats.columns import (
     edge_notice,
@@ -24,20 +29,22 @@ from penstock.loading.formats.columns import (
     naming_notice,
     unknown_columns,
 )
+from penstock.loading.formats.probe.columnar import read_folder_values
+from penstock.loading.formats.probe.form import validate_options
 from penstock.loading.pace import plan_sessions
-from penstock.loading.plan.changes import added_changes, check_changes, with_columns
 from penstock.loading.plan.modes import (
+    added_changes,
+    check_changes,
     check_mode,
     check_types,
     choose_landing,
     describe_notices,
     explain_emptying,
     refuse_shared_tables,
+    with_columns,
 )
 from penstock.loading.plan.notices import check_switches, estimate_records, server_notices, table_notices
-from penstock.model.finding import refuse
-from penstock.model.load.job import LoadJob, LoadRules, TargetJob
-from penstock.model.load.plan import (
+from penstock.loading.values.plan import (
     Edge,
     LoadPlan,
     TargetPlan,
@@ -46,15 +53,10 @@ from penstock.model.load.plan import (
     stored_size,
     table_after_creation,
 )
-from penstock.model.load.tuning import DEFAULT_TUNING, LoadTuning
-from penstock.model.server.checks import check_sequences, check_table
-from penstock.model.server.server import ServerFacts
-from penstock.model.server.table import ColumnMap, TableFacts, TableName
-from penstock.model.source.dialect import Notice
-from penstock.model.source.source import ObjectSample, SourceObject
 
 if TYPE_CHECKING:
     from penstock.loading.formats.format import Format
+    from penstock.loading.formats.probe.probing import ProbeResult
 
 
 @frozen

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
 
-from penstock.errors import TargetError
-from penstock.frozen import frozen
+from penstock.core.catalogue.catalog import DiskForecast, SpaceNeed, TableStorage, read_table_storage
+from penstock.core.connect.connection import Connection
+from penstock.core.errors import TargetError
+from penstock.core.frozen import frozen
+from penstock.core.host import measure_disk, measure_files
+from penstock.core.units import format_bytes
+from penstock.core.values.accounts import PlanPart
+from penstock.core.values.dialect import Notice
+from penstock.core.values.source import ObjectSample
 from penstock.loading.formats import format_of
-from penstock.loading.work import ObjectWork
-from penstock.model.load.part import PlanPart
-from penstock.model.load.plan import TargetPlan, total_size
-from penstock.model.load.space import DiskForecast, SpaceNeed, TableStorage
-from penstock.model.source.dialect import Notice
-from penstock.model.source.source import ObjectSample
-from penstock.units import format_bytes
+from penstock.loading.values.plan import LoadPlan, TargetPlan, total_size
+from penstock.loading.values.work import ObjectWork
 
 # Bytes on disk for each byte of text: in the table, in each index, and in a staging table with the sorts of its merge.
 # Narrow rows take up to 1.6 times as much; the warning at half of the free space is early enough for these
@@ -140,3 +144,40 @@ def text_bytes(works: Sequence[ObjectWork], sample: ObjectSample) -> float | Non
     """Return how many bytes are left of a target's objects, as text, or None if the size of one is unknown."""
     size_bytes = total_size(work.source for work in works)
     return None if size_bytes is None else max(0.0, format_of(works[0].target).text_bytes(works, sample, size_bytes))
+
+
+@frozen
+class SpaceGuard:
+    """Checks disk space, given a sample of each target's objects. The server must run on this machine."""
+
+    samples: tuple[ObjectSample, ...]
+
+    def forecast(self, plan: LoadPlan, works: Sequence[ObjectWork], connection: Connection) -> list[DiskForecast]:
+        """Return what objects are expected to add to this machine's disks, as far as that is known.
+
+        Raises ServerError.
+        """
+        storages = _read_storage(plan, connection)
+        wal_path = storages[0].wal_path
+        wal_bytes = None if wal_path is None else measure_files(Path(wal_path))
+        return forecast_disks(estimate_needs(works, self.samples, storages, wal_bytes=wal_bytes), _measure)
+
+    def forecast_volume(
+        self, plan: LoadPlan, works: Sequence[ObjectWork], connection: Connection, *, device: str, free_bytes: int
+    ) -> DiskForecast:
+        """Return what objects are expected to add to a server that has all its files on one volume.
+
+        The present size of its WAL is not known, so it may grow by all of max_wal_size. Raises ServerError.
+        """
+        storages = [replace(each, path=device, wal_path=device) for each in _read_storage(plan, connection)]
+        needs = estimate_needs(works, self.samples, storages, wal_bytes=0)
+        return DiskForecast(device=device, free_bytes=free_bytes, needs=tuple(needs))
+
+
+def _read_storage(plan: LoadPlan, connection: Connection) -> list[TableStorage]:
+    return read_table_storage(connection, [0 if target.facts is None else target.facts.oid for target in plan.targets])
+
+
+def _measure(path: str) -> tuple[str, int] | None:
+    disk = measure_disk(Path(path))
+    return None if disk is None else (disk.device, disk.free_bytes)

@@ -1,1 +1,1 @@
-"""Finds records that a table refuses, keeps them with the reason, and retries them; also --check."""
+"""Records that the table refuses: found, explained, kept, written to files, and retried."""

@@ -11,28 +11,27 @@ from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 
-from penstock.errors import FileLocation, PenstockError, SourceError
-from penstock.files.probe.content import OtherContent
-from penstock.host.interrupts import Interrupts, holding_interrupts
+from penstock.core.connect.errors import find_hint
+from penstock.core.errors import FileLocation, PenstockError, SourceError
+from penstock.core.host import Interrupts, holding_interrupts
+from penstock.core.values.table import TableName
+from penstock.ledger.rejects import Reject
 from penstock.loading.context import LoadTools
+from penstock.loading.copy.copy import CopyFailed, CopySession
+from penstock.loading.formats.probe.content import OtherContent
 from penstock.loading.plan.dialects import refuse_other_dialects
-from penstock.loading.reading.feed import Abandoned, BlockFeed, OpenObject, reader_limit
-from penstock.loading.reading.format_check import FormatCheck
-from penstock.loading.reading.objects import open_blocks
-from penstock.loading.reading.value_check import ValueCheck
+from penstock.loading.read.feed import Abandoned, BlockFeed, OpenObject, reader_limit
+from penstock.loading.read.format_check import FormatCheck
+from penstock.loading.read.objects import open_blocks
+from penstock.loading.read.value_check import ValueCheck
 from penstock.loading.rejects.explain import explain_failure
-from penstock.loading.rejects.pieces import Piece
-from penstock.loading.rejects.record_format import make_origin
+from penstock.loading.rejects.pieces import Piece, make_origin
 from penstock.loading.rejects.sorter import RejectSorter, part_unwritable
-from penstock.loading.work import all_objects
-from penstock.model.load.outcome import CheckOutcome, Problem
-from penstock.model.load.plan import LoadPlan, table_after_creation
-from penstock.model.load.reject import Reject
-from penstock.model.server.table import TableName
-from penstock.model.source.block import Block, LineEnd
-from penstock.server.connect.errors import find_hint
-from penstock.server.copy.copy import CopyFailed, CopySession
-from penstock.server.table.scratch import ScratchTables
+from penstock.loading.rejects.sorting import ScratchTables
+from penstock.loading.values.block import Block, LineEnd
+from penstock.loading.values.outcome import CheckOutcome, Problem
+from penstock.loading.values.plan import LoadPlan, table_after_creation
+from penstock.loading.values.work import all_objects
 
 _PROGRESS_INTERVAL_S = 0.1
 

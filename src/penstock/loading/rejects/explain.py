@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.errors import DataError, FileLocation, PenstockError
-from penstock.files.probe import explain_misfit
+from penstock.core.connect.errors import (
+    DATA_CLASSES,
+    NOT_DATA,
+    ServerReport,
+    choose_class,
+    find_hint,
+    hint_right,
+    is_passing,
+)
+from penstock.core.errors import DataError, FileLocation, PenstockError
+from penstock.core.values.names import fold_name, quote_name
+from penstock.ledger.rejects import FOREIGN_KEY_VIOLATION, Reason, Reject
 from penstock.loading.formats import format_of
-from penstock.loading.plan.changes import compose_alter, null_option, suggest_change
-from penstock.model.load.plan import table_after_creation
-from penstock.model.server.names import fold_name, quote_name
-from penstock.model.source.types import KEPT, NULL_WORDS
-from penstock.server.connect.errors import ServerReport, choose_class, find_hint, hint_right, is_passing
+from penstock.loading.formats.probe.mangling import explain_misfit
+from penstock.loading.plan.modes import compose_alter, null_option, suggest_change
+from penstock.loading.values.plan import table_after_creation
+from penstock.loading.values.types import KEPT, NULL_WORDS
 
 if TYPE_CHECKING:
-    from penstock.model.load.plan import TargetPlan
-    from penstock.server.copy.copy import CopyFailed
+    from penstock.loading.copy.copy import CopyFailed
+    from penstock.loading.values.plan import TargetPlan
 
 # How much of a value an error quotes.
 _VALUE_SHOWN = 100
@@ -215,3 +225,114 @@ def shorten_message(message: str) -> str:
         return message
     shown = _LONG_QUOTATION.sub(r"\1\2...", message)
     return shown if len(shown) <= 2 * _MESSAGE_SHOWN else f"{shown[:_MESSAGE_SHOWN]}..."
+
+
+# Errors that triggers raise (P0: PL/pgSQL, mostly on purpose; 38: other languages; 09: a triggered action), rows that
+# violate a view's check option (44), values that are too large for an index or a page (54000), and values that are
+# nested too deep to be read (54001). Other program limits (54011: columns of a table) are not a record's.
+_OWN_CODES = ("P0", "38", "09", "44", "54000", "54001")
+
+# The classes of SQLSTATEs that PostgreSQL raises. A code of any other class, such as 45000, is one that a trigger has
+# chosen for its errors. Source: src/backend/utils/errcodes.txt
+_SERVERS_CLASSES = (
+    *("00", "01", "02", "03", "08", "09", "0A", "0B", "0F", "0L", "0P", "0Z", "10", "20", "21", "22", "23", "24"),
+    *("25", "26", "27", "28", "2B", "2D", "2F", "34", "38", "39", "3B", "3D", "3F", "40", "42", "44", "53", "54"),
+    *("55", "57", "58", "72", "F0", "HV", "P0", "XX"),
+)
+
+_INVALID_PARAMETER = "22023"
+
+# The beginnings of the SQLSTATEs of errors that a record itself causes, as patterns of Python and PostgreSQL.
+RECORD_CODES = (*DATA_CLASSES, *_OWN_CODES, f"(?!{'|'.join(_SERVERS_CLASSES)})")
+
+_BAD_BYTES = "22021"
+
+
+def is_records_fault(failure: CopyFailed) -> bool:
+    """Whether a COPY failed because of one of its records, so that the others can be stored.
+
+    A missing table or privilege, a full disk, a lost connection or a deadlock would stop the other records too.
+    """
+    sqlstate = failure.report.sqlstate
+    if failure.is_disconnect or sqlstate is None:
+        return False
+    if sqlstate == _INVALID_PARAMETER:
+        # An option of the command is wrong, unless the error names a line: some types use this code for a value (bytea
+        # before PostgreSQL 17).
+        return failure.context.line is not None
+    return is_own_code(sqlstate, RECORD_CODES) or is_types_refusal(failure)
+
+
+def is_own_code(sqlstate: str, own_codes: Sequence[str]) -> bool:
+    """Whether one of the patterns in `own_codes` matches the beginning of an SQLSTATE, and it is about a record.
+
+    >>> [is_own_code(code, RECORD_CODES) for code in ("22P02", "P0001", "45000", "54001", "42P01", "53100", "2200H")]
+    [True, True, True, True, False, False, False]
+    """
+    return re.match("|".join(own_codes), sqlstate) is not None and sqlstate not in NOT_DATA
+
+
+def describe_failure(failure: CopyFailed) -> Reason:
+    """Return the reason for a record that COPY could not read."""
+    report = failure.report
+    return shorten_reason(Reason(message=report.message, sqlstate=report.sqlstate, detail=report.detail))
+
+
+def describe_unwritable(error: ValueError) -> Reason:
+    """Return the reason for a record that cannot be encoded for COPY, or that has bytes that are not valid UTF-8."""
+    if isinstance(error, UnicodeDecodeError):
+        return Reason(message='invalid byte sequence for encoding "UTF8"', sqlstate=_BAD_BYTES)
+    return Reason(message=error.args[0], sqlstate=BAD_FORMAT)
+
+
+def shorten_reason(reason: Reason) -> Reason:
+    """Return a reason with long quoted values shortened."""
+    detail = None if reason.detail is None else shorten_message(reason.detail)
+    return replace(reason, message=shorten_message(reason.message), detail=detail)
+
+
+# How many rejected records an error quotes.
+_SHOWN = 3
+
+
+class RejectLimit:
+    """Counts rejected records; all methods are safe from any thread.
+
+    Records that violate a foreign key are not counted here, since the referenced row may still come; they are counted
+    at the load's end.
+    """
+
+    def __init__(self, limit: int | None, *, before: int = 0) -> None:
+        self._limit = limit
+        self._count = before
+        self._lock = threading.Lock()
+
+    def note(self, rejects: Sequence[Reject], *, uris: dict[int, str]) -> None:
+        """Count rejected records; raises DataError if there are too many."""
+        final = [reject for reject in rejects if reject.reason.sqlstate != FOREIGN_KEY_VIOLATION]
+        with self._lock:
+            self._count += len(final)
+            is_over = self._limit is not None and self._count > self._limit
+        if is_over and final:
+            assert self._limit is not None
+            raise too_many_rejects(self._limit, final, uris=uris)
+
+
+def too_many_rejects(limit: int, rejects: Sequence[Reject], *, uris: dict[int, str]) -> DataError:
+    """Return the error for a load that rejected more records than it may; the error quotes some of the records."""
+    first = rejects[0]
+    records = "record was" if limit == 1 else "records were"
+    return DataError(
+        f"more than {limit} {records} rejected",
+        detail="\n".join(describe_reject(reject, uri=uris[reject.object_number]) for reject in rejects[:_SHOWN]),
+        hint="Correct the file or the options, or raise --max-rejects.",
+        sqlstate=first.reason.sqlstate,
+        location=FileLocation(file=uris[first.object_number], line=first.line, column=first.reason.column),
+    )
+
+
+def describe_reject(reject: Reject, *, uri: str) -> str:
+    """Return the position and the reason of a rejected record in one line."""
+    column = "" if reject.reason.column is None else f', column "{reject.reason.column}"'
+    detail = "" if reject.reason.detail is None else f" ({reject.reason.detail})"
+    return f"{uri} line {reject.line}{column}: {reject.reason.message}{detail}"

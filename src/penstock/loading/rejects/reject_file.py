@@ -7,20 +7,17 @@ from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 
-from penstock.errors import SourceError, TargetError
-from penstock.files.blocks import BlockReader, make_cutter
-from penstock.files.encodings import byte_order_mark, encode_again, transcode
-from penstock.files.newfile import NewFile, could_not_write
-from penstock.files.torn import TornReader
+from penstock.core.connect.connection import Connection
+from penstock.core.errors import SourceError, TargetError
+from penstock.core.files.encodings import byte_order_mark, encode_again, transcode
+from penstock.core.files.newfile import NewFile, could_not_write
+from penstock.core.values.table import TableName
+from penstock.ledger.listing import list_objects
+from penstock.ledger.rejects import RecordForm, RejectStore, StoredForm
 from penstock.loading.context import LoadTools
-from penstock.loading.rejects.pieces import Piece
-from penstock.loading.rejects.record_format import form_from_json, make_origin
+from penstock.loading.formats.blocks import BlockReader, TornReader, make_cutter
+from penstock.loading.rejects.pieces import Piece, form_from_json, make_origin
 from penstock.loading.rejects.retry import find_line_end
-from penstock.model.load.reject import RecordForm, StoredForm
-from penstock.model.server.table import TableName
-from penstock.server.connect.connection import Connection
-from penstock.server.ledger.listing import list_objects
-from penstock.server.ledger.rejects import RejectStore
 
 _LINE_ENDS = {"lf": b"\n", "crlf": b"\r\n", "cr": b"\r", None: b""}
 

@@ -12,21 +12,17 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from penstock import _native
-from penstock.errors import PenstockError, TargetError
+from penstock.core.connect.connection import Connection
+from penstock.core.errors import PenstockError, TargetError
+from penstock.ledger.ledger import taken_over
+from penstock.ledger.rejects import FOREIGN_KEY_VIOLATION, Correction, Reject, RejectStore
+from penstock.ledger.values import Claim
 from penstock.loading.context import LoadTools
-from penstock.loading.rejects.explain import explain_failure
-from penstock.loading.rejects.limit import too_many_rejects
-from penstock.loading.rejects.pieces import Origin, Piece
-from penstock.loading.rejects.reasons import describe_unwritable
-from penstock.loading.rejects.record_format import form_from_json, make_origin
+from penstock.loading.copy.copy import CopyFailed, CopySession, Superseded
+from penstock.loading.rejects.explain import describe_unwritable, explain_failure, too_many_rejects
+from penstock.loading.rejects.pieces import Origin, Piece, form_from_json, make_origin
 from penstock.loading.rejects.sorter import RejectSorter, SortedOut
-from penstock.model.load.ledger import Claim
-from penstock.model.load.reject import FOREIGN_KEY_VIOLATION, Correction, Reject
-from penstock.model.source.block import Block, LineEnd
-from penstock.server.connect.connection import Connection
-from penstock.server.copy.copy import CopyFailed, CopySession, Superseded
-from penstock.server.ledger.ledger import taken_over
-from penstock.server.ledger.rejects import RejectStore
+from penstock.loading.values.block import Block, LineEnd
 
 
 def retry_references(

@@ -1,7 +1,7 @@
-"""Rejects the records of a COPY command that the table refuses, and stores all others.
+"""Rejects the records of a COPY command that the table refuses, keeps them in the ledger, and stores all others.
 
 A command is sent after a savepoint, and its records are kept until it has succeeded. If it fails because of a record,
-it is rolled back, and the server sorts out all its records (server/copy/sorting.py). PostgreSQL 17 can skip records
+it is rolled back, and the server sorts out all its records (loading/rejects/sorting.py). PostgreSQL 17 can skip records
 with values that their types refuse, with a notice for each. Then the command succeeds, and only the skipped records are
 sorted out, to get the reasons.
 
@@ -17,26 +17,34 @@ from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
 from penstock import _native
-from penstock.copyformat import make_form_encoder
-from penstock.errors import FileLocation
-from penstock.loading.rejects.explain import explain_miscount, rename
-from penstock.loading.rejects.pieces import Origin, Piece, count_records, find_spots, runs, take_records
-from penstock.loading.rejects.reasons import (
+from penstock.core.connect.errors import CopyContext, ServerReport
+from penstock.core.errors import FileLocation
+from penstock.core.tuning import DEFAULT_TUNING
+from penstock.ledger.rejects import Reason, Reject
+from penstock.loading.copy.copy import CopyFailed, CopySession
+from penstock.loading.copy.payload import make_form_encoder
+from penstock.loading.rejects.explain import (
     RECORD_CODES,
     describe_failure,
     describe_unwritable,
+    explain_miscount,
     is_records_fault,
+    rename,
     shorten_reason,
 )
-from penstock.model.load.reject import Reason, Reject
-from penstock.model.load.tuning import DEFAULT_TUNING
-from penstock.model.source.block import CopySpec
-from penstock.server.connect.copy_context import CopyContext
-from penstock.server.connect.errors import ServerReport
-from penstock.server.copy.copy import CopyFailed, CopySession
-from penstock.server.copy.sorting import Hindered, Sorted, Sorter
+from penstock.loading.rejects.pieces import Origin, Piece, count_records, find_spots, form_to_json, runs, take_records
+from penstock.loading.rejects.sorting import Hindered, Sorted, Sorter
+from penstock.loading.values.block import CopySpec
+
+if TYPE_CHECKING:
+    from penstock.ledger.rejects import RejectStore
+    from penstock.loading.copy.copy import CopySession
+    from penstock.loading.read.feed import OpenObject
+    from penstock.loading.rejects.explain import RejectLimit
+    from penstock.loading.values.block import Block
 
 
 @dataclass(slots=True)
@@ -260,3 +268,67 @@ def make_reject(piece: Piece, record: int, reason: Reason) -> Reject:
         skipped = raw.rfind(b"\n", 0, len(raw) - len(raw.lstrip(b" \t\r\n"))) + 1
         start, line, raw = start + skipped, line + raw.count(b"\n", 0, skipped), raw[skipped:]
     return Reject(object_number=piece.origin.number, start=start, line=line, raw=raw, reason=reason)
+
+
+class RejectKeeper:
+    """Keeps the records of one session's open COPY command.
+
+    `settle` and `write` raise CopyFailed; `write` raises DataError if too many records are rejected.
+    """
+
+    def __init__(
+        self, session: CopySession, *, store: RejectStore, limit: RejectLimit, server_major: int, most_sorted: int
+    ) -> None:
+        self._session = session
+        self._store = store
+        self._limit = limit
+        self._server_major = server_major
+        self._sorter = RejectSorter(session, most_sorted=most_sorted)
+        self._origins: dict[int, Origin] = {}
+        self._forms: dict[int, str] = {}
+        self._pieces: list[Piece] = []
+
+    def keep(self, opened: OpenObject, block: Block) -> tuple[Sequence[bytes | memoryview], list[Reject]]:
+        """Return the payload of the records that can be sent, which are kept, and rejects for those that cannot."""
+        piece = Piece(origin=self._origin(opened), block=block)
+        try:
+            parts = piece.payload()
+        except _native.RecordError:
+            pieces, rejects = part_unwritable(piece)
+            self._pieces += pieces
+            # Each part is one message to the server, so join many small ones.
+            payload = b"".join(part for each in pieces for part in each.payload())
+            return [payload] if payload else [], rejects
+        self._pieces.append(piece)
+        return parts, []
+
+    def settle(self) -> SortedOut:
+        """End the COPY command, and make sure that each kept record is stored or rejected."""
+        pieces, self._pieces = self._pieces, []
+        return self._sorter.settle(pieces)
+
+    def write(self, rejects: Sequence[Reject]) -> None:
+        """Insert rejected records into the ledger, in the session's transaction."""
+        if rejects:
+            self._session.begin()
+            with self._session.between_copies() as connection:
+                self._store.insert(connection, rejects)
+            self._limit.note(rejects, uris={number: origin.uri for number, origin in self._origins.items()})
+
+    def form(self, object_number: int) -> str:
+        """Return how an object's records are read, as JSON."""
+        if object_number not in self._forms:
+            self._forms[object_number] = form_to_json(self._origins[object_number].form)
+        return self._forms[object_number]
+
+    def _origin(self, opened: OpenObject) -> Origin:
+        number = opened.work.number
+        if number not in self._origins:
+            self._origins[number] = Origin(
+                number=number,
+                uri=opened.source.uri,
+                form=opened.form,
+                encoder=opened.encoder,
+                server_major=self._server_major,
+            )
+        return self._origins[number]

@@ -1,1 +1,1 @@
-"""What a load does before and after its rows: one file for each step, and their order in order.py."""
+"""What a load does around its rows, a class each; order.py lists them."""

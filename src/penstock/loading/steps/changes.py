@@ -6,20 +6,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.frozen import frozen
+from penstock.core.frozen import frozen
+from penstock.core.units import format_duration
+from penstock.core.values.accounts import Rows
 from penstock.loading.steps.changes_plan import ChangesPlan, describe_changes
 from penstock.loading.steps.step import PlanFacts, RunningLoad, Step
-from penstock.model.load.part import Rows
-from penstock.units import format_duration
 
 if TYPE_CHECKING:
+    from penstock.core.connect.connection import Connection
+    from penstock.core.values.change import Rebuilt
     from penstock.loading.claim.decide import NothingToDo
     from penstock.loading.context import LoadTools
-    from penstock.loading.table_changes import TableChanges
-    from penstock.model.load.outcome import LoadOutcome
-    from penstock.model.load.plan import LoadPlan
-    from penstock.model.load.shape import Rebuilt
-    from penstock.server.connect.connection import Connection
+    from penstock.loading.indexes.table_changes import TableChanges
+    from penstock.loading.values.outcome import LoadOutcome
+    from penstock.loading.values.plan import LoadPlan
 
 
 @frozen
@@ -123,7 +123,7 @@ class Changes(Step):
 
     def _open(self) -> TableChanges:
         if self._changes is None:
-            from penstock.loading.table_changes import TableChanges  # noqa: PLC0415 (32 ms, for who rebuilds indexes or merges)
+            from penstock.loading.indexes.table_changes import TableChanges  # noqa: PLC0415 (32 ms, for who rebuilds indexes or merges)
 
             self._changes = TableChanges(self._plan, self._tools)
         return self._changes

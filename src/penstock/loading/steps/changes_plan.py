@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.frozen import frozen
-from penstock.model.load.job import LoadRules
-from penstock.model.load.part import PlanPart, Rows
-from penstock.model.load.plan import LoadPlan, TargetPlan
-from penstock.model.load.shape import IndexPlan, Part, name_with_attached
-from penstock.units import format_count
+from penstock.core.frozen import frozen
+from penstock.core.units import format_count
+from penstock.core.values.accounts import PlanPart, Rows
+from penstock.core.values.change import IndexPlan, Part, name_with_attached
+from penstock.core.values.job import LoadRules
+from penstock.loading.values.plan import LoadPlan, TargetPlan
 
 # If more partitions than this have an equal index of their own, the indexes share one row.
 _FEW = 3

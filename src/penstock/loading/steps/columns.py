@@ -1,15 +1,27 @@
-"""Reports the columns that the load adds and widens; they are changed in the transaction that records the load."""
+"""Three steps that only look: the columns that the load changes, the counts of its rows, and the space on the disk."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from penstock.frozen import frozen
+from penstock.core.connect.connection import Connection
+from penstock.core.errors import PenstockError
+from penstock.core.frozen import frozen
+from penstock.core.values.accounts import Rows
+from penstock.ledger.committed import read_coverage
+from penstock.ledger.rejects import RejectStore
+from penstock.loading.context import LoadTools
+from penstock.loading.plan.space import DiskSpace, describe_shortage, note_disk
 from penstock.loading.steps.step import PlanFacts, RunningLoad, Step
-from penstock.model.load.outcome import LoadOutcome
-from penstock.model.load.part import Rows
-from penstock.model.load.plan import LoadPlan
-from penstock.model.source.types import ColumnChange
+from penstock.loading.values.outcome import LoadOutcome
+from penstock.loading.values.plan import LoadPlan
+from penstock.loading.values.types import ColumnChange
+from penstock.loading.values.work import ObjectWork, all_objects
+
+if TYPE_CHECKING:
+    from penstock.core.catalogue.catalog import DiskForecast
 
 
 @frozen
@@ -58,3 +70,69 @@ class Columns(Step):
     def conclude(self, load: RunningLoad, outcome: LoadOutcome) -> LoadOutcome:  # noqa: ARG002 (a step's)
         """Return the outcome with the changes."""
         return outcome if self._part is None else outcome.with_part(self.name, self._part)
+
+
+class Counts(Step):
+    """Reads the counts if those of this attempt are not complete."""
+
+    concludes_for_all = True
+
+    def after(self, load: RunningLoad, connection: Connection) -> None:
+        """Count each object's rows if there was another attempt, or if a merge may have rejected records."""
+        may_have_rejected = bool(load.claimed.landings) and load.plan.job.rules.on_error == "reject"
+        if load.tally.attempts > 1 or may_have_rejected:
+            coverage = read_coverage(connection, load.tools.ledger.schema, load.load_id)
+            load.tally.set_file_rows({number: found.rows for number, found in coverage.items()})
+
+    def conclude(self, load: RunningLoad, outcome: LoadOutcome) -> LoadOutcome:
+        """Count rejected records."""
+        if load.plan.job.rules.on_error != "reject" and not load.claimed.claim.is_resumed:
+            return outcome
+        store = RejectStore(load.tools.ledger.schema, load.load_id)
+        try:
+            try:
+                return replace(outcome, rejected=load.at_end(store.count_rejected))
+            except KeyboardInterrupt:
+                # The load is complete: count once more, so that the user sees what was rejected despite the interrupt.
+                return replace(outcome, rejected=load.at_end(store.count_rejected))
+        except (PenstockError, KeyboardInterrupt) as error:
+            # An error here must not make the load look failed.
+            why = error.message if isinstance(error, PenstockError) else "interrupted"
+            load.tools.warnings.warn("rejects", f"rejected records were not counted: {why}")
+            return replace(outcome, rejected=None)
+
+
+class SpaceCheck(Step):
+    """Checks disk space before the load's first attempt only.
+
+    At later attempts, the estimate would count rows that this load has already written.
+    """
+
+    name = "space"
+
+    def __init__(self) -> None:
+        self._is_done = False
+
+    def plan(self, facts: PlanFacts) -> DiskSpace | None:
+        """Return what the load needs on this machine's disks; warn of a disk that may fill."""
+        disks = _forecast(facts.plan, all_objects(facts.plan.targets), facts.tools, facts.connection)
+        for notice in filter(None, map(note_disk, disks)):
+            facts.tools.warnings.add(notice)
+        return DiskSpace(disks=disks, is_ignored=facts.plan.job.rules.ignore_space) if disks else None
+
+    def before(self, load: RunningLoad, connection: Connection) -> None:
+        """Raise TargetError if what is left to load would fill a disk of this machine; warn if it takes over half."""
+        if self._is_done or load.plan.job.rules.ignore_space:
+            return
+        for disk in _forecast(load.plan, load.claimed.work, load.tools, connection):
+            if disk.is_short:
+                raise describe_shortage(disk)
+            if (notice := note_disk(disk)) is not None:
+                load.tools.warnings.add(notice)
+        self._is_done = True
+
+
+def _forecast(
+    plan: LoadPlan, works: Sequence[ObjectWork], tools: LoadTools, connection: Connection
+) -> tuple[DiskForecast, ...]:
+    return () if tools.guard is None else tuple(tools.guard.forecast(plan, works, connection))

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from penstock.errors import PenstockError
-from penstock.frozen import frozen
+from penstock.changes.holds import delete_holds, read_holds
+from penstock.core.errors import PenstockError
+from penstock.core.frozen import frozen
+from penstock.core.values.accounts import Rows
+from penstock.core.values.change import SERVER
 from penstock.loading.steps.step import PlanFacts, RunningLoad, Step
-from penstock.model.load.part import Rows
-from penstock.model.load.shape import SERVER
-from penstock.server.changes.holds import delete_holds, read_holds
 
 if TYPE_CHECKING:
+    from penstock.core.catalogue.settings import LeasedSetting
+    from penstock.core.connect.connection import Connection
     from penstock.loading.claim.decide import NothingToDo
     from penstock.loading.context import LoadTools
-    from penstock.loading.plan.settings import LoadSettings
-    from penstock.model.load.outcome import LoadOutcome
-    from penstock.model.server.settings import LeasedSetting
-    from penstock.server.connect.connection import Connection
+    from penstock.loading.values.outcome import LoadOutcome
+    from penstock.loading.values.plan import LoadSettings
 
 
 @frozen

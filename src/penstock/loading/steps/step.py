@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar
 
 if TYPE_CHECKING:
     from penstock.changes.context import Report
+    from penstock.core.connect.connection import Connection
+    from penstock.core.values.accounts import PlanPart
     from penstock.loading.claim.decide import NothingToDo
     from penstock.loading.claim.write import ClaimedLoad
     from penstock.loading.context import LoadTools
     from penstock.loading.tally import Tally
-    from penstock.model.load.outcome import LoadOutcome
-    from penstock.model.load.part import PlanPart
-    from penstock.model.load.plan import LoadPlan
-    from penstock.server.connect.connection import Connection
+    from penstock.loading.values.outcome import LoadOutcome
+    from penstock.loading.values.plan import LoadPlan
 
 _Result = TypeVar("_Result")
 

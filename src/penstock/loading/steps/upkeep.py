@@ -1,27 +1,85 @@
-"""Runs VACUUM (ANALYZE) on the tables that a complete load filled, and writes a checkpoint if one is due.
+"""The step that runs VACUUM (ANALYZE) on the tables that a load filled, and writes a checkpoint if one is due.
 
 Errors and interrupts here are warnings, because the load is complete.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
-from penstock.errors import PenstockError
-from penstock.frozen import frozen
+from psycopg import sql
+
+from penstock.core.catalogue.locking import describe_blocker, find_blockers
+from penstock.core.connect.connection import Connection, is_usable
+from penstock.core.connect.errors import translate_errors
+from penstock.core.errors import PenstockError
+from penstock.core.frozen import frozen
+from penstock.core.sql import fetch_rows
+from penstock.core.units import format_count, format_duration
+from penstock.core.values.accounts import PlanPart, Rows
+from penstock.ledger.targets import find_filled
 from penstock.loading.context import LoadTools
-from penstock.loading.plan.upkeep import PAGE_BYTES, decide_checkpoint, decide_vacuum, describe_vacuum
+from penstock.loading.plan.notices import PAGE_BYTES, decide_checkpoint, decide_vacuum, describe_vacuum
 from penstock.loading.steps.step import PlanFacts, RunningLoad, Step
-from penstock.model.load.outcome import LoadOutcome, LoadProgress
-from penstock.model.load.part import PlanPart, Rows
-from penstock.model.load.plan import LoadPlan
-from penstock.model.load.upkeep import CheckpointDecision, Relation, VacuumPlan, VacuumStep
-from penstock.server.connect.connection import Connection
-from penstock.server.ledger.targets import find_filled
-from penstock.server.table.locking import describe_blocker, find_blockers
-from penstock.server.table.vacuum import limited_lock_wait, read_relations, run_checkpoint, run_vacuum
-from penstock.units import format_count, format_duration
+from penstock.loading.values.outcome import LoadOutcome, LoadProgress
+from penstock.loading.values.plan import CheckpointDecision, LoadPlan, Relation, VacuumPlan, VacuumStep
+
+_log = logging.getLogger(__name__)
+
+
+def read_relations(connection: Connection, oids: Sequence[int]) -> list[Relation]:
+    """Return tables with their partitions as VACUUM would process them. Waits for locks on them. Raises ServerError.
+
+    Views and foreign tables are not returned.
+    """
+    with translate_errors("reading the tables to vacuum"):
+        return fetch_rows(connection, "loading/upkeep_relations", Relation, oids=list(oids))
+
+
+@contextmanager
+def limited_lock_wait(connection: Connection, timeout_s: float) -> Iterator[None]:
+    """Limit the session's lock_timeout to `timeout_s`, or to less if the user has set less."""
+    limit_ms = round(timeout_s * 1000)
+    query = """
+        SELECT pg_catalog.set_config('lock_timeout', %(limit)s::int::text, false)
+          FROM pg_catalog.pg_settings AS s
+         WHERE s.name = 'lock_timeout'
+           AND s.setting::int NOT BETWEEN 1 AND %(limit)s
+    """
+    with translate_errors("limiting the wait for locks"):
+        connection.execute(query, {"limit": limit_ms})
+    try:
+        yield
+    finally:
+        if is_usable(connection):
+            with translate_errors("restoring lock_timeout"):
+                connection.execute("RESET lock_timeout")
+
+
+def run_vacuum(connection: Connection, step: VacuumStep) -> None:
+    """Run VACUUM, ANALYZE or both. Needs the table's owner, the database's, or MAINTAIN (17+). Raises ServerError."""
+    if step.vacuums:
+        command = sql.SQL("VACUUM (ANALYZE) {}") if step.analyzes else sql.SQL("VACUUM {}")
+    else:
+        command = sql.SQL("ANALYZE ONLY {}") if step.is_only else sql.SQL("ANALYZE {}")
+    relation = step.relation
+    with translate_errors(f"vacuuming table {relation}"):
+        connection.execute(command.format(sql.Identifier(relation.schema, relation.name)))
+    _log.info("vacuumed %s", relation)
+
+
+def run_checkpoint(connection: Connection) -> None:
+    """Make the server write all dirty pages now. Needs superuser, or pg_checkpoint on PostgreSQL 15 and later.
+
+    Raises TargetError if the role may not, and ServerError.
+    """
+    with translate_errors("writing a checkpoint"):
+        connection.execute("CHECKPOINT")
+    _log.info("wrote a checkpoint")
+
 
 _LOCK_NOT_AVAILABLE = "55P03"
 _QUERY_CANCELED = "57014"
@@ -83,7 +141,7 @@ class Upkeep(Step):
 
     def plan(self, facts: PlanFacts) -> UpkeepPlan:
         """Return whether VACUUM and CHECKPOINT follow; the latter depends on how many bytes are loaded."""
-        from penstock.loading.plan.settings import LoadSettings  # noqa: PLC0415 (for --plan only)
+        from penstock.loading.values.plan import LoadSettings  # noqa: PLC0415 (for --plan only)
 
         settings = facts.plan.find_part(LoadSettings)
         is_leased = settings is not None and settings.is_changing

@@ -1,1 +1,1 @@
-"""Finds the types of columns in all values of the files, and plans the tables that have them."""
+"""The types of columns, found in all values of the files."""

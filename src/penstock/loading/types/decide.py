@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from penstock import _native
+from penstock.core.values.dialect import DialectOptions, Notice
+from penstock.core.values.options import spell_options
+from penstock.core.values.table import TableFacts
+from penstock.core.words import hide_secrets
 from penstock.loading.formats import format_of
-from penstock.loading.plan.changes import null_option
-from penstock.model.load.plan import TargetPlan
-from penstock.model.options import spell_options
-from penstock.model.redaction import hide_secrets
-from penstock.model.server.table import TableFacts
-from penstock.model.source.dialect import DialectOptions, Notice
-from penstock.model.source.types import (
+from penstock.loading.plan.modes import null_option
+from penstock.loading.values.plan import TargetPlan
+from penstock.loading.values.types import (
     ALL_TYPES,
     NULL_WORDS,
     ORDER,

@@ -9,24 +9,24 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from penstock.errors import UsageError
-from penstock.files.probe.json_lines import fold as fold_json
-from penstock.files.probe.json_lines import unite_names
+from penstock.core.errors import UsageError
+from penstock.core.units import format_bytes, format_count
+from penstock.core.values.dialect import Notice
+from penstock.core.values.source import SourceObject
+from penstock.core.values.table import ColumnMap
 from penstock.loading.context import LoadTools
 from penstock.loading.formats import find_format, format_of
 from penstock.loading.formats.columns import unknown_columns
-from penstock.loading.plan.changes import added_changes, find_wider, refuse_widening, widenable, with_columns, with_type
+from penstock.loading.formats.probe.json_lines import fold as fold_json
+from penstock.loading.formats.probe.json_lines import unite_names
 from penstock.loading.plan.dialects import refuse_other_dialects
+from penstock.loading.plan.modes import added_changes, find_wider, refuse_widening, widenable, with_columns, with_type
 from penstock.loading.types.decide import choose_type, null_notices, retype, unclear_notices, usable_types
 from penstock.loading.types.scan import Findings, merge_findings, scan_folders, scan_objects
+from penstock.loading.values.plan import LoadPlan, TargetPlan, table_after_creation, total_size
+from penstock.loading.values.types import KEPT, KNOWN_ORDER, UNCLEAR_DATE, ColumnChange, ColumnFindings, TypedColumn
+from penstock.loading.values.work import ObjectWork, all_objects
 from penstock.loading.warned import WarningLog
-from penstock.loading.work import ObjectWork, all_objects
-from penstock.model.load.plan import LoadPlan, TargetPlan, table_after_creation, total_size
-from penstock.model.server.table import ColumnMap
-from penstock.model.source.dialect import Notice
-from penstock.model.source.source import SourceObject
-from penstock.model.source.types import KEPT, KNOWN_ORDER, UNCLEAR_DATE, ColumnChange, ColumnFindings, TypedColumn
-from penstock.units import format_bytes, format_count
 
 _Targets = list["TargetPlan"]
 

@@ -12,26 +12,25 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock import _native
-from penstock.copyformat import Encoder, make_form_encoder
-from penstock.copyformat.encoder import python_codec
-from penstock.errors import Interrupted
-from penstock.files.listing import is_remote
-from penstock.files.parallel import map_at_once
-from penstock.files.probe.folders import read_folder_values
-from penstock.host import cpu_count
+from penstock.core.errors import Interrupted
+from penstock.core.files.listing import is_remote
+from penstock.core.files.parallel import map_at_once
+from penstock.core.host import cpu_count
+from penstock.loading.copy.payload import Encoder, make_form_encoder, python_codec
 from penstock.loading.formats import format_of
 from penstock.loading.formats.columns import find_stated, refuse_many_names
-from penstock.loading.reading.objects import open_blocks
-from penstock.model.load.plan import table_after_creation
-from penstock.model.source.types import BITS, ColumnFindings, Position, Witness
+from penstock.loading.formats.probe.columnar import read_folder_values
+from penstock.loading.read.objects import open_blocks
+from penstock.loading.values.plan import table_after_creation
+from penstock.loading.values.types import BITS, ColumnFindings, Position, Witness
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from penstock.ledger.rejects import RecordForm
     from penstock.loading.context import LoadTools
-    from penstock.loading.work import ObjectWork
-    from penstock.model.load.reject import RecordForm
-    from penstock.model.source.block import Block
+    from penstock.loading.values.block import Block
+    from penstock.loading.values.work import ObjectWork
 
 # Objects that are read at once: local ones wait for processors, remote ones for answers.
 _REMOTE_READERS = 8

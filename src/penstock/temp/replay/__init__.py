@@ -1,1 +1,1 @@
-"""Runs the user's statements with temporary work in one place and in another, and compares the times."""
+"""A user's statements run with their temporary work in two tablespaces, and compared."""

@@ -1,1 +1,1 @@
-"""Reports which statements use temporary files, and where these files are."""
+"""What spills to disk, by whom, and where it goes."""

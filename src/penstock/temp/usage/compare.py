@@ -1,13 +1,33 @@
-"""Compares two readings of temporary work, to report what was done between them. Pure."""
+"""Compares two readings of temporary work, reads temporary files from a log, and finds why a statement spills. Pure."""
 
 from __future__ import annotations
 
+import csv
+import json
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from penstock.model.server.device import DeviceRates, rates
-from penstock.model.temp.usage import DatabaseRate, DeviceNow, DeviceUse, StatementUse, UsageReading, UsageReport
+from penstock.core.units import MIB, format_bytes
+from penstock.core.values.device import DeviceRates, rates
+from penstock.core.words import hide_secrets
+from penstock.temp.statements import MEMORY_FACTOR, walk_nodes
+from penstock.temp.usage.values import (
+    DatabaseRate,
+    DeviceNow,
+    DeviceUse,
+    LogEnd,
+    LoggedFiles,
+    StatementUse,
+    UsageReading,
+    UsageReport,
+    UseCase,
+)
+from penstock.watch.statements import strip_literals
+
+if TYPE_CHECKING:
+    Plan = dict[str, Any]
 
 # The counters of a statement.
 _COUNTED = (
@@ -136,3 +156,112 @@ def _since(before: StatementUse | None, after: StatementUse) -> StatementUse:
     # The statement's counters were reset, or pg_stat_statements had evicted the statement, which then came back.
     is_reset = min(since.calls, since.total_exec_time_ms, since.temp_written_bytes, since.local_written_bytes) < 0
     return after if is_reset else since
+
+
+# If lc_messages is not English, the words are different, and nothing is found.
+_FILE = re.compile(r'temporary file: path "[^"]*", size (\d+)')
+_STATEMENT = re.compile(r"\bSTATEMENT:  (.*)")
+# Lines that may be between a message and its statement.
+_BESIDE = re.compile(r"\b(?:DETAIL|HINT|CONTEXT|QUERY|LOCATION|BACKTRACE):  ")
+
+_CSV_MESSAGE, _CSV_QUERY = 13, 19
+
+
+def find_logged(log: LogEnd, *, top: int) -> tuple[LoggedFiles, ...]:
+    """Return the statements with the most bytes in temporary files, by their text without literals."""
+    read = {"jsonlog": _read_json, "csvlog": _read_csv, "stderr": _read_stderr}[log.format]
+    found: dict[str, list[int]] = {}
+    for message, statement in read(log.text):
+        match = _FILE.search(message)
+        if match is not None:
+            found.setdefault(strip_literals(hide_secrets(statement)), []).append(int(match[1]))
+    files = [
+        LoggedFiles(statement=statement, files=len(sizes), total_bytes=sum(sizes), largest_bytes=max(sizes))
+        for statement, sizes in found.items()
+    ]
+    return tuple(sorted(files, key=lambda each: -each.total_bytes)[:top])
+
+
+def _read_json(text: str) -> Iterator[tuple[str, str]]:
+    for line in text.splitlines():
+        try:
+            entry: Any = json.loads(line)
+        except ValueError:
+            # The last line may be incomplete.
+            continue
+        if isinstance(entry, dict):
+            yield str(entry.get("message", "")), str(entry.get("statement", ""))
+
+
+def _read_csv(text: str) -> Iterator[tuple[str, str]]:
+    for row in csv.reader(text.splitlines(keepends=True)):
+        if len(row) > _CSV_QUERY:
+            yield row[_CSV_MESSAGE], row[_CSV_QUERY]
+
+
+def _read_stderr(text: str) -> Iterator[tuple[str, str]]:
+    """Yield each message about a file with the statement that follows it. Continuation lines begin with a tab."""
+    message: str | None = None
+    statement: list[str] = []
+    for line in (*text.splitlines(), ""):
+        if statement and line.startswith("\t"):
+            statement.append(line.strip())
+        elif message is not None and not statement and (match := _STATEMENT.search(line)):
+            statement = [match[1]]
+        elif message is None or statement or not (_BESIDE.search(line) or line.startswith("\t")):
+            if message is not None:
+                yield message, " ".join(statement)
+            message, statement = (line if _FILE.search(line) else None), []
+    if message is not None:
+        yield message, " ".join(statement)
+
+
+# The plan nodes that may use temporary files, with the use case of each.
+_NODES = {
+    "Sort": "sort",
+    "Incremental Sort": "sort",
+    "Hash": "hash join",
+    "CTE Scan": "CTE",
+    "Materialize": "materialise",
+    "WindowAgg": "window",
+    "Recursive Union": "CTE",
+}
+
+
+def find_use_case(use: StatementUse, plan: Plan) -> UseCase:
+    """Return what a statement spills for."""
+    names = list(dict.fromkeys(_read_plan(plan)))
+    if use.local_written_bytes and "temporary table" not in names:
+        names.append("temporary table")
+    keys = [str(key) for node in walk_nodes(plan) for key in node.get("Sort Key", ())]
+    # No index is suggested if a sort key is an expression, because it may be an aggregate, which no index can provide.
+    keys = [] if any("(" in key for key in keys) else keys
+    return UseCase(names=tuple(names), remedy=_remedy(use, names, keys))
+
+
+def _read_plan(plan: Plan) -> Iterator[str]:
+    for node in walk_nodes(plan):
+        kind = str(node.get("Node Type"))
+        if kind == "Aggregate" and node.get("Strategy") in ("Hashed", "Mixed"):
+            yield "grouping"
+        elif kind == "Unique" or (kind == "Aggregate" and node.get("Strategy") == "Sorted"):
+            # The sort below this node spills, and this node groups its rows.
+            yield "grouping"
+        elif kind in _NODES:
+            yield _NODES[kind]
+
+
+def _remedy(use: StatementUse, names: list[str], keys: list[str]) -> str:
+    if names == ["temporary table"]:
+        return "temp_buffers for the session, before its first temporary table; or fewer columns in the table"
+    each_bytes = use.temp_written_bytes // max(1, use.calls)
+    needed_mb = max(1, round(each_bytes * MEMORY_FACTOR / MIB))
+    memory = (
+        f"SET LOCAL work_mem = '{needed_mb}MB' in its transaction: it spills {format_bytes(each_bytes)} each time, and "
+        "every session that runs it takes that memory, each parallel worker too"
+    )
+    if "sort" in names and keys:
+        return f"an index on {', '.join(keys[:3])}, if it is sorted so often; or {memory}"
+    if "hash join" in names or "grouping" in names:
+        return f"{memory}; or hash_mem_multiplier, for hashes alone"
+    return memory

@@ -1,0 +1,1 @@
+"""`penstock bench`, and what its commands have in common."""

@@ -1,1 +1,0 @@
-"""Stores of changes and holds: a ledger's tables, or tags of a parameter group of Amazon RDS."""

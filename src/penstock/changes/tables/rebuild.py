@@ -1,0 +1,342 @@
+"""Rebuilds dropped indexes, keys and foreign keys, each in the transaction that removes its record.
+
+core/catalogue/definition.py composes the statements from the record. The extended protocol sends them, which accepts
+only one statement at a time. They run as the role that dropped the object. The result is read back and compared with
+the record before the commit.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from psycopg import sql
+
+from penstock.changes.records import delete_changes, write_failure
+from penstock.changes.tables.look import look_at
+from penstock.changes.tables.parts import (
+    TableParts,
+    capture_for,
+    check_foreign_key_record,
+    is_foreign_key,
+    lock_relation,
+    part_id_of,
+    read_index_record,
+    read_referring_columns,
+)
+from penstock.core.catalogue.definition import (
+    compose_constraint_comment,
+    compose_index,
+    compose_index_marks,
+    local_settings,
+)
+from penstock.core.connect.connection import Connection
+from penstock.core.connect.errors import in_transaction, translate_errors
+from penstock.core.errors import DataError, PenstockError, TargetError
+from penstock.core.frozen import frozen
+from penstock.core.sql import fetch_one, fetch_rows
+
+if TYPE_CHECKING:
+    from penstock.core.catalogue.definition import ConstraintRow, IndexRow
+    from penstock.core.values.change import Change
+
+_log = logging.getLogger(__name__)
+
+# query_canceled, lock_not_available
+_PASSING = ("57014", "55P03")
+
+
+@frozen
+class CastRow:
+    """The row of casts.sql."""
+
+    column: str
+    owner: str
+
+
+# ---------------------------------------------------------------- rebuilt
+
+
+def build_index(connection: Connection, schema: str, change: Change) -> None:
+    """Create an index, and remove its record if the index then has all its recorded properties.
+
+    An exclusion constraint, or a key WITHOUT OVERLAPS, is created together with its index. Until the index is built,
+    the table is then locked for readers too. Raises DataError if rows violate the index, TargetError, ServerError.
+    """
+    index, constraint = read_index_record(change)
+    with restoring(connection, change) as parts:
+        check_columns(parts, change)
+        statements = compose_index(index, constraint, table_of(parts), index.name)
+        is_whole = constraint is None or constraint.makes_index
+        with local_settings(connection, default_tablespace=index.tablespace):
+            for statement in statements if is_whole else statements[:1]:
+                execute_one(connection, statement)
+        if is_whole and not index.is_marked:
+            add_marks(connection, parts, index, constraint)
+            end_change(connection, schema, change)
+
+
+def complete_index(connection: Connection, schema: str, change: Change) -> None:
+    """Add the constraint and the other properties to an existing index, and remove the record.
+
+    This locks the table for a moment, so call it within with_lock_retries. Raises TargetError, ServerError.
+    """
+    index, constraint = read_index_record(change)
+    with restoring(connection, change) as parts:
+        found = parts.index(change.name)
+        if constraint is not None and found is not None and found.constraint is None:
+            statements = compose_index(index, constraint, table_of(parts), index.name)
+            execute_one(connection, statements[-1])
+        add_marks(connection, parts, index, constraint)
+        end_change(connection, schema, change)
+
+
+def add_foreign_key(connection: Connection, schema: str, change: Change) -> None:
+    """Add a foreign key without checking rows, and remove the change's record if the key is not to be validated.
+
+    On a partitioned table, the server checks the rows of partitions that do not yet have a valid key. This locks both
+    tables for a moment, so call it within with_lock_retries. Raises TargetError, ServerError.
+    """
+    record = change.record
+    with restoring(connection, change) as parts:
+        _check_foreign_key(connection, parts, change)
+        _refuse_casts(connection, change)
+        relation = sql.Identifier(*table_of(parts))
+        # Before PostgreSQL 18 a partitioned table has no NOT VALID. Rows are not checked if the partitions' keys are
+        # valid.
+        is_valid = record["is_validated"] and record["is_enforced"] and parts.table.kind != "p"
+        add = sql.SQL("ALTER TABLE {} ADD CONSTRAINT {} {}{}").format(
+            relation,
+            sql.Identifier(change.name),
+            sql.SQL(record["definition"]),
+            sql.SQL(" NOT VALID" if is_valid else ""),
+        )
+        execute_one(connection, add)
+        if record["comment"] is not None:
+            execute_one(connection, compose_constraint_comment(table_of(parts), change.name, record["comment"]))
+        if not is_valid:
+            end_change(connection, schema, change)
+
+
+def validate_foreign_key(connection: Connection, schema: str, change: Change) -> None:
+    """Validate a foreign key that was added: the server checks all rows. Then remove the record.
+
+    Raises DataError if a row violates the foreign key, TargetError, ServerError.
+    """
+    with restoring(connection, change) as parts:
+        _refuse_casts(connection, change)
+        relation = sql.Identifier(*table_of(parts))
+        validate = sql.SQL("ALTER TABLE {} VALIDATE CONSTRAINT {}").format(relation, sql.Identifier(change.name))
+        execute_one(connection, validate)
+        end_change(connection, schema, change)
+
+
+@contextmanager
+def recording_failure(connection: Connection, schema: str, change: Change) -> Iterator[None]:
+    """If the block raises an error, record it as the reason why the change is not restored. Later loads report it.
+
+    Errors of locks, cancelled statements and lost connections are not recorded, because the next attempt can succeed.
+    If the role may not write the record, the reason is only logged.
+    """
+    try:
+        yield
+    except PenstockError as error:
+        if not error.is_transient and error.sqlstate not in _PASSING:
+            # The first line of the detail comes from the server: it names the key of a row that violates the
+            # constraint.
+            why = ". ".join(filter(None, (error.message, (error.detail or "").partition("\n")[0])))
+            try:
+                with in_transaction(connection, "recording a failure"), as_owner(connection, change):
+                    write_failure(connection, schema, change, why)
+            except PenstockError as trouble:
+                _log.warning("what could not be restored is not recorded: %s", trouble.message)
+        raise
+
+
+def drop_records(connection: Connection, schema: str, changes: Sequence[Change]) -> None:
+    """Remove records of changes that need no more work, each as its owner. Raises TargetError, ServerError."""
+    owners = {change.owner: change for change in changes}
+    with in_transaction(connection, "removing the record of a change"):
+        for owner, one in owners.items():
+            with as_owner(connection, one):
+                delete_changes(connection, schema, [change for change in changes if change.owner == owner])
+
+
+def lock_for_build(connection: Connection, change: Change) -> None:
+    """Take the lock of CREATE INDEX, so that lock_timeout limits the wait for it. Raises TargetError, ServerError.
+
+    While a statement waits for this lock, later writers wait too.
+    """
+    with translate_errors(f'locking "{change.target}"'), as_owner(connection, change):
+        if lock_relation(connection, change.relation_oid, "SHARE") is None:
+            raise TargetError(f'table "{change.target}" does not exist any more')
+
+
+def compose_rebuild(connection: Connection, change: Change) -> str:
+    """Return the statement that creates the object of a record, for psql. Raises TargetError, ServerError."""
+    parts = capture_for(connection, change)
+    if parts is None:
+        raise TargetError(f'table "{change.relation}" does not exist any more')
+    if is_foreign_key(change):
+        check_foreign_key_record(change)
+        definition = change.record["definition"]
+    else:
+        index, constraint = read_index_record(change)
+        if constraint is None:
+            return compose_index(index, None, table_of(parts), index.name)[0].as_string(connection) + ";"
+        definition = constraint.definition
+    # A foreign key that exists must only be validated.
+    exists = any(key.part_id == part_id_of(change) for key in parts.foreign_keys)
+    words = sql.SQL("ALTER TABLE {} VALIDATE CONSTRAINT {};" if exists else "ALTER TABLE {} ADD CONSTRAINT {} {};")
+    return words.format(sql.Identifier(*table_of(parts)), sql.Identifier(change.name), sql.SQL(definition)).as_string(
+        connection
+    )
+
+
+# ---------------------------------------------------------------- its parts
+
+
+@contextmanager
+def restoring(connection: Connection, change: Change) -> Iterator[TableParts]:
+    """Run the block as the record's owner, in a transaction or a savepoint. Provide the present parts of the table."""
+    what = f'rebuilding {change.kind} "{change.name}" of "{change.target}"'
+    try:
+        with in_transaction(connection, what):
+            parts = capture_for(connection, change)
+            if parts is None:
+                raise TargetError(f'table "{change.target}" does not exist any more')
+            with as_owner(connection, change):
+                yield parts
+    except DataError as error:
+        raise _does_not_fit(change, error) from error
+
+
+@contextmanager
+def as_owner(connection: Connection, change: Change) -> Iterator[None]:
+    """Run the block, in a transaction, as the role that made the change. Raises TargetError if that is not allowed."""
+    user, may_become = fetch_one(
+        connection,
+        "SELECT CURRENT_USER,"
+        " (SELECT pg_catalog.pg_has_role(r.oid, 'MEMBER') FROM pg_catalog.pg_roles AS r WHERE r.rolname = %s)",
+        [change.owner],
+    )
+    if user == change.owner:
+        yield
+        return
+    if not may_become:
+        raise TargetError(
+            f'cannot restore {change.kind} "{change.name}" of table "{change.target}" as role "{user}"',
+            detail=f'Role "{change.owner}" dropped it, and only that role can restore it.'
+            if may_become is False
+            else f'Role "{change.owner}", which dropped it, does not exist any more.',
+            hint=f'Run penstock repair as "{change.owner}", as a member of it, or as a superuser.',
+        )
+    with local_settings(connection, role=change.owner):
+        yield
+
+
+def _does_not_fit(change: Change, error: DataError) -> DataError:
+    is_reference = is_foreign_key(change)
+    state = "it is enforced for new rows only" if is_reference else "it is missing"
+    return DataError(
+        f'cannot rebuild {"foreign key" if is_reference else change.kind} "{change.name}" '
+        f'of table "{change.relation}": '
+        f"{error.message}",
+        detail=error.detail,
+        hint=f"Rows of the table violate it, and {state}: remove them, then run penstock repair.",
+        sqlstate=error.sqlstate,
+    )
+
+
+def check_columns(parts: TableParts, change: Change) -> None:
+    """Raise TargetError if a column that an index depends on no longer exists or has another type."""
+    ours = change.record["columns"]
+    now = parts.table.columns
+    if different := sorted(name for name, type_name in ours.items() if now.get(name) != type_name):
+        raise _column_changed(change, different[0], was=ours[different[0]], now=now.get(different[0]))
+
+
+def _check_foreign_key(connection: Connection, parts: TableParts, change: Change) -> None:
+    """Raise TargetError if a table of a foreign key has another name, or one of its columns has another type."""
+    record = change.record
+    query = """
+        SELECT pg_catalog.format('%%s.%%I', a.attrelid, a.attname),
+               pg_catalog.format_type(a.atttypid, a.atttypmod),
+               pg_catalog.to_regclass(%s)::oid = %s
+          FROM pg_catalog.pg_attribute AS a
+         WHERE a.attrelid IN (%s, %s)
+           AND a.attnum > 0
+           AND NOT a.attisdropped
+    """
+    oid = record["references_oid"]
+    rows = connection.execute(query, [record["references"], oid, change.relation_oid, oid]).fetchall()
+    if parts.table.quoted_name != record["relation"] or not rows or not rows[0][2]:
+        raise TargetError(
+            f'cannot rebuild foreign key "{change.name}": one of its tables does not exist any more or was renamed',
+            detail=f"It was on {record['relation']} and referenced {record['references']}.",
+            hint="Add it by hand, and delete its record from the ledger's table changes.",
+        )
+    now = {name: type_name for name, type_name, _ in rows}
+    for name, was in record["columns"].items():
+        if now.get(name) != was:
+            raise _column_changed(change, name.partition(".")[2], was=was, now=now.get(name))
+
+
+def _refuse_casts(connection: Connection, change: Change) -> None:
+    """Raise TargetError if checking a foreign key's rows can run functions of an ordinary role.
+
+    Such a function could use RESET ROLE to get the rights of this session's role. A load drops no such foreign key.
+    """
+    columns = read_referring_columns(change.record["definition"])
+    for cast in fetch_rows(connection, "changes/casts", CastRow, oid=change.relation_oid, columns=columns):
+        raise TargetError(
+            f'cannot rebuild foreign key "{change.name}": it would run functions of "{cast.owner}"',
+            detail=f'They cast values of column "{cast.column}".',
+            hint="Add it by hand, and delete its record from the ledger's table changes.",
+        )
+
+
+def _column_changed(change: Change, name: str, *, was: str, now: str | None) -> TargetError:
+    return TargetError(
+        f'cannot rebuild {change.kind} "{change.name}" of table "{change.target}": column "{name}" was changed',
+        detail=f"Its type was {was}, and is now {now or 'none'}.",
+        hint="Create it by hand, and delete its record from the ledger's table changes.",
+    )
+
+
+def table_of(parts: TableParts) -> tuple[str, str]:
+    """Return the table's schema and name."""
+    return parts.table.schema, parts.table.name
+
+
+def add_marks(connection: Connection, parts: TableParts, index: IndexRow, constraint: ConstraintRow | None) -> None:
+    """Set the properties of an index besides its definition: CLUSTER mark, replica identity, statistics, comment."""
+    for statement in compose_index_marks(index, constraint, table_of(parts)):
+        execute_one(connection, statement)
+
+
+def execute_one(connection: Connection, statement: sql.Composed) -> None:
+    """Run a statement that was composed from a record."""
+    # `binary` makes psycopg use the extended protocol, which refuses a text with a second statement.
+    connection.execute(statement, binary=True)
+
+
+def end_change(connection: Connection, schema: str, change: Change) -> None:
+    """Check that the object is as recorded, and remove the record if nothing of the object is missing.
+
+    Raises TargetError.
+    """
+    state = look_at(capture_for(connection, change), change)
+    if state == "made":
+        # The record is removed when the object is attached to its parent.
+        return
+    if state != "there":
+        raise TargetError(
+            f'{change.kind} "{change.name}" of table "{change.target}" was rebuilt differently from its record',
+            detail="It was dropped again.",
+            hint="Please report this with the output of pg_dump --schema-only for the table.",
+        )
+    delete_changes(connection, schema, [change])
+    _log.info('restored %s "%s" of %s', change.kind, change.name, change.target)

@@ -1,0 +1,138 @@
+"""Decides the order, the number of sessions and the memory for rebuilding indexes. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from penstock.core.frozen import frozen
+from penstock.core.units import GIB, MIB
+
+if TYPE_CHECKING:
+    from penstock.changes.tables.parts import PartId
+    from penstock.core.values.change import Change
+
+# The most memory for one index; more makes it little faster (postgresql.org/docs/current/runtime-config-resource.html).
+_WANTED_MEMORY_BYTES = GIB
+# All rebuilding sessions together take 1/4 of the machine's memory; the server and the page cache need the rest.
+_MEMORY_SHARE = 4
+_LEAST_MEMORY_BYTES = 64 * MIB
+
+# A sort in little memory stays in the CPU's caches. In 1 GB, the five indexes of benchmarks/indexed_load.py take a
+# fifth more CPU time than in 16 MB, and on a busy machine two thirds more.
+_LEAST_SORT_BYTES = 8 * MIB
+# PostgreSQL starts a parallel worker only if each process has this much (plan_create_index_workers in planner.c).
+_LEAST_PARALLEL_SORT_BYTES = 32 * MIB
+# The memory that a merge needs for each run that it reads, and how many runs it reads at once (tuplesort.c:
+# MERGE_BUFFER_SIZE, TAPE_BUFFER_OVERHEAD, MAXORDER).
+_RUN_BUFFER_BYTES = 33 * 8192
+_MOST_RUNS = 500
+
+# A worker is started for this much of a CPU's part. For less, its start and the merge cost as much as it gains.
+_LEAST_PART_OF_A_WORKER = 0.25
+
+# The cost of a row in an index of each method, relative to btree (benchmarks/rebuild_schedules.py).
+_METHOD_COSTS = {"btree": 1.0, "hash": 0.8, "gin": 4.0, "gist": 5.0, "spgist": 4.0, "brin": 0.2}
+# The cost of a text relative to a number: comparing texts by a language's collation takes longer.
+_TEXT_COST = 2.0
+_TEXT_TYPES = ("text", "character varying", "character", "citext", "name")
+
+# The number of CPUs to assume if the server runs on another machine, and for a repair, which need not be as fast.
+_UNKNOWN_CPUS = 2
+
+
+@frozen
+class RebuildPlan:
+    """How many sessions rebuild indexes at once, and with which means."""
+
+    sessions: int
+    # The CPUs that the sessions share.
+    cpus: int
+    # The most memory of each session.
+    memory_bytes: int
+
+
+def plan_rebuild(count: int, *, cpu_count: int | None = None, memory_bytes: int | None = None) -> RebuildPlan:
+    """Return how `count` indexes are rebuilt.
+
+    Each session builds one index at a time. There is one session more than CPUs: while one session waits for its WAL or
+    for the disk, the others keep all CPUs busy. `cpu_count` and `memory_bytes` are the server's, None if they are not
+    known.
+    """
+    cpus = cpu_count or _UNKNOWN_CPUS
+    sessions = max(1, min(count, cpus + 1))
+    memory = _WANTED_MEMORY_BYTES
+    if memory_bytes is not None:
+        memory = min(memory, max(_LEAST_MEMORY_BYTES, memory_bytes // _MEMORY_SHARE // sessions))
+    return RebuildPlan(sessions=sessions, cpus=cpus, memory_bytes=memory)
+
+
+def choose_workers(plan: RebuildPlan, *, share: float) -> int:
+    """Return the number of parallel workers for an index that has this share of the cost of all indexes.
+
+    An index that is more than one CPU's part of the work would still be built when all others are done.
+
+    >>> plan = RebuildPlan(sessions=3, cpus=2, memory_bytes=GIB)
+    >>> [choose_workers(plan, share=share) for share in (0.3, 0.6, 0.8, 1.0)]
+    [0, 0, 1, 1]
+    """
+    return max(0, math.ceil(plan.cpus * share - _LEAST_PART_OF_A_WORKER) - 1)
+
+
+def choose_memory(plan: RebuildPlan, *, method: str, table_bytes: int, workers: int = 0) -> tuple[int, bool]:
+    """Return the maintenance_work_mem for an index, and whether to lower a session's setting to it.
+
+    To build a btree, the server sorts its rows in runs that fill the memory, and merges the runs. The fastest is the
+    least memory with which one merge is enough, because it stays nearest to the CPU's caches. Other methods use all
+    memory that they get.
+    """
+    if method != "btree":
+        return plan.memory_bytes, False
+    # The sorted entries take less than the table, so it has fewer runs than table_bytes / memory.
+    one_merge = max(math.isqrt(table_bytes * _RUN_BUFFER_BYTES), table_bytes // _MOST_RUNS)
+    least = _LEAST_PARALLEL_SORT_BYTES * (1 + workers) if workers else _LEAST_SORT_BYTES
+    return min(plan.memory_bytes, max(least, one_merge)), True
+
+
+def order_by_cost(changes: Iterable[Change], sizes: Mapping[int, int] | None = None) -> list[Change]:
+    """Return indexes in order of cost, the most expensive first.
+
+    Otherwise one session might still build an expensive index when the others have finished. `sizes` are the bytes of
+    their tables by OID. If it is None, all tables count as equally large.
+    """
+    return sorted(changes, key=lambda change: (-_cost_of_table(change, sizes), change.number))
+
+
+def find_share(change: Change, changes: Iterable[Change], sizes: Mapping[int, int]) -> float:
+    """Return an index's share of the cost of all indexes. `sizes` are the bytes of their tables by OID."""
+    return _cost_of_table(change, sizes) / (sum(_cost_of_table(each, sizes) for each in changes) or 1.0)
+
+
+def _cost_of_table(change: Change, sizes: Mapping[int, int] | None) -> float:
+    return estimate_cost(change) * (1 if sizes is None else sizes.get(change.relation_oid, 0))
+
+
+def order_by_depth(changes: Iterable[Change], parents: Mapping[PartId, PartId | None]) -> list[Change]:
+    """Return each index after all indexes that are attached to it. `parents` has the id of the parent of each id."""
+
+    def depth(change: Change) -> int:
+        part_id: PartId | None = (change.relation_oid, change.name)
+        found = 0
+        while part_id is not None and found <= len(parents):
+            part_id, found = parents.get(part_id), found + 1
+        return found
+
+    return sorted(changes, key=lambda change: -depth(change))
+
+
+def estimate_cost(change: Change) -> float:
+    """Return the relative cost of an index for each row of its table."""
+    cost = _METHOD_COSTS.get(change.record.get("method", "btree"), 2.0)
+    # 16 bytes for the header and the line pointer of an index tuple.
+    cost *= 16 + int(change.record.get("width_bytes", 8))
+    types = change.record.get("columns", {}).values()
+    if any(type_name.startswith(_TEXT_TYPES) for type_name in types):
+        cost *= _TEXT_COST
+    # A partial index has fewer rows. Their number is unknown, so it counts as half.
+    return cost * 0.5 if " WHERE " in str(change.record.get("index", {}).get("body", "")) else cost

@@ -1,1 +1,0 @@
-"""Commands that watch a server and report what it does."""

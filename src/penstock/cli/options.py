@@ -1,0 +1,222 @@
+"""Options of commands: declared ones as typer's options, those that commands share, and what the shell completes."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable
+from functools import wraps
+from threading import Timer
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.core.errors import PenstockError
+from penstock.core.values.job import LOAD_KINDS, TARGET_KINDS, Access, Housekeeping
+from penstock.core.values.options import OptionError, find_option, option_fields, pick
+
+if TYPE_CHECKING:
+    from dataclasses import Field
+
+    from penstock.api.ledger_view import LedgerView
+
+# Nobody waits longer for the offers of Tab.
+_LIMIT_S = 2.0
+_LOADS = 50
+
+_WORD = re.compile(r"[a-z][a-z-]*")
+
+
+def words_of(metavar: str | None) -> Callable[[str], list[str]] | None:
+    """Return the completion of an option with words as values, such as append|truncate; None for other options.
+
+    >>> words_of("auto|N")("")
+    ['auto']
+    """
+    words = [word for word in (metavar or "").split("|") if _WORD.fullmatch(word)]
+    if not words:
+        return None
+
+    def offer(incomplete: str) -> list[str]:
+        return [word for word in words if word.startswith(incomplete)]
+
+    return offer
+
+
+def tables(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Offer the tables of the database."""
+    return _ask(ctx, lambda view: view.tables(incomplete))
+
+
+def loads(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """Offer the ids of the newest loads, each with its state and tables."""
+    found = _ask(ctx, lambda view: view.loads(limit=_LOADS))
+    return [
+        (record.load_id, f"{record.state}, {', '.join(record.tables)}")
+        for record in reversed(found)
+        if record.load_id.startswith(incomplete)
+    ]
+
+
+def rejecting_loads(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """Offer `latest`, and the ids of loads."""
+    return _latest("the newest load with rejected records", incomplete) + loads(ctx, incomplete)
+
+
+def unfinished_loads(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """Offer `latest`, and the ids of loads."""
+    return _latest("the newest load that was cut short", incomplete) + loads(ctx, incomplete)
+
+
+def _latest(meaning: str, incomplete: str) -> list[tuple[str, str]]:
+    return [("latest", meaning)] if "latest".startswith(incomplete) else []
+
+
+def _ask(ctx: typer.Context, question: Callable[[LedgerView], list[Any]]) -> list[Any]:
+    """Return the answer of the server that the options name; an empty list if it does not answer in time or refuses."""
+    from penstock.api.connect import connect_to
+    from penstock.api.ledger_view import LedgerView
+    from penstock.core.connect.connection import has_connection_settings
+    from penstock.lab.embedded import default_server
+
+    options = {name: value for name, value in ctx.params.items() if value not in (None, [], ())}
+    access, house = pick(Access, options), pick(Housekeeping, options)
+    timer = Timer(_LIMIT_S, _leave)
+    timer.daemon = True
+    timer.start()
+    try:
+        is_embedded = access.get("to") is None and not has_connection_settings(os.environ)
+        if is_embedded and not default_server(access.get("pg_bin")).status().is_running:
+            return []
+        with LedgerView(connect_to(**access), ledger_schema=Housekeeping(**house).ledger_schema) as view:
+            return question(view)
+    except PenstockError:
+        # A message would be printed into the line that is being typed.
+        return []
+    finally:
+        timer.cancel()
+
+
+def _leave() -> None:
+    """End the process with what is printed so far, although libpq or the resolver is still waiting."""
+    sys.stdout.flush()
+    os._exit(0)
+
+
+TARGET_OPTIONS = {name: field for kind in TARGET_KINDS for name, field in option_fields(kind).items()}
+LOAD_OPTIONS = {name: field for kind in LOAD_KINDS for name, field in option_fields(kind).items()}
+_OPTIONS = TARGET_OPTIONS | LOAD_OPTIONS
+
+# SERVER has the options that name the server and the way to connect. LEDGER also has the options for the ledger's
+# place.
+SERVER = ("to", "role", "iam_auth", "tunnel")
+LEDGER = (*SERVER, "read_write", "ledger_schema")
+
+
+def takes(names: Iterable[str]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator for a command with **options.
+
+    The command accepts these options, and gets those that were typed.
+    """
+    fields = [_OPTIONS[name] for name in names]
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = inspect.signature(command, eval_str=True).parameters.values()
+        added = [
+            inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_annotate(field))
+            for field in fields
+        ]
+        positional = [each for each in own if each.default is each.empty and each.kind is not each.VAR_KEYWORD]
+        others = [each.replace(kind=each.KEYWORD_ONLY) for each in own if each.default is not each.empty]
+
+        @wraps(command)
+        def run(*args: Any, **given: Any) -> None:
+            for field in fields:
+                if given[field.name] in (None, [], ()):
+                    del given[field.name]
+                elif field.default is True:
+                    given[field.name] = False  # Typed as --no-...
+            try:
+                command(*args, **given)
+            except OptionError as error:
+                known = _OPTIONS.get(error.name)
+                raise error.spelled(error.name if known is None else flag(known)) from None
+
+        run.__signature__ = inspect.Signature([*positional, *added, *others])  # type: ignore[attr-defined]
+        run.__annotations__ = {each.name: each.annotation for each in (*positional, *added, *others)}
+        return run
+
+    return decorate
+
+
+def flag(field: Field[Any], value: object = None) -> str:
+    """Return how an option is typed: --name, or --no-name if `value` is False or the switch is on by default."""
+    name = field.name.replace("_", "-")
+    is_off = _is_switch(field) and (field.default is True or value is False)
+    return f"--no-{name}" if is_off else f"--{name}"
+
+
+def flags(field: Field[Any]) -> str:
+    """Return all spellings of an option, in typer's form --a/--no-a."""
+    if _is_switch(field) and field.default is None:
+        return f"{flag(field)}/{flag(field, False)}"
+    return flag(field)
+
+
+def _is_switch(field: Field[Any]) -> bool:
+    option = find_option(field)
+    return option is not None and option.kind.metavar is None
+
+
+def _annotate(field: Field[Any]) -> Any:
+    option = find_option(field)
+    assert option is not None
+    kind = bool if option.kind.metavar is None else list[str] if option.kind.is_list else str
+    shown = typer.Option(
+        flags(field),
+        metavar=option.kind.metavar,
+        help=option.help,
+        rich_help_panel=option.group,
+        show_default=False,
+        autocompletion=tables if option.kind.metavar == "TABLE" else words_of(option.kind.metavar),
+    )
+    return Annotated[kind | None, shown]
+
+
+LoadId = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID", show_default=False, help="The load's id, or its first characters.", autocompletion=loads
+    ),
+]
+UnfinishedId = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID|latest",
+        show_default=False,
+        help="The load's id, or its first characters; latest is the newest load that was cut short.",
+        autocompletion=unfinished_loads,
+    ),
+]
+RejectingId = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID|latest",
+        show_default=False,
+        help="The load's id, or its first characters; latest is the newest load with rejected records.",
+        autocompletion=rejecting_loads,
+    ),
+]
+Json = Annotated[
+    bool,
+    typer.Option("--json", help="Print the result as one JSON object on standard output; messages on standard error."),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Show nothing but warnings and errors, and results as JSON.")]
+QuietLoad = Annotated[
+    bool,
+    typer.Option(
+        "--quiet", help="Show nothing but warnings, errors, a line if records were rejected, and results as JSON."
+    ),
+]

@@ -1,0 +1,246 @@
+"""Writes results to standard output and messages to standard error; the exit codes and their meanings.
+
+Text for people is made safe for the terminal here. JSON has its own escapes. In JSON, dataclasses are objects.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from penstock.cli.typeable import complete_commands, remember_target, spell_as_keys
+from penstock.core.errors import PenstockError
+from penstock.core.values.dialect import Notice
+from penstock.core.words import hide_secrets, visible, visible_lines
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+
+class OutputError(PenstockError):
+    """Standard output cannot be written, for example because the disk is full or the stream is closed."""
+
+
+@dataclass(slots=True)
+class _Written:
+    has_result: bool = False
+    warnings: list[Notice] = field(default_factory=list)
+
+
+_written = _Written()
+
+
+def begin_output() -> None:
+    """Forget the result, the warnings and the target of an earlier run in this process."""
+    remember_target({})
+    spell_as_keys(is_job_file=False)
+    _written.has_result = False
+    _written.warnings.clear()
+
+
+def note_warning(notice: Notice) -> None:
+    """Keep a printed warning, so that --json prints it too and --warnings error can check for it."""
+    hint = None if notice.hint is None else complete_commands(notice.hint)
+    _written.warnings.append(replace(notice, message=complete_commands(notice.message), hint=hint))
+
+
+def shown_warnings() -> list[Notice]:
+    """Return the warnings that this run has printed."""
+    return _written.warnings
+
+
+def has_result() -> bool:
+    """Return whether a result was written. JSON output is one object, so nothing may follow it."""
+    return _written.has_result
+
+
+def open_closed_streams() -> None:
+    """Open /dev/null for each standard stream that was closed when the process started.
+
+    Otherwise the next file or connection would get the number of the closed stream. Reading standard input and writing
+    standard output then fail. Messages to standard error are lost.
+    """
+    # A new descriptor gets the lowest free number, so each stream gets its own number.
+    if sys.stdin is None:
+        os.open(os.devnull, os.O_WRONLY)
+    if sys.stdout is None:
+        sys.stdout = _open_null(os.O_RDONLY)
+    if sys.stderr is None:
+        sys.stderr = _open_null(os.O_WRONLY)
+
+
+def _open_null(flags: int) -> TextIO:
+    return open(os.open(os.devnull, flags), "w", encoding="utf-8", errors="backslashreplace")  # noqa: PTH123
+
+
+def write_result(result: Mapping[str, object] | DataclassInstance | Sequence[str], *, done: str | None = None) -> None:
+    """Print a result, as an object in JSON or as lines of text, and flush it.
+
+    If that fails, `done` is the detail of the error: what the command has done in spite of the failure. Raises
+    OutputError, BrokenPipeError.
+    """
+    if isinstance(result, str):
+        write_drawn(visible(complete_commands(result)), done=done)
+    elif isinstance(result, Sequence):
+        write_drawn("\n".join(visible(complete_commands(line)) for line in result), done=done)
+    else:
+        write_drawn(json.dumps(result, default=_to_json), done=done)
+
+
+def _to_json(value: Any) -> object:
+    """Return a value that JSON lacks as a value that JSON has: the fields of a dataclass, a time, a path, or a set."""
+    if isinstance(value, (datetime, Path)):
+        return value.isoformat() if isinstance(value, datetime) else str(value)
+    if isinstance(value, frozenset):
+        return sorted(value)
+    return {each.name: getattr(value, each.name) for each in fields(value)}
+
+
+def write_drawn(text: str, *, done: str | None = None) -> None:
+    """Print a result unchanged. Its parts are already safe for a terminal, and it may have penstock's own colours."""
+    _written.has_result = True
+    with naming_output_failure(done):
+        print(text, flush=True)
+
+
+def flush_output() -> None:
+    """Flush standard output. Raises OutputError, BrokenPipeError."""
+    with naming_output_failure():
+        sys.stdout.flush()
+
+
+def abandon_output() -> None:
+    """Redirect standard output to /dev/null, so that the interpreter's last flush does not fail."""
+    _redirect_to_null(sys.stdout)
+
+
+def write_message(*lines: str, head: str = "") -> None:
+    """Print a message on standard error. A message that cannot be written is lost.
+
+    A full disk or a closed pipe must not end the load or change the exit code. `head` is printed unchanged. The lines
+    are printed by one call, so that messages of several threads do not mix.
+    """
+    try:
+        text = "\n".join(visible_lines(complete_commands(line)) for line in lines)
+        print(head + text, file=sys.stderr, flush=True)
+    except OSError:
+        _redirect_to_null(sys.stderr)
+
+
+def _redirect_to_null(stream: TextIO) -> None:
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, stream.fileno())
+    os.close(null)
+
+
+@contextmanager
+def naming_output_failure(done: str | None = None) -> Iterator[None]:
+    """Turn an OSError of writing output into OutputError, except BrokenPipeError.
+
+    `done` is the detail of the error: what the command has done in spite of the failure.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        # The reader of the pipe has ended. That is not a failure, so main exits without a message.
+        raise
+    except OSError as exc:
+        raise OutputError(f"could not write to standard output: {exc.strerror}", detail=done) from exc
+
+
+_RESET = "\x1b[0m"
+_STYLES = {"error": "\x1b[1;31m", "warning": "\x1b[1;33m"}
+
+
+def shows_colours(stream: TextIO) -> bool:
+    """Return whether output to a stream has colours: on a terminal, unless NO_COLOR is set (no-color.org)."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def show_error(error: PenstockError) -> None:
+    """Print an error with its detail and hint."""
+    _show("error", error.message, detail=error.detail, hint=error.hint)
+
+
+def show_warning(notice: Notice) -> None:
+    """Print a warning with its file and line, and keep it for the result as JSON."""
+    note_warning(notice)
+    _show("warning", notice.message, detail=notice.location, hint=notice.hint)
+
+
+class Messages:
+    """Prints what a command reports before its result; nothing if it is quiet."""
+
+    def __init__(self, *, is_quiet: bool = False) -> None:
+        self.is_quiet = is_quiet
+
+    def note(self, text: str) -> None:
+        """Print a line of information."""
+        if not self.is_quiet:
+            write_message(hide_secrets(text))
+
+
+@contextmanager
+def showing_log() -> Iterator[None]:
+    """Print the warnings that penstock and other libraries log while the block runs."""
+    log, handler = logging.getLogger(), _LogHandler(logging.WARNING)
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+
+
+class _LogHandler(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        # If a connection breaks, psycopg logs this warning in addition to the error that it raises.
+        if record.name == "psycopg" and str(record.msg).startswith("error ignored"):
+            return
+        show_warning(Notice(code="log", message=record.getMessage()))
+
+
+def _show(kind: str, message: str, *, detail: str | None, hint: str | None) -> None:
+    head = f"{_STYLES[kind]}{kind}:{_RESET} " if shows_colours(sys.stderr) else f"{kind}: "
+    parts = [message, f"DETAIL:  {detail}" if detail else "", f"HINT:  {hint}" if hint else ""]
+    write_message(*(hide_secrets(part) for part in parts if part), head=head)
+
+
+OK = 0
+REJECTS = 3
+# The exit code of `pg_ctl status` for a server that does not run.
+NOT_RUNNING = 3
+# The exit code of penstock load --check and of penstock temp check.
+PROBLEMS = 5
+WOULD_NOT_LOAD = 9
+INTERNAL_ERROR = 70
+INTERRUPTED = 130
+# The exit code that a shell reports for a program that SIGPIPE has ended.
+BROKEN_PIPE = 141
+
+EXIT_CODES = (
+    (OK, "done; for --check and temp check, no problem was found; for doctor, ready to load"),
+    (1, "any other error"),
+    (2, "usage error: an option, a job file or a dialect is invalid; with --warnings error, a warning"),
+    (
+        REJECTS,
+        "complete, but records were rejected or objects not read; for server and lab status: the server is not running",
+    ),
+    (4, "a source cannot be found, read or decompressed, changed meanwhile, or is not part of the load (--join)"),
+    (PROBLEMS, "the data does not fit the dialect or the table; for --check and temp check, problems were found"),
+    (6, "the table is missing, does not match, or cannot be loaded into"),
+    (7, "the server refused, failed or went away"),
+    (8, "an embedded server could not be set up or run"),
+    (WOULD_NOT_LOAD, "doctor, load --plan: a load would be refused, for the reasons shown"),
+    (10, "AWS cannot be reached, refuses the request, or does not know the instance"),
+    (INTERNAL_ERROR, "internal error: please report its traceback"),
+    (INTERRUPTED, "interrupted by Ctrl-C or a signal"),
+    (BROKEN_PIPE, "standard output was closed by its reader"),
+)

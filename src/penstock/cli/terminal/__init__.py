@@ -1,1 +1,0 @@
-"""Prints to the terminal: results, messages and progress bars. Escapes characters that are unsafe there."""

@@ -1,1 +1,0 @@
-"""Turns results of commands into text, and into objects for --json. Pure."""

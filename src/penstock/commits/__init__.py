@@ -1,0 +1,1 @@
+"""`penstock commits`: who waits for commits, and what larger batches would buy."""

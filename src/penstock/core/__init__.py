@@ -1,0 +1,1 @@
+"""What several features need: errors, units, values, connections, SQL files, sources, this machine."""

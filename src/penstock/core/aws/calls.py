@@ -1,0 +1,142 @@
+"""Calls the AWS API. A call that may be denied leaves a gap, with the reason, instead of an error."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
+from botocore.parsers import ResponseParserError
+
+from penstock.core.aws.values import Gap
+from penstock.core.errors import AwsError
+
+if TYPE_CHECKING:
+    # botocore makes the classes of its clients at run time, so there is no type to name here.
+    Clients: TypeAlias = Callable[[str], Any]
+
+Raw: TypeAlias = dict[str, Any]
+
+# Error codes for an object that does not exist.
+_NOT_FOUND = frozenset(
+    {"DBInstanceNotFound", "DBInstanceNotFoundFault", "DBClusterNotFoundFault", "DBClusterEndpointNotFoundFault"}
+)
+
+# Error codes for a call that no policy allows.
+_DENIED = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"})
+
+# Error codes for a temporary state. By then botocore has retried for some seconds.
+_BUSY = frozenset({"Throttling", "ThrottlingException", "RequestLimitExceeded", "InvalidDBParameterGroupState"})
+
+# The errors that botocore raises if AWS refuses a call, if AWS cannot be reached, or if another server answers. OSError
+# is one, because botocore reads the files and starts the programs of credentials only when it needs them.
+_FAILURES = (ClientError, BotoCoreError, ResponseParserError, OSError)
+
+# How many calls can be made at the same time.
+_THREADS = 8
+
+
+class Calls:
+    """Calls AWS. Threads may share it. The attribute `gaps` has the calls that gave no answer.
+
+    `clients` returns botocore's client for the name of a service. Operations have the names of botocore's methods.
+    """
+
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
+        self._lock = threading.Lock()
+        self.gaps: list[Gap] = []
+
+    def need(self, service: str, operation: str, key: str, **parameters: Any) -> list[Raw]:
+        """Return the objects that an operation lists. If AWS knows no object of the given name, return an empty list.
+
+        Raises AwsError if AWS refuses or does not answer.
+        """
+        client = self._clients(service)
+        try:
+            return _list(client, operation, key, parameters)
+        except _FAILURES as exc:
+            if read_code(exc) in _NOT_FOUND:
+                return []
+            raise _refusal(name_call(client, service, operation), exc) from exc
+
+    def ask(self, service: str, operation: str, key: str, **parameters: Any) -> list[Raw] | None:
+        """Return the objects that an operation lists. If AWS refuses or does not answer, add a gap and return None."""
+        client = self._clients(service)
+        try:
+            return _list(client, operation, key, parameters)
+        except _FAILURES as exc:
+            self.note(name_call(client, service, operation), explain(exc), is_denied=read_code(exc) in _DENIED)
+            return None
+
+    def act(self, service: str, operation: str, **parameters: Any) -> Raw:
+        """Call an operation that changes something, and return the answer. Raises AwsError."""
+        client = self._clients(service)
+        try:
+            answer: Raw = getattr(client, operation)(**parameters)
+        except _FAILURES as exc:
+            raise _refusal(name_call(client, service, operation), exc) from exc
+        return answer
+
+    def note(self, call: str, reason: str, *, is_denied: bool = False) -> None:
+        """Add a gap, unless an equal one exists."""
+        gap = Gap(call=call, reason=reason, is_denied=is_denied)
+        with self._lock:
+            if gap not in self.gaps:
+                self.gaps.append(gap)
+
+    def together(self, *questions: Callable[[], Any]) -> list[Any]:
+        """Make calls at the same time and return the answers in order."""
+        with ThreadPoolExecutor(_THREADS) as pool:
+            return list(pool.map(lambda question: question(), questions))
+
+
+def name_call(client: Any, service: str, operation: str) -> str:
+    """Return an operation's name as IAM policies spell it: rds:DescribeDBInstances."""
+    return f"{service}:{client.meta.method_to_api_mapping[operation]}"
+
+
+def read_code(exc: Exception) -> str | None:
+    """Return AWS's error code, or None if AWS did not answer."""
+    code: str | None = getattr(exc, "response", {}).get("Error", {}).get("Code")
+    return code
+
+
+def explain(exc: Exception) -> str:
+    """Return the first line of an error message of AWS or botocore.
+
+    Later lines may contain a session's token, so they are not shown: if a signature is wrong, AWS answers with the
+    whole text that had to be signed.
+    """
+    if isinstance(exc, ResponseParserError):
+        return "the answer is not from AWS, or the call is not supported"
+    code = read_code(exc)
+    message = str(exc) if code is None else getattr(exc, "response", {})["Error"].get("Message") or ""
+    first_line = message.strip().partition("\n")[0].strip()
+    return ": ".join(word for word in (code, first_line) if word) or type(exc).__name__
+
+
+def _list(client: Any, operation: str, key: str, parameters: Raw) -> list[Raw]:
+    if not client.can_paginate(operation):
+        answer: list[Raw] = getattr(client, operation)(**parameters).get(key, [])
+        return answer
+    pages = client.get_paginator(operation).paginate(**parameters)
+    return [item for page in pages for item in page.get(key, [])]
+
+
+def _refusal(call: str, exc: Exception) -> AwsError:
+    return AwsError(
+        f"AWS refused or did not answer {call}",
+        detail=f"{explain(exc)}.".replace("..", "."),
+        hint="docs/rds.md and docs/settings.md list the permissions; AWS_PROFILE and "
+        "AWS_REGION choose the account and region.",
+        is_transient=_may_pass(exc),
+    )
+
+
+def _may_pass(exc: Exception) -> bool:
+    """Return whether a retry may succeed, because AWS throttled or failed (status 5xx), or the connection failed."""
+    status = getattr(exc, "response", {}).get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    return isinstance(exc, HTTPClientError) or read_code(exc) in _BUSY or status >= 500

@@ -1,0 +1,288 @@
+"""Reads what loads need to know of tables: columns, keys, triggers, partitions, and the disk where they are stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from psycopg import sql
+
+from penstock.core.catalogue.settings import ask_server_facts
+from penstock.core.connect.connection import Connection
+from penstock.core.connect.errors import translate_errors
+from penstock.core.connect.search_path import find_schemas
+from penstock.core.errors import TargetError
+from penstock.core.frozen import frozen
+from penstock.core.sql import fetch_names, fetch_rows, send_query, table_identifier
+from penstock.core.values.server import ServerFacts
+from penstock.core.values.table import Column, TableFacts, TableName
+
+
+@frozen
+class TableStorage:
+    """Where a table is stored, and how large it is. The numbers are 0 for a table that does not exist yet."""
+
+    # The directory of the table on the server's machine; None if the role may not read it.
+    path: str | None
+    # The directory of WAL on the server's machine; None if the role may not read it.
+    wal_path: str | None
+    # The size of the table with its indexes.
+    stored_bytes: int
+    index_count: int
+    # The setting max_wal_size.
+    wal_limit_bytes: int
+
+
+@frozen
+class SpaceNeed:
+    """How many bytes a load is expected to add to the file system of a directory."""
+
+    path: str
+    # What is added, for messages.
+    what: str
+    needed_bytes: int
+
+
+@frozen
+class DiskForecast:
+    """How many bytes a load is expected to add to one file system, and how many are free there now."""
+
+    device: str
+    free_bytes: int
+    needs: tuple[SpaceNeed, ...]
+
+    @property
+    def needed_bytes(self) -> int:
+        """Return the sum of all needs, in bytes."""
+        return sum(need.needed_bytes for need in self.needs)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the load would fill the file system."""
+        return self.needed_bytes > self.free_bytes
+
+    @property
+    def is_tight(self) -> bool:
+        """Whether the load would use more than half of the free space."""
+        return self.needed_bytes * 2 > self.free_bytes
+
+
+@frozen
+class ReferenceRow:
+    """The row of references.sql."""
+
+    oid: int
+
+
+@frozen
+class BlockedRow:
+    """The row of blocked.sql: a backend of the load that waits for a lock."""
+
+    pid: int
+    # Whether another session of the load blocks it, directly or indirectly, with a lock that can last until that
+    # session's transaction ends.
+    waits_for_own: bool
+    # Descriptions of the sessions and prepared transactions outside the load that block it.
+    others: list[str]
+
+
+def find_references(connection: Connection, oid: int) -> frozenset[int]:
+    """Return the OIDs of the tables that a table's foreign keys refer to. Raises ServerError."""
+    with translate_errors("looking up foreign keys"):
+        return frozenset(row.oid for row in fetch_rows(connection, "core/references", ReferenceRow, oid=oid))
+
+
+def defer_constraints(connection: Connection) -> None:
+    """Defer deferrable constraints to the end of the caller's transaction. Raises ServerError."""
+    with translate_errors("deferring constraints"):
+        connection.execute("SET CONSTRAINTS ALL DEFERRED")
+
+
+def find_blocked(connection: Connection, pids: Sequence[int]) -> list[BlockedRow]:
+    """Return the given backends that wait for a lock. Raises ServerError."""
+    with translate_errors("reading what the load's sessions wait for"):
+        return fetch_rows(connection, "core/blocked", BlockedRow, pids=list(pids))
+
+
+# pg_class.relkind of relations that never accept rows from COPY, in PostgreSQL's words.
+_UNLOADABLE_KINDS = {
+    "f": "foreign table",
+    "m": "materialized view",
+    "i": "index",
+    "I": "partitioned index",
+    "S": "sequence",
+    "c": "composite type",
+    "t": "TOAST table",
+}
+
+
+@frozen
+class TableRow:
+    """The row of table.sql."""
+
+    oid: int
+    schema: str
+    name: str
+    kind: str
+    is_unlogged: bool
+    row_security_applies: bool
+    can_insert: bool
+    suppressing_triggers: list[str]
+    row_triggers: list[str]
+    statement_triggers: list[str]
+    unlogged_partitions: list[str]
+    unpublished: list[str]
+    may_vacuum: bool
+    is_owner: bool
+    has_indexes: bool
+    attributes: int
+
+
+def find_table(connection: Connection, name: TableName) -> TableFacts | None:
+    """Return the facts of the relation that a name means to the user, or None if there is none.
+
+    Names are exact: `Orders` is what SQL writes as "Orders". Any kind of relation is returned, so that a refusal can
+    name its kind. Raises ServerError.
+    """
+    with translate_errors(f"looking up table {name}"):
+        schemas = find_schemas(connection, [name])
+        with connection.pipeline():
+            tables = _ask_tables(connection, [name], schemas)
+    return tables()[0]
+
+
+def survey(connection: Connection, names: Sequence[TableName]) -> tuple[ServerFacts, list[TableFacts | None]]:
+    """Return the server's facts, and those of tables as `find_table` does.
+
+    Takes two round trips if all names have a schema. Raises ServerError.
+    """
+    with translate_errors("looking up server and tables"):
+        schemas = find_schemas(connection, names)
+        with connection.pipeline():
+            facts = ask_server_facts(connection)
+            tables = _ask_tables(connection, names, schemas)
+    return facts(), tables()
+
+
+def _ask_tables(
+    connection: Connection, names: Sequence[TableName], schemas: Sequence[str | None]
+) -> Callable[[], list[TableFacts | None]]:
+    """Send the queries for the facts of tables in these schemas. In a pipeline, this does not wait.
+
+    The returned function returns the facts, after one more round trip. Both raise ServerError.
+    """
+    what = f"looking up {', '.join(f'table {name}' for name in names)}"
+    with translate_errors(what):
+        asked = [
+            send_query(connection, "core/table", TableRow, schema=schema or "", name=name.name)
+            for name, schema in zip(names, schemas, strict=True)
+        ]
+
+    def tables() -> list[TableFacts | None]:
+        with translate_errors(what):
+            found = [next(iter(fetch()), None) for fetch in asked]
+            return _complete(connection, found)
+
+    return tables
+
+
+def _complete(connection: Connection, rows: Sequence[TableRow | None]) -> list[TableFacts | None]:
+    """Return the facts of relations, in one round trip."""
+    oids = {row.oid for row in rows if row is not None}
+    if not oids:
+        return [None for _ in rows]
+    with connection.pipeline():
+        parts = {
+            oid: (
+                send_query(connection, "core/columns", Column, oid=oid),
+                send_query(connection, "core/references", ReferenceRow, oid=oid),
+            )
+            for oid in oids
+        }
+    read = {oid: (columns(), references()) for oid, (columns, references) in parts.items()}
+    return [None if row is None else _describe(row, *read[row.oid]) for row in rows]
+
+
+def _describe(row: TableRow, columns: list[Column], references: list[ReferenceRow]) -> TableFacts:
+    fields: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in asdict(row).items()
+    }
+    return TableFacts(
+        name=TableName(schema=fields.pop("schema"), name=fields.pop("name")),
+        columns=tuple(columns),
+        references=frozenset(reference.oid for reference in references),
+        **fields,
+    )
+
+
+def find_foreign_partitions(connection: Connection, facts: TableFacts) -> tuple[TableName, ...]:
+    """Return the foreign tables among a partitioned table's partitions. Raises ServerError."""
+    if facts.kind != "p":
+        return ()
+    with translate_errors(f"looking up the partitions of {facts.name}"):
+        return tuple(fetch_rows(connection, "core/foreign_partitions", TableName, oid=facts.oid))
+
+
+def check_loadable(
+    facts: TableFacts,
+    *,
+    user: str,
+    foreign_partitions: Sequence[TableName] = (),
+) -> None:
+    """Raise TargetError if COPY into a relation would be refused, or would write to another server.
+
+    COPY is also refused with row-level security. That is not checked here, because records then go through a staging
+    table. `user` is the role that loads. Source: BeginCopyFrom, DoCopy in src/backend/commands/copy*.c
+    """
+    _check_kind(facts, foreign_partitions)
+    if not facts.can_insert:
+        raise TargetError(
+            f'permission denied for table "{facts.name}"',
+            detail=f'Role "{user}" lacks INSERT on the table or USAGE on its schema.',
+            hint=f"Have the owner run {_compose_grants(facts.name, user)} Or use another role with --role.",
+        )
+
+
+def _check_kind(facts: TableFacts, foreign_partitions: Sequence[TableName]) -> None:
+    if kind := _UNLOADABLE_KINDS.get(facts.kind):
+        hint = "Load into the table on the server that holds it." if facts.kind == "f" else "Name a table."
+        raise TargetError(f'cannot load into "{facts.name}": it is a {kind}', hint=hint)
+    if facts.kind == "v" and not facts.suppressing_triggers:
+        raise TargetError(
+            f'cannot load into view "{facts.name}"',
+            detail="It has no enabled INSTEAD OF INSERT trigger.",
+            hint="Load into its table, or give the view such a trigger.",
+        )
+    if foreign_partitions:
+        names = ", ".join(f'"{name}"' for name in foreign_partitions)
+        raise TargetError(
+            f'cannot load into "{facts.name}": it has partitions that are foreign tables',
+            detail=f"Foreign partitions: {names}.",
+            hint="Load into the partitions that are plain tables, or detach the foreign ones.",
+        )
+
+
+def _compose_grants(name: TableName, user: str) -> str:
+    role = sql.Identifier(user)
+    schema = sql.Identifier(name.schema or "public")
+    table = table_identifier(name)
+    grants = sql.SQL("GRANT USAGE ON SCHEMA {} TO {}; GRANT INSERT ON {} TO {};").format(schema, role, table, role)
+    return grants.as_string(None)
+
+
+def list_tables(connection: Connection, beginning: str, *, without: str) -> list[str]:
+    """Return up to 200 tables with names that have this beginning, as SQL spells them.
+
+    Tables of schema `without` are not returned.
+    """
+    with translate_errors("listing tables"):
+        return fetch_names(connection, "core/table_names", beginning=beginning, without=without)
+
+
+def read_table_storage(connection: Connection, oids: Sequence[int]) -> list[TableStorage]:
+    """Return where tables are stored, in one round trip. OID 0 is a table to be created. Raises ServerError."""
+    with translate_errors("looking up disk space"):
+        with connection.pipeline():
+            asked = [send_query(connection, "core/space_place", TableStorage, oid=oid) for oid in oids]
+        return [places()[0] for places in asked]

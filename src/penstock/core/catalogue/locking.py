@@ -1,0 +1,141 @@
+"""Retries statements that wait for locks of other sessions.
+
+Each attempt waits briefly, and the blockers are reported.
+
+A waiting ACCESS EXCLUSIVE lock makes every later reader wait for it, so no attempt waits long.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import TypeVar
+
+import psycopg
+
+from penstock.core.connect.connection import Connection
+from penstock.core.connect.errors import in_transaction, translate_errors
+from penstock.core.errors import PenstockError, ServerError
+from penstock.core.frozen import frozen
+from penstock.core.sql import change_setting, fetch_rows
+
+Result = TypeVar("Result")
+
+LOCK_NOT_AVAILABLE = "55P03"
+# If the server ends a deadlock by cancelling this session, a lock was not granted either.
+_RETRIED = {LOCK_NOT_AVAILABLE, "40P01"}
+
+# This is longer than deadlock_timeout (1 s by default). If an autovacuum worker blocks this session, the server cancels
+# the worker only after that time.
+DEFAULT_LOCK_TIMEOUT_S = 2.0
+# Between attempts, sessions that have queued for the lock can run. The pause doubles up to the second value.
+_FIRST_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 5.0
+
+
+@frozen
+class Blocker:
+    """The row of ddl_blockers.sql: a session or prepared transaction that holds or awaits a lock on a relation."""
+
+    pid: int | None
+    user: str | None
+    application_name: str | None
+    state: str | None
+    query_start: datetime | None
+    transaction_start: datetime | None
+    query: str | None
+    relation: str
+    mode: str
+    is_held: bool
+
+
+def with_lock_retries(
+    connection: Connection,
+    act: Callable[[], Result],
+    *,
+    relations: Sequence[int],
+    deadline_s: float,
+    lock_timeout_s: float = DEFAULT_LOCK_TIMEOUT_S,
+    on_blocked: Callable[[tuple[Blocker, ...]], None] | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Result:
+    """Run `act` in its own transaction, or a savepoint of the caller's, until it gets its locks. Return its result.
+
+    `relations` are the OIDs of the tables that `act` locks. After each failed attempt `on_blocked` is called with the
+    blockers. At least one attempt is made. Raises ServerError with the blockers after `deadline_s`, and any other error
+    of `act`.
+    """
+    until = clock() + deadline_s
+    pause_s = _FIRST_PAUSE_S
+    while True:
+        try:
+            return _attempt(connection, act, lock_timeout_s)
+        except (psycopg.Error, PenstockError) as error:
+            if error.sqlstate not in _RETRIED:
+                raise
+            blockers = find_blockers(connection, relations)
+            if clock() + pause_s >= until:
+                raise _give_up(blockers, max(deadline_s, lock_timeout_s)) from error
+        if on_blocked is not None:
+            on_blocked(blockers)
+        # The pause is random, so that two loads that wait for each other's locks do not retry at the same time.
+        sleep(pause_s * random.uniform(0.5, 1))  # noqa: S311
+        pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+
+
+def telling_once(notice: Callable[[str], None], what: str) -> Callable[[tuple[Blocker, ...]], None]:
+    """Return an `on_blocked` that reports a backend only the first time that it blocks `what`."""
+    reported: set[int | None] = set()
+
+    def report(blockers: tuple[Blocker, ...]) -> None:
+        if new := [blocker for blocker in blockers if blocker.pid not in reported]:
+            reported.update(blocker.pid for blocker in new)
+            notice(f"waiting to {what}: {'; '.join(map(describe_blocker, new))}")
+
+    return report
+
+
+def find_blockers(connection: Connection, relations: Sequence[int]) -> tuple[Blocker, ...]:
+    """Return the sessions that hold or await a lock on one of the relations, holders first. Raises ServerError."""
+    with translate_errors("looking for sessions that hold locks"):
+        return tuple(fetch_rows(connection, "core/ddl_blockers", Blocker, relations=list(relations)))
+
+
+def describe_blocker(blocker: Blocker) -> str:
+    """Return a blocker in one line."""
+    who = "prepared transaction" if blocker.pid is None else f"pid {blocker.pid}"
+    parts = [
+        f"user {blocker.user}" if blocker.user else None,
+        f'"{blocker.application_name}"' if blocker.application_name else None,
+        blocker.state if blocker.pid is not None else None,
+        f"query started {blocker.query_start:%Y-%m-%d %H:%M:%S%z}" if blocker.query_start else None,
+        f"{'holds' if blocker.is_held else 'awaits'} {blocker.mode} on {blocker.relation}",
+    ]
+    return f"{who}: {', '.join(part for part in parts if part)}"
+
+
+def in_ms(timeout_s: float) -> str:
+    """Return a timeout as the text of a setting."""
+    return f"{max(1, round(timeout_s * 1000))}ms"
+
+
+def _attempt(connection: Connection, act: Callable[[], Result], lock_timeout_s: float) -> Result:
+    with in_transaction(connection, "waiting for locks"):
+        before = change_setting(connection, "lock_timeout", in_ms(lock_timeout_s))
+        result = act()
+        # In a caller's transaction the setting would otherwise outlast this block.
+        change_setting(connection, "lock_timeout", before)
+    return result
+
+
+def _give_up(blockers: Sequence[Blocker], deadline_s: float) -> ServerError:
+    lines = [describe_blocker(blocker) for blocker in blockers] or ["No session holds it any more."]
+    return ServerError(
+        f"could not get a lock within {deadline_s:g} s",
+        detail="\n".join(lines),
+        hint="Wait for these sessions, or end them with pg_terminate_backend(pid), and run the command again.",
+        sqlstate=LOCK_NOT_AVAILABLE,
+    )

@@ -1,0 +1,148 @@
+"""The checks that refuse a load: each takes facts and returns a finding, or None if the load is possible. Pure.
+
+doctor shows the findings. Plans and loads raise them as errors, with the same words (`refuse`, core/values/server.py).
+The argument `deed` is the refused action; it completes the message "cannot ...".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from penstock.core.values.names import init_command, quote_name
+from penstock.core.values.server import Finding, refusal
+
+if TYPE_CHECKING:
+    from penstock.core.values.server import LedgerRights, PoolerFacts, Receiver, ServerFacts
+    from penstock.core.values.table import TableFacts, TableName
+
+OLDEST_MAJOR = 14
+
+MORE_CONNECTIONS = "Close connections, or raise max_connections or the limit of the role or the database."
+
+
+def check_server(server: ServerFacts, receiver: Receiver | None = None) -> Iterator[Finding]:
+    """Yield the findings for which every load into the server would be refused."""
+    checks = (check_version(server), check_standby(server.is_in_recovery, receiver=receiver), check_connections(server))
+    yield from filter(None, checks)
+
+
+def check_version(server: ServerFacts) -> Finding | None:
+    """Refuse a server that is too old."""
+    if server.major >= OLDEST_MAJOR:
+        return None
+    return refusal("server", f"PostgreSQL {server.version} is older than {OLDEST_MAJOR}", "Upgrade the server.")
+
+
+def check_standby(is_in_recovery: bool, deed: str = "load", *, receiver: Receiver | None = None) -> Finding | None:
+    """Refuse a standby. `receiver` shows which server is its primary."""
+    if not is_in_recovery:
+        return None
+    remedy = "Connect to its primary; with all hosts in --to, the primary is found."
+    if receiver is not None and receiver.sender_host is not None:
+        port = "" if receiver.sender_port is None else f" port={receiver.sender_port}"
+        remedy = f"Connect to its primary: --to 'host={receiver.sender_host}{port} ...'."
+    return refusal("server", f"cannot {deed} on a standby", remedy)
+
+
+def check_connections(server: ServerFacts) -> Finding | None:
+    """Refuse a server that accepts no further connection of the role."""
+    if server.free_connections >= 1:
+        return None
+    return refusal(
+        "connection",
+        "no free connection for a session",
+        MORE_CONNECTIONS,
+        detail=f"{server.address} allows no more connections for role {server.user}.",
+    )
+
+
+def check_pooler(pooler: PoolerFacts | None, deed: str = "load") -> Finding | None:
+    """Refuse a connection pooler, which may give each transaction to another session."""
+    if pooler is None:
+        return None
+    return refusal(
+        "connection",
+        f"cannot {deed} through a connection pooler",
+        "Connect to the server directly: give its own host and port in --to. For managed services, use the endpoint "
+        "that is not the pooler's or the proxy's.",
+        detail=f"libpq was told of backend {pooler.told_pid}, and backend {pooler.backend_pid} answered: a pooler such "
+        "as PgBouncer may give every transaction to another session.",
+    )
+
+
+def check_read_only(is_read_only: bool, deed: str = "load") -> Finding | None:
+    """Refuse a connection whose transactions are read-only by default."""
+    if not is_read_only:
+        return None
+    return refusal(
+        "rights",
+        f"cannot {deed} in read-only transactions",
+        "If writing there is meant, use --read-write.",
+        detail="default_transaction_read_only is on for this database, role or session.",
+    )
+
+
+def check_ledger_creation(rights: LedgerRights, schema: str) -> Finding | None:
+    """Refuse a role that may not create the ledger's tables."""
+    if rights.may_create:
+        return None
+    where = "database" if rights.owner is None else f"schema {quote_name(schema)}"
+    return refusal(
+        "ledger",
+        f"cannot create the ledger: permission denied for {where}",
+        "Name a schema of your own with --ledger-schema, or have the database's owner run "
+        f"{init_command(schema, rights.role)}",
+        detail="The ledger records loads, so that they can be resumed and nothing is loaded twice.",
+    )
+
+
+def check_publications(names: Sequence[str]) -> Finding | None:
+    """Refuse to create the ledger if the publications `names`, which are for all tables, would publish its tables."""
+    if not names:
+        return None
+    return refusal(
+        "ledger",
+        "creating the ledger would stop the subscribers of a publication for all tables",
+        "Create these tables on every subscriber, then use --publish-ledger once. penstock load shows the statements.",
+        detail=f"Publication {', '.join(map(quote_name, names))} would publish the ledger's tables, which the "
+        "subscribers lack.",
+    )
+
+
+def check_staging_right(rights: LedgerRights, schema: str) -> Finding | None:
+    """Refuse a role that may not create a staging table in the ledger's schema."""
+    if rights.may_create:
+        return None
+    return refusal(
+        "ledger",
+        f"permission denied for schema {schema}",
+        f"GRANT CREATE ON SCHEMA {quote_name(schema)} TO {quote_name(rights.role)};",
+        detail="Staging tables are created there.",
+    )
+
+
+def check_table(name: TableName, *, exists: bool, creates: bool) -> Finding | None:
+    """Refuse a table that does not exist, unless the load creates it."""
+    if exists or creates:
+        return None
+    return refusal(
+        "table",
+        f'table "{name}" does not exist',
+        "Create it first, name its schema if that is not in search_path, or use --create: text columns, named by the "
+        "header.",
+    )
+
+
+def check_sequences(table: TableFacts, filled: Collection[str], *, role: str) -> Finding | None:
+    """Refuse a role that may not use the sequence of a column's default, if the column is not one of those `filled`."""
+    for column in table.columns:
+        if column.name not in filled and (sequence := column.denied_sequence) is not None:
+            return refusal(
+                "table",
+                f"permission denied for sequence {sequence}",
+                f"GRANT USAGE ON SEQUENCE {sequence} TO {quote_name(role)};",
+                detail=f'Column "{column.name}" of table "{table.name}" is not in the file, and its default is the '
+                "sequence's next value.",
+            )
+    return None

@@ -1,0 +1,285 @@
+"""Root certificates of Amazon RDS: where they are searched for, which are found, and how TLS uses them."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg import sql
+
+from penstock.core.connect.endpoints import is_rds_endpoint, is_rds_proxy, region_of
+from penstock.core.errors import ServerError, UsageError
+from penstock.core.frozen import frozen
+
+if TYPE_CHECKING:
+    from psycopg import pq
+
+
+@frozen
+class RootCertificate:
+    """One certificate of an authority.
+
+    Amazon RDS has its own authorities. Amazon's public ones, which RDS Proxy uses, are "Amazon Root CA 1" and so on.
+    """
+
+    # The common name, or the whole subject if there is none.
+    name: str
+    # The organizational unit (OU).
+    unit: str | None
+    expires_at: datetime
+
+    @property
+    def is_for_rds(self) -> bool:
+        """Return whether the certificate belongs to an authority of Amazon RDS."""
+        return self.unit == "Amazon RDS"
+
+    @property
+    def is_public_amazon(self) -> bool:
+        """Return whether the certificate belongs to one of Amazon's public authorities."""
+        return self.name.startswith("Amazon Root CA ")
+
+    @property
+    def is_amazons(self) -> bool:
+        """Return whether the certificate belongs to Amazon: to an authority of RDS or to a public one."""
+        return self.is_for_rds or self.is_public_amazon
+
+
+@frozen
+class RootFile:
+    """A file of certificates."""
+
+    path: Path
+    certificates: tuple[RootCertificate, ...] = ()
+    # Why the file cannot be read, None if it can.
+    problem: str | None = None
+
+
+@frozen
+class RootSearch:
+    """The files that were searched for root certificates."""
+
+    # In the order of the search.
+    files: tuple[RootFile, ...]
+    # The file that is used, None if there is none.
+    chosen: RootFile | None
+    # Whether the user named the file, so that no other file was searched.
+    is_given: bool = False
+
+
+@frozen
+class ServerCertificate:
+    """The certificate that a server showed. The certificate has been verified, and so has the server's name in it."""
+
+    name: str
+    issuer: str
+    expires_at: datetime
+
+
+_BUNDLE = "global-bundle.pem"
+
+# The site from which AWS offers the bundle, by the prefix of the region's name. Other regions use the last site.
+_BUNDLE_SITES = {
+    "cn-": "https://rds-truststore.s3.cn-north-1.amazonaws.com.cn",
+    "us-gov-": "https://truststore.pki.us-gov-west-1.rds.amazonaws.com",
+    "": "https://truststore.pki.rds.amazonaws.com",
+}
+
+# The value of sslrootcert that means the default store of the OpenSSL that libpq is linked with. psycopg's binary wheel
+# contains its own OpenSSL, which has an empty store. So the system's store is given by the path of its file, never by
+# this name.
+_SYSTEM = "system"
+
+# /certs is where AWS's own examples put the bundle.
+_COMMON_FOLDERS = (Path("/certs"), Path("/etc/ssl/certs"), Path("/etc/pki/tls/certs"))
+
+# The system's store as one file: Debian, Red Hat and Amazon Linux, SUSE, Alpine and macOS.
+_SYSTEM_FILES = (
+    Path("/etc/ssl/certs/ca-certificates.crt"),
+    Path("/etc/pki/tls/certs/ca-bundle.crt"),
+    Path("/etc/ssl/ca-bundle.pem"),
+    Path("/etc/ssl/cert.pem"),
+)
+
+
+def search_roots(
+    host: str | None, environ: Mapping[str, str], *, given: str | None = None, now: datetime
+) -> RootSearch:
+    """Search for the root certificates of an endpoint, and return the files read, up to the first that has them.
+
+    If `host` is None, the search is for the roots of any server of RDS. `given` is the file that the user named. It is
+    used whatever it contains.
+    """
+    if given is not None:
+        file = _read_system(environ) if given == _SYSTEM else read_roots(Path(given))
+        return RootSearch(files=(file,), chosen=None if file.problem else file, is_given=True)
+    files: list[RootFile] = []
+    for path in _candidates(host, environ):
+        file = read_roots(path)
+        files.append(file)
+        if any(_is_wanted(certificate, host, now) for certificate in file.certificates):
+            return RootSearch(files=tuple(files), chosen=file)
+    return RootSearch(files=tuple(files), chosen=None)
+
+
+def find_roots(hosts: Sequence[str], environ: Mapping[str, str]) -> str:
+    """Return the path of the file that verifies these endpoints. Raises ServerError if there is none.
+
+    libpq uses one file for several endpoints, so the first endpoint determines it.
+    """
+    search = search_roots(hosts[0], environ, now=datetime.now(UTC))
+    if search.chosen is None:
+        raise missing_roots(hosts[0], search)
+    return str(search.chosen.path)
+
+
+def missing_roots(host: str, search: RootSearch) -> ServerError:
+    """Return the error for an endpoint that cannot be verified. It says what to download and where to save it."""
+    looked = ", ".join(str(file.path) for file in search.files)
+    if is_rds_proxy(host):
+        hint = "Install the operating system's root certificates (ca-certificates), which RDS Proxy is verified with"
+    else:
+        hint = f"Download {bundle_url(region_of(host))} to {Path('~/.postgresql') / _BUNDLE}"
+    return ServerError(
+        f"no root certificates to verify {host} with",
+        detail=f"Amazon's are in none of {looked}. Without them any host could pose as the server, so nothing was "
+        "sent to it.",
+        hint=f"{hint}, or name their file with sslrootcert=FILE or PGSSLROOTCERT; see penstock rds certificates.",
+    )
+
+
+def bundle_url(region: str | None) -> str:
+    """Return the URL of the roots of a region's servers.
+
+    >>> bundle_url("us-gov-east-1")
+    'https://truststore.pki.us-gov-west-1.rds.amazonaws.com/global/global-bundle.pem'
+    """
+    site = next(site for start, site in _BUNDLE_SITES.items() if (region or "").startswith(start))
+    return f"{site}/global/{_BUNDLE}"
+
+
+def read_roots(path: Path) -> RootFile:
+    """Return the certificates in a file, as OpenSSL reads it."""
+    try:
+        stat = path.stat()
+        return _read_cached(path, stat.st_mtime_ns, stat.st_size)
+    except OSError as exc:
+        return RootFile(path=path, problem=exc.strerror or "cannot be read")
+
+
+def _read_system(environ: Mapping[str, str]) -> RootFile:
+    """Return the file that sslrootcert=system stands for, OpenSSL's default store, if it can be determined."""
+    if named := environ.get("SSL_CERT_FILE"):
+        return read_roots(Path(named))
+    if psycopg.pq.__impl__ == "binary":
+        return RootFile(
+            path=Path(_SYSTEM), problem="psycopg's OpenSSL has no store; name the system's with SSL_CERT_FILE"
+        )
+
+    found = ssl.get_default_verify_paths().cafile
+    return read_roots(Path(found)) if found else RootFile(path=Path(_SYSTEM), problem="is not a single file here")
+
+
+@lru_cache(maxsize=32)
+def _read_cached(path: Path, _changed_ns: int, _size_bytes: int) -> RootFile:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        context.load_verify_locations(cafile=path)
+    except ssl.SSLError:
+        return RootFile(path=path, problem="holds no certificates in PEM form")
+    return RootFile(path=path, certificates=tuple(map(_describe, context.get_ca_certs())))
+
+
+def _describe(fields: dict[str, Any]) -> RootCertificate:
+    subject = read_name(fields["subject"])
+    return RootCertificate(
+        name=show_name(subject),
+        unit=subject.get("organizationalUnitName"),
+        expires_at=datetime.fromtimestamp(ssl.cert_time_to_seconds(fields["notAfter"]), UTC),
+    )
+
+
+def read_name(name: Sequence[Sequence[tuple[str, str]]]) -> dict[str, str]:
+    """Return a certificate's name as a dictionary of its attributes. `name` is in the form of Python's ssl module."""
+    return {key: value for part in name for key, value in part}
+
+
+def show_name(name: Mapping[str, str]) -> str:
+    """Return the common name, or the whole name if it has no common name."""
+    return name.get("commonName") or ", ".join(name.values())
+
+
+def _is_wanted(certificate: RootCertificate, host: str | None, now: datetime) -> bool:
+    if certificate.expires_at <= now:
+        return False
+    if host is not None and is_rds_proxy(host):
+        return certificate.is_public_amazon
+    region = None if host is None else region_of(host)
+    # Names look like "Amazon RDS eu-west-1 Root CA RSA2048 G1". A name without a region is for all regions.
+    words = certificate.name.split()
+    is_for_region = region is None or region in words or not any(word.count("-") >= 2 for word in words)
+    return certificate.is_for_rds and is_for_region
+
+
+def _candidates(host: str | None, environ: Mapping[str, str]) -> Iterator[Path]:
+    """Yield the files to search: libpq's own first, then bundles with AWS's names, then the system's store."""
+    folders = list(_COMMON_FOLDERS)
+    if home := environ.get("HOME"):
+        user = Path(home)
+        yield user / ".postgresql" / "root.crt"
+        settings = Path(environ.get("XDG_CONFIG_HOME") or user / ".config")
+        folders[:0] = [user / ".postgresql", settings / "penstock", user / ".aws"]
+    region = None if host is None else region_of(host)
+    names = [_BUNDLE, *([f"{region}-bundle.pem"] if region else [])]
+    yield from (folder / name for folder in folders for name in names)
+    system = [Path(environ["SSL_CERT_FILE"])] if environ.get("SSL_CERT_FILE") else []
+    yield from dict.fromkeys([*system, *_SYSTEM_FILES])
+
+
+# The modes in which libpq may send a password unencrypted.
+_MODES_WITHOUT_TLS = ("disable", "allow", "prefer")
+
+
+def tls_defaults(
+    given: Mapping[str, str], *, sends_token: bool, find_roots: Callable[[Sequence[str]], str]
+) -> dict[str, str]:
+    """Return the TLS settings to add to what the user gave.
+
+    `find_roots` returns the file of root certificates, or raises. It is called only if that file is needed.
+    `sends_token` is whether an IAM token will be sent, which anybody who reads it could use. Raises UsageError if the
+    token would be sent unencrypted, and what `find_roots` raises.
+    """
+    mode = given.get("sslmode") or None
+    if sends_token and mode in _MODES_WITHOUT_TLS:
+        raise UsageError(
+            f"IAM authentication needs TLS, but sslmode is {mode}",
+            detail="The token would be sent unencrypted.",
+            hint="Do not set sslmode; it is verify-full then.",
+        )
+    hosts = [host for host in given.get("host", "").split(",") if host]
+    is_amazon = bool(hosts) and all(map(is_rds_endpoint, hosts))
+    if not (is_amazon or sends_token) or mode not in (None, "verify-ca", "verify-full"):
+        return {}
+    defaults = {} if mode else {"sslmode": "verify-full"}
+    if is_amazon and not given.get("sslrootcert"):
+        defaults["sslrootcert"] = find_roots(hosts)
+    return defaults
+
+
+def compose_is_direct(connected: pq.abc.PGconn) -> sql.Composed:
+    """Return an SQL condition, for a connection's first statement, that is true if there is no pooler.
+
+    Every endpoint of Neon is behind a proxy that sends its own pid, but only hosts that end with -pooler are behind
+    PgBouncer. Source: neondatabase/neon, proxy (a new cancel key for each client); neon.com/docs, "Connection pooling".
+    """
+    is_backend = sql.SQL("pg_catalog.pg_backend_pid() OPERATOR(pg_catalog.=) {}").format(
+        sql.Literal(connected.backend_pid)
+    )
+    if connected.host.decode(errors="replace").partition(".")[0].endswith("-pooler"):
+        return sql.SQL("({})").format(is_backend)
+    neon = sql.SQL("pg_catalog.current_setting('neon.timeline_id', true) IS NOT NULL")
+    return sql.SQL("({} OR {})").format(is_backend, neon)

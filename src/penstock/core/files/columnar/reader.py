@@ -1,0 +1,446 @@
+"""Opens columnar files, checks their footers, and decodes the columns that are needed in batches of bounded size.
+
+Row groups (Parquet) and record batches (Arrow) are read in the file's order. One that is committed as a whole is not
+read. Rows are numbered from 0 over the whole file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.ipc
+import pyarrow.parquet as pq
+from pyarrow import types
+
+from penstock import _native
+from penstock.core.errors import DataError, FileLocation, SourceError
+from penstock.core.files.columnar.types import (
+    check_values,
+    find_nanoseconds,
+    has_dictionary,
+    is_encoded,
+    is_list,
+    name_sql_type,
+    text_type,
+)
+from penstock.core.frozen import frozen
+from penstock.core.units import KIB, MIB
+from penstock.core.values.columnar import FORMAT_NAMES, ColumnarField, ColumnarFormat, ColumnarSample
+
+if TYPE_CHECKING:
+    from penstock.core.files.columnar.ranged import RangedFile
+    from penstock.core.values.source import Range
+
+# Most footers are in the end of this length, which is one request to an object store. pyarrow reads as much.
+_TAIL_BYTES: Final = 64 * KIB
+
+_MAGIC: Final = b"PAR1"
+_ENCRYPTED: Final = b"PARE"
+# The length of the footer and the magic, which end a file.
+_END_BYTES: Final = 8
+
+
+class Chunk(NamedTuple):
+    """The part of a column that is in a row group. `path` has the names of what the column is nested in, with dots."""
+
+    path: str
+    has_strings: bool
+    has_dictionary: bool
+    values: int
+    decompressed_bytes: int
+    compressed_bytes: int
+
+
+@frozen
+class Group:
+    """A row group: its rows, its length decompressed, and its columns' chunks."""
+
+    rows: int
+    size_bytes: int
+    chunks: Sequence[Chunk]
+
+
+@frozen
+class Footer:
+    """What a footer says: pyarrow's metadata, and the row groups."""
+
+    metadata: Any
+    groups: Sequence[Group]
+
+
+@frozen
+class Leaves:
+    """Indexes of columns by what Parquet has in them, at any depth, and Arrow's type does not say.
+
+    `int96` have a timestamp of 96 bits, `intervals` an INTERVAL, `binaries` BINARY without a logical type.
+    """
+
+    int96: frozenset[int]
+    intervals: frozenset[int]
+    binaries: frozenset[int]
+
+
+def read_footer(file: RangedFile, *, uri: str) -> Footer:
+    """Return the footer of a file. Raises SourceError if the file is encrypted, ValueError if it is not valid."""
+    tail = _read_tail(file, _TAIL_BYTES)
+    if tail.endswith(_ENCRYPTED):
+        raise _encrypted(uri)
+    if not tail.endswith(_MAGIC) or len(tail) < _END_BYTES:
+        raise ValueError("it does not end with a footer")
+    length_bytes = int.from_bytes(tail[-_END_BYTES : -len(_MAGIC)], "little")
+    if length_bytes > file.size() - _END_BYTES:
+        raise ValueError(f"its footer is longer than the file: {length_bytes} bytes")
+    if length_bytes > len(tail) - _END_BYTES:
+        tail = _read_tail(file, length_bytes + _END_BYTES)
+    footer = tail[-length_bytes - _END_BYTES :]
+    is_encrypted, groups = _native.read_footer(footer[:-_END_BYTES])
+    if is_encrypted:
+        raise _encrypted(uri)
+    return Footer(
+        metadata=pq.read_metadata(pa.BufferReader(_MAGIC + footer)),
+        groups=[
+            Group(rows=rows, size_bytes=size_bytes, chunks=[Chunk(*chunk) for chunk in chunks])
+            for rows, size_bytes, chunks in groups
+        ],
+    )
+
+
+def find_leaves(metadata: Any, schema: Any) -> Leaves:
+    """Return which columns of an Arrow schema have what Parquet's own schema says of them."""
+    owners = [index for index, field in enumerate(schema) for _ in range(_count_leaves(field.type))]
+    leaves = [metadata.schema.column(number) for number in range(metadata.num_columns)]
+
+    def find(is_such: Any) -> frozenset[int]:
+        return frozenset(owner for owner, leaf in zip(owners, leaves, strict=True) if is_such(leaf))
+
+    return Leaves(
+        int96=find(lambda leaf: leaf.physical_type == "INT96"),
+        intervals=find(lambda leaf: leaf.converted_type == "INTERVAL"),
+        binaries=find(lambda leaf: leaf.physical_type == "BYTE_ARRAY" and leaf.logical_type.type == "NONE"),
+    )
+
+
+def _count_leaves(kind: Any) -> int:
+    """Return how many columns Parquet stores for a column of an Arrow type."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return _count_leaves(kind.storage_type)
+    if is_encoded(kind):
+        return _count_leaves(kind.value_type)
+    if not types.is_nested(kind):
+        return 1
+    return sum(_count_leaves(part) for part in _list_parts(kind))
+
+
+def _list_parts(kind: Any) -> Iterator[Any]:
+    if types.is_map(kind):
+        return iter((kind.key_type, kind.item_type))
+    return (kind.field(number).type for number in range(kind.num_fields))
+
+
+def _read_tail(file: RangedFile, length_bytes: int) -> bytes:
+    file.seek(max(file.size() - length_bytes, 0))
+    return file.read(length_bytes)
+
+
+def _encrypted(uri: str) -> SourceError:
+    return SourceError(f'"{uri}" is an encrypted Parquet file', hint="Write it without encryption.")
+
+
+# How many bytes, by the footer's count, are decoded at once: enough that a call costs little for each row.
+_BATCH_BYTES: Final = 4 * MIB
+_BATCH_ROWS: Final = 16_384
+
+# A dictionary may have longer strings than the bytes of its column let expect: so much at once, if all are the longest.
+_STRINGS_BYTES: Final = 32 * MIB
+
+# A column that a dictionary stands for takes at most so much for it, and for each value.
+_DICTIONARY_BYTES: Final = 2 * MIB
+_NUMBER_BYTES: Final = 4
+
+# What a value takes as text at least, with its tab.
+_LEAST_VALUE_BYTES: Final = 4
+
+_DETAIL_SHOWN: Final = 200
+
+# Up to this size a row group's columns are each read by one range, which a remote object splits into several requests.
+# The columns of a larger one are read by buffers that take about as much memory together.
+_WHOLE_BYTES: Final = 64 * MIB
+_LEAST_BUFFER_BYTES: Final = MIB // 4
+_MOST_BUFFER_BYTES: Final = 16 * MIB
+
+_NO_LEAVES: Final = Leaves(int96=frozenset(), intervals=frozenset(), binaries=frozenset())
+
+
+class Batch(NamedTuple):
+    """Some rows: the number of the first one, the part of the file that they are of, and a column for each name."""
+
+    start: int
+    part: str
+    columns: Sequence[Any]
+
+    @property
+    def rows(self) -> int:
+        """Return how many rows there are."""
+        return len(self.columns[0])
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the length of the values in memory."""
+        return sum(column.nbytes for column in self.columns)
+
+    def slice(self, first: int, stop: int) -> Batch:
+        """Return the rows from index `first` to the one before index `stop`."""
+        return Batch(self.start + first, self.part, [column.slice(first, stop - first) for column in self.columns])
+
+
+@frozen
+class _Part:
+    """A row group: its number from 0, its first row, and what the footer says of it."""
+
+    number: int
+    start: int
+    group: Group
+
+    @property
+    def name(self) -> str:
+        return f"row group {self.number + 1}"
+
+    @property
+    def rows(self) -> int:
+        return self.group.rows
+
+    @property
+    def end(self) -> int:
+        return self.start + self.rows
+
+
+class ColumnarFile:
+    """An open columnar file. Raises SourceError if it cannot be read or is not valid."""
+
+    def __init__(self, file: RangedFile, file_format: ColumnarFormat, *, uri: str) -> None:
+        self._file = file
+        self._format = file_format
+        self._uri = uri
+        self._footer: Footer | None = None
+        self._leaves = _NO_LEAVES
+        self._as_text: frozenset[str] = frozenset()
+        with self._explaining():
+            self._handle = pa.PythonFile(file, mode="r")
+            self._opened: Any = pa.ipc.open_file(self._handle) if file_format == "arrow" else self._open_parquet()
+            self._schema = self._opened.schema if file_format == "arrow" else self._opened.schema_arrow
+            self._names = self._schema.names
+            self._parts = _list_file_parts(self._footer)
+            self.rows: int = (
+                self._opened.count_rows() if self._footer is None else sum(part.rows for part in self._parts)
+            )
+
+    def describe(self) -> ColumnarSample:
+        """Return the columns of the file, and how much it has."""
+        with self._explaining():
+            fields = tuple(self._describe_field(index, field) for index, field in enumerate(self._schema))
+        is_parquet = self._format == "parquet"
+        size_bytes = sum(part.group.size_bytes for part in self._parts) if is_parquet else self._file.size()
+        return ColumnarSample(
+            format=self._format,
+            fields=fields,
+            rows=self.rows,
+            parts=len(self._parts) if is_parquet else self._opened.num_record_batches,
+            row_bytes=max(size_bytes / self.rows, _LEAST_VALUE_BYTES * len(fields)) if self.rows else 0.0,
+        )
+
+    def _describe_field(self, index: int, field: Any) -> ColumnarField:
+        if index in self._leaves.intervals:
+            return ColumnarField(name=field.name, type_name="INTERVAL", sql_type=None)
+        is_untold = index in self._leaves.binaries and text_type(field.type) is not None
+        return ColumnarField(
+            name=field.name, type_name=str(field.type), sql_type=name_sql_type(field.type), is_untold=is_untold
+        )
+
+    def types(self, names: Sequence[str]) -> list[Any]:
+        """Return the Arrow types of the columns of these names."""
+        kinds = [self._schema.field(name).type for name in names]
+        return [text_type(kind) if name in self._as_text else kind for name, kind in zip(names, kinds, strict=True)]
+
+    def read_as_text(self, names: Sequence[str]) -> list[str]:
+        """Have bytes of these columns read as texts, and return which; all values are looked at for that.
+
+        That is, if they are BINARY without a logical type, as some writers write texts, and all values are UTF-8.
+        """
+        before = self._file.bytes_read
+        untold = {field.name for field in self.describe().fields if field.is_untold}
+        found = [name for name in names if name in untold and self._holds_texts(name)]
+        self._as_text |= {*found}
+        # Progress counts the bytes of a column once.
+        self._file.bytes_read = before
+        return found
+
+    def _holds_texts(self, name: str) -> bool:
+        return all(_is_text(batch.columns[0]) for batch in self.batches([name], [(0, self.rows)]))
+
+    def batches(self, names: Sequence[str], ranges: Sequence[Range]) -> Iterator[Batch]:
+        """Yield the rows within ascending ranges of row numbers, with the columns of these names."""
+        for batch in self._read_groups(names, ranges) if self._format == "parquet" else self._read_batches(names):
+            for start, end in ranges:
+                first, stop = max(start - batch.start, 0), min(end - batch.start, batch.rows)
+                if first < stop:
+                    yield batch.slice(first, stop)
+
+    def _read_groups(self, names: Sequence[str], ranges: Sequence[Range]) -> Iterator[Batch]:
+        for part in self._parts:
+            at, last = part.start, max((min(end, part.end) for start, end in ranges if start < part.end), default=0)
+            decoded = self._decode(part, names) if at < last else iter(())
+            while at < last:
+                found = self._take(decoded)
+                if found is None:
+                    raise self._refuse(f"{part.name} has {at - part.start} rows, and its metadata says {part.rows}")
+                yield Batch(at, part.name, [self._column(found, name) for name in names])
+                at += found.num_rows
+
+    def _read_batches(self, names: Sequence[str]) -> Iterator[Batch]:
+        # A record batch is read as a whole: its columns are not cut into pages.
+        numbers = range(self._opened.num_record_batches)
+        decoded = (self._opened.get_batch(number).select(list(names)) for number in numbers)
+        at = number = 0
+        while (found := self._take(decoded)) is not None:
+            number += 1
+            yield Batch(at, f"record batch {number}", [found.column(name) for name in names])
+            at += found.num_rows
+
+    def _column(self, found: Any, name: str) -> Any:
+        column = found.column(name)
+        return column.view(text_type(column.type)) if name in self._as_text else column
+
+    def _take(self, decoded: Iterator[Any]) -> Any:
+        with self._explaining():
+            found = next(decoded, None)
+            if found is not None:
+                found.validate()
+                # pyarrow itself writes the offsets of what it decodes from Parquet. The indices of dictionaries it does
+                # not check, and of an Arrow file it checks nothing but the lengths of buffers.
+                check_values(found, lambda kind: self._format == "arrow" or has_dictionary(kind))
+            return found
+
+    def _open_parquet(self) -> Any:
+        self._footer = read_footer(self._file, uri=self._uri)
+        opened = self._open_as(self._footer)
+        self._leaves = find_leaves(self._footer.metadata, opened.schema_arrow)
+        return self._open_as(self._footer, coerce_int96_timestamp_unit="us") if self._leaves.int96 else opened
+
+    def _open_as(self, footer: Footer, **options: Any) -> Any:
+        fixed = {"pre_buffer": False, "page_checksum_verification": True, "arrow_extensions_enabled": True}
+        return pq.ParquetFile(
+            self._handle, metadata=footer.metadata, **{"buffer_size": _choose_buffer(footer.groups), **fixed, **options}
+        )
+
+    def _decode(self, part: _Part, names: Sequence[str]) -> Iterator[Any]:
+        rows = max(1, min(_BATCH_ROWS, _BATCH_BYTES * part.rows // max(part.group.size_bytes, 1)))
+        rows = max(1, min(rows, _STRINGS_BYTES // self._find_longest(part, names, rows)))
+        decoded: Iterator[Any] = self._opened.iter_batches(rows, row_groups=[part.number], columns=list(names))
+        exact = [name for name in names if self._names.index(name) in self._leaves.int96]
+        return self._check_int96(decoded, exact, part, rows) if exact else decoded
+
+    def _find_longest(self, part: _Part, names: Sequence[str], rows: int) -> int:
+        """Return a length that no row's strings have together, of those that dictionaries of a row group stand for."""
+        assert self._footer is not None
+        suspects = [
+            chunk
+            for chunk in part.group.chunks
+            if chunk.has_strings
+            and chunk.has_dictionary
+            and (chunk.path in names or chunk.path.split(".")[0] in names)
+            and _STRINGS_BYTES // rows < chunk.decompressed_bytes
+            and chunk.decompressed_bytes < _DICTIONARY_BYTES + _NUMBER_BYTES * chunk.values
+        ]
+        if not suspects:
+            return 1
+        paths = [chunk.path for chunk in suspects]
+        with self._explaining():
+            opened = self._open_as(self._footer, read_dictionary=paths, buffer_size=_LEAST_BUFFER_BYTES)
+            first = next(opened.iter_batches(1, row_groups=[part.number], columns=paths), None)
+            found = [texts for column in first or () for texts in _list_dictionaries(column)]
+        values = max(-(-chunk.values // max(part.rows, 1)) for chunk in suspects)
+        return int(values) * max((_longest(texts, limit_bytes=_STRINGS_BYTES // rows) for texts in found), default=1)
+
+    def _check_int96(self, decoded: Iterator[Any], names: Sequence[str], part: _Part, rows: int) -> Iterator[Any]:
+        """Yield batches whose INT96 columns are in microseconds. Raises DataError if that is not exact."""
+        assert self._footer is not None
+        exact = self._open_as(self._footer).iter_batches(rows, row_groups=[part.number], columns=list(names))
+        at = part.start
+        for found in decoded:
+            twin = next(exact)
+            for name in names:
+                row = find_nanoseconds(twin.column(name), found.column(name))
+                if row is not None:
+                    location = FileLocation(file=self._uri, line=at + row + 1, column=name, part=part.name)
+                    raise DataError(
+                        "PostgreSQL has no nanoseconds",
+                        detail=f'{location}, column "{name}", in microseconds: "{found.column(name)[row]}".',
+                        hint="Write the file with timestamps of microseconds, or skip the column with --skip.",
+                        location=location,
+                    )
+            at += found.num_rows
+            yield found
+
+    @contextmanager
+    def _explaining(self) -> Iterator[None]:
+        """Raise SourceError for an error of pyarrow. An error of the file that pyarrow reads is raised unchanged."""
+        try:
+            yield
+        except (pa.ArrowException, OSError, ValueError, KeyError, EOFError) as exc:
+            if self._file.failure is not None:
+                raise self._file.failure from None
+            words = " ".join(str(exc).split())
+            raise self._refuse(words if len(words) <= _DETAIL_SHOWN else f"{words[:_DETAIL_SHOWN]}...") from exc
+
+    def _refuse(self, detail: str) -> SourceError:
+        name = FORMAT_NAMES[self._format]
+        return SourceError(
+            f'could not read "{self._uri}": it is not a valid {name} file', detail=f"{detail.rstrip('.')}."
+        )
+
+
+def _list_file_parts(footer: Footer | None) -> list[_Part]:
+    parts: list[_Part] = []
+    for number, group in enumerate(() if footer is None else footer.groups):
+        parts.append(_Part(number=number, start=parts[-1].end if parts else 0, group=group))
+    return parts
+
+
+def _is_text(column: Any) -> bool:
+    try:
+        column.view(text_type(column.type)).validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _list_dictionaries(array: Any) -> list[Any]:
+    """Return the dictionaries of an array, and of the lists, structs and maps in it."""
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        return [array.dictionary]
+    if is_list(kind) or pa.types.is_map(kind):
+        return _list_dictionaries(array.values)
+    parts = [array.field(number) for number in range(kind.num_fields)] if pa.types.is_struct(kind) else []
+    return [found for part in parts for found in _list_dictionaries(part)]
+
+
+def _longest(texts: Any, *, limit_bytes: int) -> int:
+    """Return the length of the longest string, or the length of all if that is within the limit."""
+    if texts.nbytes <= limit_bytes:
+        return int(texts.nbytes) or 1
+    import pyarrow.compute as pc  # noqa: PLC0415 (40 ms)
+
+    return int(pc.max(pc.binary_length(texts)).as_py() or 1)
+
+
+def _choose_buffer(groups: Sequence[Group]) -> int:
+    """Return by how many bytes a column is read, 0 if as a whole."""
+    sizes = (sum(chunk.compressed_bytes for chunk in group.chunks) for group in groups)
+    if max(sizes, default=0) <= _WHOLE_BYTES:
+        return 0
+    columns = max(len(group.chunks) for group in groups)
+    return int(min(max(_WHOLE_BYTES // columns, _LEAST_BUFFER_BYTES), _MOST_BUFFER_BYTES))

@@ -1,0 +1,260 @@
+"""Recognizes names of encodings and byte-order marks, and transcodes files to UTF-8.
+
+The bytes of a file can be cut at newlines and delimiters only if each byte below 128 is always that ASCII character.
+In such an encoding a file is sent unchanged, and the server converts and checks it. A file in another encoding is
+transcoded here first, if Python's codec converts every code as the server does; otherwise (Shift-JIS, Big5, ...) the
+encoding is refused. probe/ finds out which encoding a file has.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from functools import cache
+
+from penstock.core.errors import DataError, SourceError, UsageError
+from penstock.core.files.compression import OUTPUT_PIECE_BYTES
+
+_WINDOWS_PAGES = (866, 874, *range(1250, 1259))
+
+# PostgreSQL's server encodings, all of which extend ASCII (documentation, "Character Set Support").
+_SERVER_ENCODINGS = (
+    *("EUC_CN", "EUC_JP", "EUC_JIS_2004", "EUC_KR", "EUC_TW"),
+    *("KOI8R", "KOI8U", "MULE_INTERNAL", "SQL_ASCII", "UTF8"),
+    *(f"LATIN{number}" for number in range(1, 11)),
+    *(f"ISO_8859_{part}" for part in range(5, 9)),
+    *(f"WIN{page}" for page in _WINDOWS_PAGES),
+)
+
+# The Python codec of each encoding that is transcoded: PostgreSQL's client-only encodings for which the codec converts
+# every code as the server does (tests/server/test_encoding_tables.py compares them), and the forms of Unicode.
+_TRANSCODED = {
+    "GB18030": "gb18030",
+    "GBK": "gbk",
+    "UTF16": "utf-16-le",
+    "UTF16BE": "utf-16-be",
+    "UTF16LE": "utf-16-le",
+    "UTF32": "utf-32-le",
+    "UTF32BE": "utf-32-be",
+    "UTF32LE": "utf-32-le",
+}
+
+# PostgreSQL's encodings that are refused, with iconv's names: no Python codec converts them as the server does.
+_REFUSED = {"BIG5": "CP950", "JOHAB": "JOHAB", "SHIFT_JIS_2004": "SHIFT_JISX0213", "SJIS": "CP932", "UHC": "CP949"}
+
+# What iconv calls encodings, if it differs by more than WIN and CP, _ and -
+_ICONV_NAMES = {
+    "EUC_JIS_2004": "EUC-JISX0213",
+    "KOI8R": "KOI8-R",
+    "KOI8U": "KOI8-U",
+    "LATIN9": "ISO-8859-15",
+}
+
+# Other names of encodings: first those that PostgreSQL accepts (src/common/encnames.c), then other common ones.
+_SPELLINGS = {
+    "BIG5": "win950 windows950 cp950",
+    "EUC_CN": "gb2312",
+    "EUC_JIS_2004": "eucjisx0213",
+    "GBK": "win936 windows936 cp936",
+    "KOI8R": "koi8",
+    "LATIN1": "iso88591",
+    "LATIN2": "iso88592",
+    "LATIN3": "iso88593",
+    "LATIN4": "iso88594",
+    "LATIN5": "iso88599",
+    "LATIN6": "iso885910",
+    "LATIN7": "iso885913",
+    "LATIN8": "iso885914",
+    "LATIN9": "iso885915",
+    "LATIN10": "iso885916",
+    "SHIFT_JIS_2004": "shiftjisx0213",
+    "SJIS": "mskanji shiftjis win932 windows932 cp932 ms932 windows31j",
+    "UHC": "win949 windows949 cp949",
+    "UTF8": "unicode ascii usascii utf8sig utf8bom",
+    "UTF16": "ucs2",
+    "UTF32": "ucs4",
+    "WIN866": "alt",
+    "WIN1251": "win",
+    "WIN1258": "abc tcvn tcvn5712 vscii",
+}
+
+_BOMS = (
+    (codecs.BOM_UTF8, "UTF8"),
+    # These come before UTF-16, because the mark of UTF-32LE begins with that of UTF-16LE.
+    (codecs.BOM_UTF32_LE, "UTF32LE"),
+    (codecs.BOM_UTF32_BE, "UTF32BE"),
+    (codecs.BOM_UTF16_LE, "UTF16LE"),
+    (codecs.BOM_UTF16_BE, "UTF16BE"),
+    (b"\x84\x31\x95\x33", "GB18030"),
+)
+
+# Python's names of PostgreSQL's encodings, if they differ by more than WIN and cp. Python cannot decode the last three;
+# for names of columns their ASCII part is enough.
+_CODECS = {
+    "KOI8R": ("koi8_r", "strict"),
+    "KOI8U": ("koi8_u", "strict"),
+    "SQL_ASCII": ("utf-8", "replace"),
+    "EUC_TW": ("ascii", "replace"),
+    "MULE_INTERNAL": ("ascii", "replace"),
+}
+
+# Two stored bytes become at most three bytes of UTF-8.
+_TRANSCODE_FEED_BYTES = OUTPUT_PIECE_BYTES // 2
+
+
+@cache
+def normalize_encoding(name: str) -> str:
+    """Return PostgreSQL's name of an encoding, or UTF16 or UTF32, with or without LE or BE.
+
+    As in PostgreSQL, only letters and digits count, in any case. Raises UsageError if the encoding cannot be loaded.
+    """
+    found = _NAMES.get(_encoding_key(name))
+    if found is None:
+        with suppress(LookupError, ValueError):
+            found = _NAMES.get(_encoding_key(codecs.lookup(name).name))
+    if found is not None and found not in _REFUSED:
+        return found
+    raise UsageError(
+        f'encoding "{name}" cannot be loaded',
+        detail="Supported are PostgreSQL's server encodings, and GBK, GB18030, UTF16 and UTF32.",
+        hint="Convert the file first, and check that its backslashes are unchanged: "
+        f"iconv -f {_REFUSED.get(found or '', name)} -t UTF-8 FILE > FILE.utf8",
+    )
+
+
+def is_ascii_safe(encoding: str) -> bool:
+    """Return whether bytes below 128 always are ASCII characters, so that the file can be cut without transcoding."""
+    return normalize_encoding(encoding) in _SERVER_ENCODINGS
+
+
+def client_encoding(encoding: str) -> str:
+    """Return the client_encoding in which a file of this encoding is sent."""
+    name = normalize_encoding(encoding)
+    return name if name in _SERVER_ENCODINGS else "UTF8"
+
+
+def iconv_name(encoding: str) -> str:
+    """Return the name by which iconv knows an encoding; what nothing is known of keeps its name.
+
+    >>> iconv_name("latin1"), iconv_name("windows-1251"), iconv_name("KOI8R")
+    ('LATIN1', 'CP1251', 'KOI8-R')
+    """
+    name = client_encoding(encoding)
+    return _ICONV_NAMES.get(name, name.replace("WIN", "CP").replace("_", "-"))
+
+
+def detect_bom(head: bytes) -> tuple[str, int] | None:
+    """Return the encoding of the byte-order mark that `head` begins with and the mark's length, None without a mark."""
+    return next(((encoding, len(mark)) for mark, encoding in _BOMS if head.startswith(mark)), None)
+
+
+def byte_order_mark(encoding: str | None) -> bytes:
+    """Return the byte-order mark of an encoding that `detect_bom` returned, or no bytes for None."""
+    return next((mark for mark, name in _BOMS if name == encoding), b"")
+
+
+def encode_again(text: bytes, *, encoding: str) -> bytes:
+    """Return text in the file's encoding. This reverses `transcode`; text that was not transcoded stays unchanged."""
+    codec = _TRANSCODED.get(_NAMES.get(_encoding_key(encoding), ""))
+    return text if codec is None else text.decode().encode(codec)
+
+
+def decode(value: bytes, encoding: str) -> str:
+    """Return a field's text; `encoding` is the file's (files in encodings that are not ASCII-safe arrive as UTF-8).
+
+    Raises DataError for bytes that are invalid in the encoding.
+    """
+    name = client_encoding(encoding)
+    codec, errors = _CODECS.get(name, (name.replace("WIN", "cp"), "strict"))
+    try:
+        return value.decode(codec, errors)
+    except UnicodeDecodeError as exc:
+        raise DataError(
+            f'invalid byte sequence for encoding "{name}": {show_bytes(value[exc.start : exc.end])}',
+            hint="Give the file's encoding with --encoding.",
+        ) from exc
+
+
+def show_bytes(value: bytes) -> str:
+    """Return bytes as PostgreSQL's messages show them, for example 0xe9 0x20."""
+    return " ".join(f"0x{byte:02x}" for byte in value)
+
+
+def guess_utf16(head: bytes) -> str | None:
+    """Return the byte order of UTF-16 text without a mark, None if the text is probably not UTF-16.
+
+    An ASCII character of UTF-16 has one zero byte: more than a quarter of the bytes must be zero.
+    """
+    odd, even = head[1::2].count(0), head[::2].count(0)
+    if 4 * (odd + even) <= len(head):
+        return None
+    return "UTF16LE" if odd >= even else "UTF16BE"
+
+
+def resolve_encoding(*, stated: str | None, bom: str | None, uri: str) -> str | None:
+    """Return the encoding in which a stream is read: --encoding, with the byte order of the byte-order mark.
+
+    A mark of UTF-8 decides only without --encoding. The mark of another encoding must agree with --encoding, or else
+    SourceError is raised.
+    """
+    if stated is None or bom is None:
+        return stated if bom is None else bom
+    name = normalize_encoding(stated)
+    if bom in ("UTF8", name):
+        return name
+    if name in ("UTF16", "UTF32") and bom.startswith(name):
+        return bom
+    raise SourceError(
+        f'"{uri}" begins with a byte-order mark of {bom}, but --encoding is {name}',
+        hint="Do not use --encoding, or give the encoding of the mark.",
+    )
+
+
+def transcode(pieces: Iterable[bytes], *, encoding: str, uri: str, offset: int = 0) -> Iterator[bytes]:
+    """Yield `pieces` in UTF-8, each at most OUTPUT_PIECE_BYTES long. Pieces in an ASCII-safe encoding stay unchanged.
+
+    `offset` is the offset of the first piece in the decompressed object, which the offsets in errors include.
+    """
+    name = normalize_encoding(encoding)
+    if name in _SERVER_ENCODINGS:
+        yield from pieces
+        return
+    decoder = codecs.getincrementaldecoder(_TRANSCODED[name])("strict")
+    for piece in pieces:
+        for start in range(0, len(piece), _TRANSCODE_FEED_BYTES):
+            part = piece[start : start + _TRANSCODE_FEED_BYTES]
+            offset += len(part)
+            if text := _decode(decoder, part, name, uri, offset):
+                yield text
+    if text := _decode(decoder, b"", name, uri, offset, is_final=True):
+        yield text
+
+
+def _decode(
+    decoder: codecs.IncrementalDecoder, part: bytes, name: str, uri: str, end: int, *, is_final: bool = False
+) -> bytes:
+    """Decode `part`, which ends before offset `end` of the object, and return it in UTF-8."""
+    try:
+        return decoder.decode(part, is_final).encode()
+    except UnicodeDecodeError as exc:
+        # exc.object is the bytes that the decoder had kept, followed by `part`.
+        at = end - len(exc.object) + exc.start
+        shown = exc.object[exc.start : exc.start + 4].hex(" ")
+        raise SourceError(
+            f'"{uri}" is not valid {name} at decompressed byte {at}',
+            detail=f"The bytes there are {shown}: {exc.reason}.",
+            hint="Give the file's encoding with --encoding.",
+        ) from exc
+
+
+def _encoding_key(name: str) -> str:
+    return "".join(character for character in name.lower() if character.isalnum())
+
+
+# The name of each spelling, by the spelling's key.
+_NAMES = {
+    **{f"{vendor}{page}": f"WIN{page}" for vendor in ("cp", "windows") for page in _WINDOWS_PAGES},
+    **{spelling: name for name, spellings in _SPELLINGS.items() for spelling in spellings.split()},
+    **{_encoding_key(name): name for name in (*_SERVER_ENCODINGS, *_TRANSCODED, *_REFUSED)},
+}

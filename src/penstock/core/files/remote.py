@@ -1,0 +1,481 @@
+"""Lists objects of object stores and HTTP servers, and reads the version that was listed.
+
+Keys are matched like local paths: `*` and `?` match within one part, `**` matches several parts, and a name that begins
+with a dot only matches a pattern that does too.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from urllib.parse import urlsplit
+
+import obstore
+from obstore.exceptions import NotSupportedError
+
+from penstock.core.errors import SourceError
+from penstock.core.files.stores import STORE_ERRORS, Stores, describe_failure, retry_delay_s, source_error
+from penstock.core.units import KIB, MIB
+from penstock.core.values.source import ObjectHead, OnNotice, SourceObject, is_skipped, note_empty, note_skipped_files
+
+if TYPE_CHECKING:
+    from obstore import GetOptions, GetResult, ObjectMeta
+    from obstore.store import ObjectStore
+
+
+_T = TypeVar("_T")
+
+_WILDCARDS = frozenset("*?[")
+
+# Any bucket name that a request can contain is accepted; the service's own rules are not checked. Ceph allows
+# tenant:bucket, and Azure has $web and $root.
+_BUCKET = re.compile(r"[\w$.:-]+", re.ASCII)
+
+# Few attempts: a first request that fails is more often a mistyped name than a temporary error, and a user is waiting.
+_LISTING_FAILURES = 3
+
+
+def list_remote(source: str, stores: Stores, *, on_notice: OnNotice) -> Iterator[SourceObject]:
+    """Yield the objects that a URL stands for, ordered by key. `on_notice` is called for those skipped by name.
+
+    Raises SourceError, also if there are no objects, except for a folder that has only a marker or skipped objects.
+    """
+    scheme, _, rest = source.partition("://")
+    if scheme in ("http", "https"):
+        yield _stat_url(source, stores)
+        return
+    bucket, _, key = rest.partition("/")
+    if not _BUCKET.fullmatch(bucket):
+        raise SourceError(f"{scheme}:// needs a bucket's name", hint=f"Write {scheme}://bucket/key.")
+    root = f"{scheme}://{bucket}"
+    store, _ = stores.find(root)
+    if key == "" or key.endswith("/"):
+        yield from _list_prefix(store, root, key, on_notice)
+        return
+    is_pattern = not _WILDCARDS.isdisjoint(key)
+    found = _head(store, root, key, is_pattern=is_pattern)
+    if found is not None:
+        yield _object(root, found)
+    else:
+        listed = _list_folder(store, root, _literal_folder(key))
+        matching = [_object(root, meta) for meta in listed.objects if matches(meta["path"], key)]
+        if not matching:
+            raise SourceError(f'"{root}/{key}" matches no file')
+        yield from matching
+
+
+def list_keys(folder: str, stores: Stores) -> tuple[str, ...]:
+    """Return the keys of all objects below a prefix, relative to it. Raises SourceError."""
+    scheme, _, rest = folder.partition("://")
+    bucket, _, prefix = rest.partition("/")
+    root = f"{scheme.lower()}://{bucket}"
+    store, _ = stores.find(root)
+    listed = _list_folder(store, root, f"{prefix}/")
+    return tuple(meta["path"].removeprefix(f"{prefix}/") for meta in listed.objects)
+
+
+def stat_key(uri: str, stores: Stores) -> tuple[SourceObject, str | None]:
+    """Return the object whose key is exactly that of `uri`, and its Content-Encoding. Raises SourceError."""
+    head = look_at(uri, stores)
+    found = SourceObject(uri=uri, location=uri, size_bytes=head.size_bytes, version=head.version)
+    return found, head.content_encoding
+
+
+def look_at(location: str, stores: Stores) -> ObjectHead:
+    """Return what the store says of an object now, by a HEAD request. Raises SourceError."""
+    store, path = stores.find(location)
+    result = _retrying(lambda: obstore.get(store, path, options={"head": True}), uri=location)
+    encoding = result.attributes.get("Content-Encoding")
+    return ObjectHead(version=result.meta["e_tag"], size_bytes=result.meta["size"], content_encoding=encoding)
+
+
+def safe_url(url: str) -> str:
+    """Return an HTTP URL without user, password, query string and fragment, which may contain secrets."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def matches(key: str, pattern: str) -> bool:
+    """Return whether a key matches a pattern by the rules for local paths."""
+    return _matches_parts(key.split("/"), pattern.split("/"))
+
+
+def _matches_parts(names: list[str], patterns: list[str]) -> bool:
+    if not patterns or not names:
+        return not patterns and not names
+    if patterns[0] == "**":
+        if _matches_parts(names, patterns[1:]):
+            return True
+        # "**" as the last part matches all files below.
+        is_everything = len(patterns) == 1 and len(names) == 1
+        return not names[0].startswith(".") and (is_everything or _matches_parts(names[1:], patterns))
+    if names[0].startswith(".") and not patterns[0].startswith("."):
+        return False
+    return fnmatchcase(names[0], patterns[0]) and _matches_parts(names[1:], patterns[1:])
+
+
+def _literal_folder(pattern: str) -> str:
+    """Return the part of a pattern before the first folder with a wildcard, which is the prefix to list."""
+    folders = pattern.split("/")[:-1]
+    wild = next((at for at, name in enumerate(folders) if not _WILDCARDS.isdisjoint(name)), len(folders))
+    return "/".join(folders[:wild])
+
+
+class _Folder(NamedTuple):
+    """The objects that a store has under a prefix, by key. `is_marked` is whether the folder has a marker object."""
+
+    objects: list[ObjectMeta]
+    is_marked: bool
+
+
+def _list_folder(store: ObjectStore, root: str, folder: str) -> _Folder:
+    prefix = folder.strip("/") or None
+    uri = f"{root}/{folder}"
+    found = _retrying(lambda: [meta for batch in obstore.list(store, prefix=prefix) for meta in batch], uri=uri)
+    found.sort(key=lambda meta: meta["path"])
+    folders = {meta["path"].rpartition("/")[0] for meta in found} | {prefix}
+    # Consoles create an empty object with the folder's name to mark a folder.
+    objects = [meta for meta in found if not (meta["size"] == 0 and meta["path"] in folders)]
+    return _Folder(objects, is_marked=len(objects) < len(found))
+
+
+def _list_prefix(store: ObjectStore, root: str, key: str, on_notice: OnNotice) -> Iterator[SourceObject]:
+    """Yield all objects under a prefix, except those skipped because of their names."""
+    listed = _list_folder(store, root, key)
+    found = [meta for meta in listed.objects if matches(meta["path"], f"{key}**/*")]
+    taken = [meta for meta in found if not any(map(is_skipped, meta["path"].removeprefix(key).split("/")))]
+    note_skipped_files([f"{root}/{meta['path']}" for meta in found if meta["size"] and meta not in taken], on_notice)
+    if not taken:
+        if not found and not listed.is_marked:
+            raise SourceError(f'"{root}/{key}" matches no file')
+        on_notice(note_empty(f'prefix "{root}/{key}"'))
+    for meta in taken:
+        yield _object(root, meta)
+
+
+def _head(store: ObjectStore, root: str, key: str, *, is_pattern: bool) -> ObjectMeta | None:
+    """Return the object whose key is exactly `key`.
+
+    If the store answers that there is none (404, or 403 without the right to list), return None if `is_pattern`.
+    Otherwise raise SourceError.
+    """
+    uri = f"{root}/{key}"
+    try:
+        return _retrying(lambda: obstore.head(store, key), uri=uri)
+    except SourceError as exc:
+        # The failure is not attached as the cause: tracebacks would show its URL, which may be signed.
+        failed = exc.__context__
+        status = describe_failure(failed).status if isinstance(failed, Exception) else None
+        # Without the right to list, S3 answers 403 instead of 404 for a key that does not exist.
+        if is_pattern and status in (403, 404):
+            return None
+        if status == 404:
+            exc.hint = 'To load everything under a prefix, end it with "/".'
+        raise
+
+
+def _object(root: str, meta: ObjectMeta) -> SourceObject:
+    uri = f"{root}/{meta['path']}"
+    return SourceObject(uri=uri, location=uri, size_bytes=meta["size"], version=meta["e_tag"])
+
+
+def _stat_url(url: str, stores: Stores) -> SourceObject:
+    """Return the size and version of a URL's object, by a request for its first byte.
+
+    HEAD is not used, because a signed URL allows only GET. To read in parts, objects.py needs ranges and an ETag.
+    """
+    try:
+        parts = urlsplit(url)
+        # Reading .port raises ValueError if the port is not a number.
+        is_valid = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_valid = False
+    if not is_valid:
+        raise SourceError("a source is not a valid URL", hint="Write https://host/path.")
+    uri, url = safe_url(url), parts._replace(fragment="").geturl()
+    store, path = stores.find(url)
+    try:
+        first_byte = _retrying(lambda: _get_first_byte(store, path), uri=uri)
+    except SourceError as exc:
+        if "*" in parts.path:
+            told = "HTTP has no listing, so wildcards are not possible: name each file."
+            exc.hint = told if exc.hint is None else f"{told} {exc.hint}"
+        raise
+    meta = (first_byte or _retrying(lambda: obstore.get(store, path), uri=uri)).meta
+    return SourceObject(
+        uri=uri,
+        location=url,
+        size_bytes=meta["size"],
+        version=_url_version(meta, uri=uri),
+        has_ranges=first_byte is not None and meta["e_tag"] is not None,
+    )
+
+
+def _url_version(meta: ObjectMeta, *, uri: str) -> str | None:
+    """Return the ETag; without one the time of modification, the size and the URL; None if the server names no time.
+
+    The URL keeps other files from being taken for this one under another name: several may have the same time and size.
+    """
+    if meta["e_tag"] is not None:
+        return meta["e_tag"]
+    # obstore has the beginning of 1970 for a response without Last-Modified.
+    modified = meta["last_modified"]
+    return f"modified {modified:%Y-%m-%dT%H:%M:%SZ}, {meta['size']} bytes, {uri}" if modified.timestamp() else None
+
+
+def _get_first_byte(store: ObjectStore, path: str) -> GetResult | None:
+    """Return the response to a request for the first byte.
+
+    Returns None if the server does not serve ranges, or if the object is empty.
+    """
+    try:
+        result = obstore.get(store, path, options={"range": (0, 1)})
+        result.bytes()
+    except NotSupportedError:
+        return None
+    except STORE_ERRORS as exc:
+        if describe_failure(exc).status == 416:
+            return None
+        raise
+    return result
+
+
+def _retrying(request: Callable[[], _T], *, uri: str) -> _T:
+    failures = 0
+    while True:
+        try:
+            return request()
+        except (*STORE_ERRORS, ValueError) as exc:
+            # obstore raises ValueError for a key that it cannot represent.
+            failures += 1
+            # The jitter only spreads requests over time; it need not be secure.
+            delay_s = retry_delay_s(failures, jitter=random.random())  # noqa: S311
+            if failures >= _LISTING_FAILURES or delay_s is None or not describe_failure(exc).is_transient:
+                raise source_error(uri, exc) from None
+            time.sleep(delay_s)
+
+
+# According to AWS's performance guidelines, one request gives 85 to 90 MB/s, after a first byte that takes 30 to 200
+# ms. Four requests of 4 MiB at a time then give about 80 to 200 MB/s of compressed text, more than a server loads, and
+# limit the memory of an open object to 20 MiB (four in flight, one being read).
+WINDOW_PARTS = 4
+PART_BYTES = 4 * MIB
+
+# A sample needs only the beginning.
+SAMPLE_PART_BYTES = 512 * KIB
+
+# If a request fails, the bytes of the current piece are lost, so pieces are small, and smallest after a failure.
+_PIECE_BYTES = 128 * KIB
+_PIECE_BYTES_AFTER_DROP = 1
+
+
+class _Truncated(Exception):
+    """A response ended before the requested range was complete."""
+
+
+class RemoteObject:
+    """One remote object. `pieces` starts the requests and gives the stored bytes in order; call it once."""
+
+    def __init__(
+        self,
+        source: SourceObject,
+        store: ObjectStore,
+        path: str,
+        *,
+        is_sample: bool = False,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._source = source
+        self._store = store
+        self._path = path
+        self._window_parts = 1 if is_sample else WINDOW_PARTS
+        self._part_bytes = SAMPLE_PART_BYTES if is_sample else PART_BYTES
+        self._jitter = jitter
+        self._closed = threading.Event()
+        self._executor: ThreadPoolExecutor | None = None
+
+    @property
+    def is_short(self) -> bool:
+        """Return whether one request reads the whole object, in the version that was listed."""
+        size_bytes = self._source.size_bytes
+        return size_bytes is not None and self._is_pinned and size_bytes <= self._part_bytes
+
+    @property
+    def _is_pinned(self) -> bool:
+        """Return whether ranges of the listed version can be requested."""
+        return self._source.version is not None and self._source.has_ranges
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the stored bytes. Raises SourceError if they cannot be read or are not the listed version's."""
+        size_bytes = self._source.size_bytes
+        if size_bytes == 0:
+            return iter(())
+        if size_bytes is None or not self._is_pinned:
+            return self._stream_whole()
+        if self.is_short:
+            return iter(self._fetch(0, size_bytes))
+        return self._stream_parts(size_bytes)
+
+    def read_at(self, start: int, length_bytes: int) -> bytes:
+        """Return bytes of the listed version from `start`, by several requests at once if they are many.
+
+        Raises SourceError, also if the server does not serve ranges of a version.
+        """
+        if not self._is_pinned:
+            raise SourceError(
+                f'could not read ranges of "{self._source.uri}"',
+                detail="The server does not serve ranges with an ETag.",
+                hint="Download the file first.",
+            )
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(WINDOW_PARTS, thread_name_prefix="penstock-fetch")
+        starts = range(start, start + length_bytes, PART_BYTES)
+        ends = [min(each + PART_BYTES, start + length_bytes) for each in starts]
+        fetched = [self._executor.submit(self._fetch, *bounds) for bounds in zip(starts, ends, strict=True)]
+        return b"".join(piece for part in fetched for piece in self._wait_for(part))
+
+    def close(self) -> None:
+        """Stop the requests in flight. Their threads end at their next piece; this does not wait for them."""
+        self._closed.set()
+        if self._executor is not None:
+            self._executor.shutdown(wait=False, cancel_futures=True)
+
+    def _stream_parts(self, size_bytes: int) -> Iterator[bytes]:
+        executor = ThreadPoolExecutor(self._window_parts, thread_name_prefix="penstock-fetch")
+        self._executor = executor
+        in_flight: deque[Future[list[bytes]]] = deque()
+        try:
+            for start in range(0, size_bytes, self._part_bytes):
+                part = self._wait_for(in_flight.popleft()) if len(in_flight) == self._window_parts else []
+                if self._closed.is_set():
+                    raise self._stopped()
+                end = min(start + self._part_bytes, size_bytes)
+                in_flight.append(executor.submit(self._fetch, start, end))
+                yield from part
+            while in_flight:
+                yield from self._wait_for(in_flight.popleft())
+        finally:
+            self.close()
+
+    def _wait_for(self, part: Future[list[bytes]]) -> list[bytes]:
+        try:
+            return part.result()
+        except CancelledError:
+            raise self._stopped() from None
+
+    def _fetch(self, start: int, end: int) -> list[bytes]:
+        """Return the bytes from `start` up to but not including `end`. A failed request resumes where it stopped."""
+        pieces: list[bytes] = []
+        failures = 0
+        while start < end and not self._closed.is_set():
+            resumed_at = start
+            try:
+                for piece in self._request(start, end, has_failed=failures > 0):
+                    pieces.append(piece)
+                    start += len(piece)
+            except (*STORE_ERRORS, _Truncated) as exc:
+                failures = 1 if start > resumed_at else failures + 1
+                self._wait_to_retry(exc, failures, start)
+        if start < end:
+            raise self._stopped()
+        return pieces
+
+    def _request(self, start: int, end: int, *, has_failed: bool) -> Iterator[bytes]:
+        options: GetOptions = {"range": (start, end)}
+        etag = self._source.version or ""
+        # If-Match never matches a weak ETag, because it compares strongly. _check_pinned compares weak ETags.
+        if not etag.startswith("W/"):
+            options["if_match"] = etag
+        result = obstore.get(self._store, self._path, options=options)
+        self._check_pinned(result)
+        for piece in result.stream(_PIECE_BYTES_AFTER_DROP if has_failed else _PIECE_BYTES):
+            if self._closed.is_set():
+                return
+            start += len(piece)
+            if start > end:
+                raise SourceError(
+                    f'could not read "{self._source.uri}": the server sent more bytes than requested',
+                    detail=f"Bytes up to {end} were requested.",
+                    hint="Download the file first.",
+                )
+            yield piece
+        if start < end:
+            raise _Truncated
+
+    def _check_pinned(self, result: GetResult) -> None:
+        """Raise SourceError if the response is for another version: not every server supports If-Match."""
+        listed, source = self._source.version, self._source
+        etag, size_bytes = result.meta["e_tag"], result.meta["size"]
+        if size_bytes != source.size_bytes:
+            was, now = f"{source.size_bytes} bytes", f"{size_bytes} bytes"
+        elif self._is_pinned and etag and listed and _unquoted(etag) != _unquoted(listed):
+            was, now = f"the ETag {listed}", f"the ETag {etag}"
+        else:
+            return
+        raise SourceError(
+            f'"{source.uri}" changed while it was read',
+            detail=f"It was listed with {was}; now it has {now}.",
+            hint="Load it again when no process writes to it.",
+        )
+
+    def _wait_to_retry(self, exc: Exception, failures: int, offset: int) -> None:
+        """Wait before another attempt, or raise SourceError if there must not be one."""
+        if not isinstance(exc, _Truncated) and not describe_failure(exc).is_transient:
+            raise source_error(self._source.uri, exc) from None
+        delay_s = retry_delay_s(failures, jitter=self._jitter())
+        if delay_s is None:
+            raise SourceError(
+                f'could not read "{self._source.uri}" beyond byte {offset}',
+                detail=f"{_words(exc)} {failures} attempts in a row failed.",
+                is_transient=True,
+            ) from None
+        self._closed.wait(delay_s)
+
+    def _stream_whole(self) -> Iterator[bytes]:
+        """Yield the object from one request, which is repeated only if no byte has arrived."""
+        size_bytes, bytes_read, failures = self._source.size_bytes, 0, 0
+        while not self._closed.is_set():
+            try:
+                result = obstore.get(self._store, self._path)
+                if size_bytes is not None:
+                    self._check_pinned(result)
+                for piece in result.stream(_PIECE_BYTES):
+                    bytes_read += len(piece)
+                    yield piece
+            except STORE_ERRORS as exc:
+                if bytes_read:
+                    raise self._cannot_resume(bytes_read, _words(exc)) from None
+                failures += 1
+                self._wait_to_retry(exc, failures, 0)
+            else:
+                if size_bytes is not None and bytes_read != size_bytes:
+                    raise self._cannot_resume(bytes_read, f"It has {size_bytes} bytes.")
+                return
+        raise self._stopped()
+
+    def _stopped(self) -> SourceError:
+        """Return the error to raise if close() stopped the reading before the object was read completely."""
+        return SourceError(f'reading "{self._source.uri}" was stopped')
+
+    def _cannot_resume(self, offset: int, words: str) -> SourceError:
+        return SourceError(
+            f'could not read "{self._source.uri}" beyond byte {offset}',
+            detail=f"{words} The server does not serve ranges with an ETag, so reading cannot be resumed.",
+            hint="Start again, or download the file first.",
+        )
+
+
+def _unquoted(etag: str) -> str:
+    # Azure's listings have ETags without quotes, its responses have them with quotes.
+    return etag.strip('"')
+
+
+def _words(exc: Exception) -> str:
+    return "The response ended early." if isinstance(exc, _Truncated) else describe_failure(exc).words

@@ -1,0 +1,547 @@
+"""SourceReader lists, samples and opens the sources of a load as streams of decompressed text.
+
+The other modules of this room read, decompress and decode the bytes; blocks.py cuts the text into records.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Final, Protocol, Self, TypeVar
+
+from penstock.core.errors import SourceError, naming_file
+from penstock.core.files.compression import decompress
+from penstock.core.files.encodings import detect_bom, is_ascii_safe, resolve_encoding, transcode
+from penstock.core.files.listing import is_remote, list_names, list_objects
+from penstock.core.files.local import LocalObject, Spool, refuse_remote
+from penstock.core.files.parallel import map_at_once
+from penstock.core.files.signatures import (
+    SIGNATURE_BYTES,
+    ColumnarFound,
+    check_is_not_compressed,
+    check_is_text,
+    is_cut_record,
+    refuse_text,
+    sniff,
+)
+from penstock.core.units import KIB, MIB
+from penstock.core.values.columnar import FORMAT_NAMES, ColumnarFormat
+from penstock.core.values.dialect import DialectOptions, Notice
+from penstock.core.values.job import MAX_RECORD_BYTES
+from penstock.core.values.source import ObjectSample
+
+if TYPE_CHECKING:
+    from penstock.core.files.columnar.ranged import RangedFile, RangedObject
+    from penstock.core.files.columnar.reader import ColumnarFile
+    from penstock.core.files.stores import CredentialSource, Stores
+    from penstock.core.values.source import Compression, ObjectHead, SourceObject
+
+# The lines to skip are held in memory until the last of them is found, so their size is limited.
+_SKIPPED_BYTES: Final = 16 * MIB
+_SEPARATOR: Final = re.compile(rb"sep=([,;|\t:])(?:\r\n|\n|\r)", re.IGNORECASE)
+_SEPARATOR_BYTES: Final = len(b"sep=;\r\n")
+
+
+def skip_beginning(
+    text: Iterator[bytes], options: DialectOptions, *, uri: str
+) -> tuple[Iterator[bytes], str | None, int]:
+    """Remove the lines to skip, and a following line such as sep=; if the options allow one.
+
+    Return the remaining text, the separator that the sep= line names (None without such a line), and the number of
+    lines removed.
+    """
+    if lines := options.skip_lines:
+        text = _skip_lines(text, lines, uri=uri)
+    if not options.may_name_separator:
+        return text, None, lines
+    head = take(text, _SEPARATOR_BYTES)
+    if (named := _SEPARATOR.match(head)) is None:
+        return chain((head,), text) if head else text, None, lines
+    rest = head[named.end() :]
+    return chain((rest,), text) if rest else text, named[1].decode(), lines + 1
+
+
+def _skip_lines(text: Iterator[bytes], lines: int, *, uri: str) -> Iterator[bytes]:
+    taken = bytearray()
+    for piece in text:
+        taken += piece
+        # A carriage return at the end may be the first half of a CRLF line end.
+        ends = list(islice(re.finditer(rb"\r\n|\n|\r(?!\Z)", taken), lines))
+        if len(ends) == lines:
+            return chain((bytes(taken[ends[-1].end() :]),), text)
+        if len(taken) > _SKIPPED_BYTES:
+            raise SourceError(
+                "the lines to skip do not end", detail=f"{uri}: {lines} lines.", hint="Check --skip-lines."
+            )
+    # The last line of the file may have no line end.
+    if taken and (found := len(taken.splitlines())) < lines:
+        raise SourceError(
+            "file has fewer lines than are to be skipped",
+            detail=f"{uri}: {found} of {lines} lines.",
+            hint="Check --skip-lines.",
+        )
+    return iter(())
+
+
+def take(pieces: Iterator[bytes], least_bytes: int) -> bytes:
+    """Take the first pieces, until they have `least_bytes` or there are no more, and return them as one."""
+    head = b""
+    while len(head) < least_bytes and (piece := next(pieces, None)) is not None:
+        head += piece
+    return head
+
+
+# Some thousand records: enough to find out the dialect, and read in a few ms.
+SAMPLE_BYTES = 256 * KIB
+
+# How much of each object after the first is read to find out its form, and how many remote objects are read at once.
+# A round trip takes 20 to 200 ms.
+_LOOK_BYTES = 32 * KIB
+_LOOKS = 16
+
+# Remote objects that a sample has read whole are kept, up to this total, so that they are not fetched again.
+_KEPT_BYTES = 64 * MIB
+
+_NO_OPTIONS = DialectOptions()
+
+_Read = TypeVar("_Read")
+
+_EXTRA = 'Columnar files need pyarrow: pip install "pg-penstock[parquet]".'
+
+
+class StoredObject(Protocol):
+    """An opened object that yields its bytes as they are stored."""
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the stored bytes in order, once."""
+
+    def close(self) -> None:
+        """Close the file or the connections."""
+
+
+class ObjectStream:
+    """One object's text: decompressed, without byte-order mark, transcoded if its encoding is not ASCII-safe.
+
+    Iterating yields `bytes` of at most OUTPUT_PIECE_BYTES and raises SourceError. `encoding` is that of --encoding or
+    of the byte-order mark, None without both. `bytes_read` counts stored bytes and may be read from any thread. The
+    text does not include the lines to skip, nor a first line such as sep=; which names the `separator` if no option
+    does. It begins on `first_line` of the file.
+    """
+
+    compression: Compression
+    bom: str | None
+    separator: str | None
+    first_line: int
+    encoding: str | None
+    bytes_read: int
+
+    def __init__(
+        self,
+        source: SourceObject,
+        stored: StoredObject,
+        options: DialectOptions,
+        *,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.source = source
+        self.bytes_read = 0
+        # Seconds in which the source's bytes were waited for, and in which text was made of them, the former included.
+        self.reading_s = self.text_s = 0.0
+        self._clock = clock
+        self._stored = stored
+        try:
+            text = self._begin(options.encoding)
+            self._pieces, self.separator, sent = skip_beginning(text, options, uri=source.uri)
+            self.first_line = 1 + sent
+        except BaseException:
+            self.close()
+            raise
+
+    def __iter__(self) -> Iterator[bytes]:
+        with naming_file(self.source.uri):
+            began_s = self._clock()
+            for piece in self._pieces:
+                self.text_s += self._clock() - began_s
+                yield piece
+                began_s = self._clock()
+            self.text_s += self._clock() - began_s
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file or the connections; may be called again."""
+        self._stored.close()
+
+    def _begin(self, stated_encoding: str | None) -> Iterator[bytes]:
+        """Find out compression and encoding by the first bytes, and return the pieces of the text."""
+        uri = self.source.uri
+        pieces = self._count()
+        head = take(pieces, SIGNATURE_BYTES)
+        check_is_text(head, uri=uri)
+        self.compression = sniff(head)
+        text = decompress(chain((head,), pieces), compression=self.compression, uri=uri)
+        head = take(text, SIGNATURE_BYTES)
+        if self.compression != "none":
+            check_is_text(head, uri=uri, is_stored=False)
+            check_is_not_compressed(head, uri=uri, outer=self.compression)
+        self.bom, mark_bytes = detect_bom(head) or (None, 0)
+        self.encoding = resolve_encoding(stated=stated_encoding, bom=self.bom, uri=uri)
+        if len(head) > mark_bytes:
+            text = chain((head[mark_bytes:],), text)
+        if self.encoding is None or is_ascii_safe(self.encoding):
+            return text
+        return transcode(text, encoding=self.encoding, uri=uri, offset=mark_bytes)
+
+    def _count(self) -> Iterator[bytes]:
+        began_s = self._clock()
+        for piece in self._stored.pieces():
+            self.reading_s += self._clock() - began_s
+            self.bytes_read += len(piece)
+            yield piece
+            began_s = self._clock()
+        self.reading_s += self._clock() - began_s
+
+
+class SourceReader:
+    """Lists, samples and opens sources; keeps connections, and the beginning of pipes that samples have read.
+
+    `spools`: pipes are copied to temporary files when they are listed. `is_for_others`: another user chose the sources,
+    so only local files that every user may read are read. `credentials` provides the access to S3; without it, obstore
+    finds credentials itself. `jitter` returns a random number in [0, 1) that spreads retries. `max_record_bytes`, which
+    may be set, limits how much of a first record of JSON Lines a sample reads. `skips_unreadable`, which may be set:
+    objects that cannot be read are left out of samples of several.
+    """
+
+    def __init__(
+        self,
+        *,
+        credentials: CredentialSource | None = None,
+        spools: bool = False,
+        is_for_others: bool = False,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._credentials = credentials
+        self._jitter = jitter
+        self._stores: Stores | None = None
+        self._pipes: dict[str, _Pipe] = {}
+        self._kept: dict[SourceObject, list[bytes]] = {}
+        self._kept_bytes = 0
+        self._spools = spools
+        self._is_for_others = is_for_others
+        self.max_record_bytes = MAX_RECORD_BYTES
+        self.skips_unreadable = False
+        self._spool: Spool | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def list(
+        self,
+        sources: Sequence[str],
+        *,
+        on_notice: Callable[[Notice], None] = lambda _: None,
+        on_failed: Callable[[str, SourceError], None] | None = None,
+    ) -> tuple[SourceObject, ...]:
+        """Return the objects of all sources in a fixed order; raises SourceError if a source matches nothing.
+
+        If `skips_unreadable` is set, `on_failed` is called with each source that cannot be listed, and why.
+        """
+        if self._is_for_others:
+            refuse_remote(sources)
+        if on_failed is not None and self.skips_unreadable:
+            sources = self._find_listable(sources, on_failed)
+        objects = list_objects(sources, stores=self._connect, on_notice=on_notice) if sources else ()
+        if not self._spools:
+            return objects
+        if self._spool is None:
+            self._spool = Spool()
+        return tuple(
+            self._spool.copy(source) if source.version is None and not is_remote(source.location) else source
+            for source in objects
+        )
+
+    def _find_listable(self, sources: Sequence[str], on_failed: Callable[[str, SourceError], None]) -> Sequence[str]:
+        """Return the sources that can be listed. They are listed one by one only if all together fail."""
+
+        def look(names: Sequence[str]) -> SourceError | None:
+            try:
+                list_objects(names, stores=self._connect, on_notice=lambda _: None)
+            except SourceError as error:
+                if error.is_transient:
+                    raise
+                return error
+            return None
+
+        if look(sources) is None:
+            return sources
+        errors = {source: look([source]) for source in sources}
+        for source, error in errors.items():
+            if error is not None:
+                on_failed(source, error)
+        return [source for source in sources if errors[source] is None]
+
+    def list_names(self, folder: str) -> tuple[str, ...]:
+        """Return the paths of all files below a folder or prefix, relative to it. Raises SourceError."""
+        return list_names(folder, stores=self._connect)
+
+    def sample(
+        self,
+        source: SourceObject,
+        options: DialectOptions = _NO_OPTIONS,
+        *,
+        limit_bytes: int = SAMPLE_BYTES,
+    ) -> ObjectSample:
+        """Return the object's beginning, at most `limit_bytes` of text; reads little more than that.
+
+        If a record of JSON Lines does not end there, the sample goes on to its end, or to `max_record_bytes`.
+        """
+        try:
+            opened = self._open(source, options, is_sample=True)
+        except ColumnarFound as found:
+            return self._sample_columnar(source, options, found)
+        with opened as stream:
+            refuse_text(options, uri=source.uri)
+            head, is_whole = _read_head(iter(stream), limit_bytes=limit_bytes, max_record_bytes=self.max_record_bytes)
+        return ObjectSample(
+            source=source,
+            compression=stream.compression,
+            head=head,
+            is_whole=is_whole,
+            bom=stream.bom,
+            separator=stream.separator,
+            first_line=stream.first_line,
+        )
+
+    def sample_all(
+        self, sources: Sequence[SourceObject], options: DialectOptions = _NO_OPTIONS
+    ) -> Iterator[ObjectSample]:
+        """Yield the beginnings of objects in their order; if one is remote, several are read at once."""
+
+        def look(source: SourceObject) -> ObjectSample | None:
+            return self.try_to(lambda: self.sample(source, options, limit_bytes=_LOOK_BYTES))
+
+        found: Iterator[ObjectSample | None] = map(look, sources)
+        if any(is_remote(source.location) for source in sources):
+            # Create the stores before the threads use them.
+            self._connect()
+            found = map_at_once(look, sources, threads=_LOOKS)
+        yield from (sample for sample in found if sample is not None)
+
+    def try_to(self, read: Callable[[], _Read]) -> _Read | None:
+        """Return what `read` does; None if its object cannot be read, and `skips_unreadable` is set."""
+        try:
+            return read()
+        except ColumnarFound:
+            raise
+        except SourceError as error:
+            if not self.skips_unreadable or error.is_transient:
+                raise
+            return None
+
+    def look_all(self, sources: Sequence[SourceObject]) -> Iterator[ObjectHead]:
+        """Yield what the store says of remote objects now, in their order; asks for several at once.
+
+        Raises SourceError.
+        """
+        from penstock.core.files.remote import look_at  # noqa: PLC0415 (8 ms, obstore)
+
+        stores = self._connect()
+        yield from map_at_once(lambda source: look_at(source.location, stores), sources, threads=_LOOKS)
+
+    def look(self, source: SourceObject) -> ObjectHead:
+        """Return what the store says of a remote object now. Raises SourceError."""
+        (head,) = self.look_all([source])
+        return head
+
+    def open(self, source: SourceObject, options: DialectOptions = _NO_OPTIONS) -> ObjectStream:
+        """Return the object's text as a stream; a pipe can be sampled several times, and then opened once."""
+        return self._open(source, options, is_sample=False)
+
+    def stat(self, uri: str) -> tuple[SourceObject, str | None]:
+        """Return the object of S3 with exactly that key, whatever characters it has, and its Content-Encoding."""
+        from penstock.core.files.remote import stat_key  # noqa: PLC0415 (10 ms, obstore)
+
+        return stat_key(uri, self._connect())
+
+    def read_bytes(self, source: SourceObject, *, decompresses: bool = True) -> Iterator[bytes]:
+        """Yield an object's bytes, decompressed if they are compressed, and otherwise as they are stored.
+
+        Raises SourceError, also at the end of an object that is truncated.
+        """
+        with naming_file(source.uri):
+            stored = self._open_stored(source, is_sample=False)
+            try:
+                pieces = stored.pieces()
+                head = take(pieces, SIGNATURE_BYTES)
+                yield from decompress(
+                    chain((head,), pieces), compression=sniff(head) if decompresses else "none", uri=source.uri
+                )
+            finally:
+                stored.close()
+
+    def open_columnar(self, source: SourceObject, file_format: ColumnarFormat) -> tuple[RangedFile, ColumnarFile]:
+        """Return a columnar object's file, which the caller closes, and its reader. Raises SourceError."""
+        with naming_file(source.uri):
+            if source.version is None and not is_remote(source.location):
+                raise SourceError(
+                    f'"{source.uri}" is a pipe, and {FORMAT_NAMES[file_format]} is read by ranges',
+                    hint="Use --spool, which copies it to a temporary file.",
+                )
+            from penstock.core.files.columnar.ranged import RangedFile  # noqa: PLC0415 (as the next)
+            from penstock.core.files.columnar.reader import ColumnarFile  # noqa: PLC0415 (300 ms, pyarrow)
+
+            file = RangedFile(self._open_ranged(source), size_bytes=source.size_bytes or 0)
+            try:
+                return file, ColumnarFile(file, file_format, uri=source.uri)
+            except BaseException:
+                file.close()
+                raise
+
+    def _open_ranged(self, source: SourceObject) -> RangedObject:
+        if not is_remote(source.location):
+            return LocalObject(source, is_for_others=self._is_for_others)
+        from penstock.core.files.remote import RemoteObject  # noqa: PLC0415 (10 ms, obstore)
+
+        store, path = self._connect().find(source.location)
+        return RemoteObject(source, store, path, jitter=self._jitter)
+
+    def _sample_columnar(self, source: SourceObject, options: DialectOptions, found: ColumnarFound) -> ObjectSample:
+        if options.format not in (None, found.format) or find_spec("pyarrow") is None:
+            is_missing = options.format in (None, found.format)
+            raise ColumnarFound(found.format, uri=source.uri, hint=_EXTRA if is_missing else found.hint)
+        file, opened = self.open_columnar(source, found.format)
+        with file:
+            described = opened.describe()
+        return ObjectSample(source=source, compression="none", head=b"", is_whole=False, own=described)
+
+    def interrupt(self) -> None:
+        """Make every wait for a pipe's bytes raise SourceError; may be called from any thread."""
+        for pipe in self._pipes.values():
+            pipe.interrupt()
+
+    def close(self) -> None:
+        """Close pipes that were sampled but not opened, and close the connections."""
+        for pipe in self._pipes.values():
+            pipe.abandon()
+        self._pipes.clear()
+        self._kept.clear()
+        self._stores = None
+        if self._spool is not None:
+            self._spool.close()
+
+    def _open(self, source: SourceObject, options: DialectOptions, *, is_sample: bool) -> ObjectStream:
+        with naming_file(source.uri):
+            stored = self._open_stored(source, is_sample=is_sample)
+            return ObjectStream(source, stored, options)
+
+    def _open_stored(self, source: SourceObject, *, is_sample: bool) -> StoredObject:
+        if is_remote(source.location):
+            return self._open_remote(source, is_sample=is_sample)
+        if source.version is not None or self._is_for_others:
+            return LocalObject(source, is_for_others=self._is_for_others)
+        if source.location not in self._pipes:
+            self._pipes[source.location] = _Pipe(source)
+        pipe = self._pipes[source.location]
+        return pipe.sample() if is_sample else pipe.open()
+
+    def _open_remote(self, source: SourceObject, *, is_sample: bool) -> StoredObject:
+        from penstock.core.files.remote import RemoteObject  # noqa: PLC0415 (10 ms, obstore)
+
+        kept = self._kept.get(source) if is_sample else self._kept.pop(source, None)
+        if kept is None:
+            store, path = self._connect().find(source.location)
+            stored = RemoteObject(source, store, path, is_sample=is_sample, jitter=self._jitter)
+            if not is_sample or not stored.is_short or self._kept_bytes >= _KEPT_BYTES:
+                return stored
+            kept = self._kept[source] = list(stored.pieces())
+            self._kept_bytes += sum(map(len, kept))
+        return _PipeReader(iter(kept), close=lambda: None)
+
+    def _connect(self) -> Stores:
+        if self._stores is None:
+            from penstock.core.files.stores import Stores  # noqa: PLC0415 (8 ms, obstore)
+
+            self._stores = Stores(self._credentials)
+        return self._stores
+
+
+def _read_head(pieces: Iterator[bytes], *, limit_bytes: int, max_record_bytes: int) -> tuple[bytes, bool]:
+    """Return the beginning of a text as `SourceReader.sample` does, and whether it is the whole text."""
+    head = take(pieces, limit_bytes + 1)
+    if len(head) <= limit_bytes:
+        return head, True
+    if not is_cut_record(head[:limit_bytes]):
+        return head[:limit_bytes], False
+    if b"\n" in head[limit_bytes:]:
+        return head, False
+    parts, length_bytes = [head], len(head)
+    for piece in pieces:
+        parts.append(piece)
+        length_bytes += len(piece)
+        if b"\n" in piece or length_bytes > max_record_bytes:
+            return b"".join(parts), False
+    return b"".join(parts), True
+
+
+class _Pipe:
+    """A pipe or standard input; the stream begins with the bytes that samples have read."""
+
+    def __init__(self, source: SourceObject) -> None:
+        self._source = source
+        self._stored = LocalObject(source)
+        self._rest = self._stored.pieces()
+        self._taken: list[bytes] = []
+        self._is_open = False
+
+    def sample(self) -> StoredObject:
+        """Return an object that reads the pipe's beginning."""
+        self._check_unopened()
+        return _PipeReader(self._look(), close=lambda: None)
+
+    def open(self) -> StoredObject:
+        """Return an object that reads the pipe from its beginning to its end."""
+        self._check_unopened()
+        self._is_open = True
+        taken, self._taken = self._taken, []
+        return _PipeReader(chain(taken, self._rest), close=self._stored.close)
+
+    def interrupt(self) -> None:
+        """Make a wait for the pipe's bytes raise SourceError."""
+        self._stored.interrupt()
+
+    def abandon(self) -> None:
+        """Close the pipe unless a stream reads it, because the stream closes it."""
+        if not self._is_open:
+            self._stored.close()
+
+    def _look(self) -> Iterator[bytes]:
+        yield from self._taken.copy()
+        # "yield from" would close the pipe's generator together with this one.
+        for piece in self._rest:
+            self._taken.append(piece)
+            yield piece
+
+    def _check_unopened(self) -> None:
+        if self._is_open:
+            raise SourceError(f'"{self._source.uri}" can be read only once')
+
+
+class _PipeReader:
+    def __init__(self, pieces: Iterator[bytes], *, close: Callable[[], None]) -> None:
+        self._pieces = pieces
+        self.close = close
+
+    def pieces(self) -> Iterator[bytes]:
+        """Return the pieces."""
+        return self._pieces

@@ -1,0 +1,143 @@
+"""Draws lines on logarithmic axes into a file that the user named. The caller defines what the lines mean."""
+
+from __future__ import annotations
+
+import io
+import math
+import textwrap
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any, Self
+
+from penstock.core.errors import UsageError
+from penstock.core.files.newfile import check_writable, write_file
+from penstock.core.frozen import frozen
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_ENDINGS = (".svg", ".png")
+
+# Okabe and Ito's colours, which colour-blind readers can distinguish, without the pale ones. In print, markers
+# distinguish the lines.
+STYLES = (("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"), ("#56B4E9", "v"))
+_PUBLISHED_STYLE = ("#000000", "X")
+
+# Lines with equal values are drawn side by side, at this share of the axis's width.
+_SHIFT = 0.013
+_NOTE_WIDTH = 150
+_NAME_WIDTH = 60
+
+
+@frozen
+class Point:
+    """A median, with the lowest and the highest value."""
+
+    # The position on the axis.
+    x: float
+    median: float
+    low: float
+    high: float
+    # Whether it was computed from fewer rows. It is then drawn hollow.
+    is_scaled: bool = False
+
+    @classmethod
+    def of(cls, x: float, values: Sequence[float], *, unit: float = 1.0, is_scaled: bool = False) -> Self:
+        """Return the point of some values, as multiples of `unit`."""
+        middle = median(values) / unit
+        return cls(x=x, median=middle, low=min(values) / unit, high=max(values) / unit, is_scaled=is_scaled)
+
+
+@frozen
+class Line:
+    """One measured series."""
+
+    name: str
+    points: tuple[Point, ...]
+    # Whether somebody else has measured it.
+    is_published: bool = False
+
+
+@frozen
+class Plot:
+    """A plot."""
+
+    title: str
+    x_label: str
+    y_label: str
+    lines: tuple[Line, ...]
+    # Printed below the plot.
+    notes: tuple[str, ...]
+
+
+def check_plot(path: Path) -> None:
+    """Check before the measurement that the plot can be drawn after it. Raises UsageError, SourceError."""
+    if path.suffix.lower() not in _ENDINGS:
+        raise UsageError(f'cannot draw "{path}"', hint="Name a file that ends in .svg or .png.")
+    if find_spec("matplotlib") is None:
+        raise UsageError("cannot draw without matplotlib", hint="Run pip install 'pg-penstock[report]'.")
+    check_writable(path)
+
+
+def draw_plot(path: Path, plot: Plot) -> None:
+    """Write a plot in the format of the file's suffix, completely or not at all. Raises UsageError, SourceError."""
+    check_plot(path)
+    write_file(path, _render(plot, path.suffix.lower().removeprefix(".")), mode=0o666)
+
+
+def _render(plot: Plot, kind: str) -> bytes:
+    from matplotlib import rc_context  # noqa: PLC0415 (370 ms, and an extra)
+    from matplotlib.figure import Figure  # noqa: PLC0415 (with the line above)
+
+    # Server names must not be parsed as formulas. And the same figures must give the same file.
+    with rc_context({"text.parse_math": False, "svg.hashsalt": "penstock"}):
+        notes = "\n".join(textwrap.fill(note, _NOTE_WIDTH) for note in plot.notes)
+        figure = Figure(figsize=(9, 5.4 + 0.16 * (notes.count("\n") + 1)), layout="constrained")
+        axes = figure.add_subplot()
+        _draw_lines(axes, plot.lines)
+        _label(axes, plot)
+        figure.supxlabel(notes, x=0.01, ha="left", fontsize=8, color="0.25")
+        stream = io.BytesIO()
+        figure.savefig(stream, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
+    return stream.getvalue()
+
+
+def _draw_lines(axes: Axes, lines: Sequence[Line]) -> None:
+    styles = iter(STYLES * len(lines))
+    values = [point.x for line in lines for point in line.points]
+    decades = math.log10(max(values) / min(values))
+    for number, line in enumerate(lines):
+        color, marker = _PUBLISHED_STYLE if line.is_published else next(styles)
+        shift = 10 ** (_SHIFT * decades * (number - (len(lines) - 1) / 2))
+        xs = [point.x * shift for point in line.points]
+        medians = [point.median for point in line.points]
+        look: dict[str, Any] = {"color": color, "marker": marker, "linestyle": "--" if line.is_published else "-"}
+        axes.plot(xs, medians, linewidth=1.3, label=_shorten(line.name), **look)
+        if not line.is_published:
+            lows, highs = zip(*((point.low, point.high) for point in line.points), strict=True)
+            axes.vlines(xs, lows, highs, color=color, linewidth=4, alpha=0.3)
+        hollow = [(x, point.median) for x, point in zip(xs, line.points, strict=True) if point.is_scaled]
+        if hollow:
+            axes.plot(*zip(*hollow, strict=True), color=color, marker=marker, linestyle="", mfc="white", zorder=4)
+
+
+def _shorten(name: str) -> str:
+    return name if len(name) <= _NAME_WIDTH else f"{name[: _NAME_WIDTH - 3]}..."
+
+
+def _label(axes: Axes, plot: Plot) -> None:
+    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator  # noqa: PLC0415 (with matplotlib)
+
+    axes.set(xscale="log", yscale="log", xlabel=plot.x_label, ylabel=plot.y_label)
+    axes.set_title(plot.title, loc="left")
+    axes.xaxis.set_major_locator(FixedLocator(sorted({point.x for line in plot.lines for point in line.points})))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}" if value < 1000 else f"{value:,.0f}"))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}\N{MULTIPLICATION SIGN}"))
+    axes.grid(visible=True, color="0.9")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)

@@ -1,0 +1,18 @@
+-- inspect_slots.sql: the replication slots, and how much WAL is kept for each
+-- returns core.values.server.Slot; needs no privilege; PostgreSQL 14+
+-- psql -f inspect_slots.sql
+SELECT s.slot_name::text AS name,
+       s.slot_type AS kind,
+       s.database::text AS database,
+       s.active AS is_active,
+       s.wal_status,
+       pg_catalog.pg_wal_lsn_diff(
+           CASE
+               WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()
+               ELSE pg_catalog.pg_current_wal_lsn()
+           END,
+           s.restart_lsn
+       )::bigint AS retained_bytes,
+       s.safe_wal_size AS safe_bytes
+  FROM pg_catalog.pg_replication_slots AS s
+ ORDER BY s.slot_name;

@@ -1,0 +1,41 @@
+-- space_place.sql: where a table and the WAL are stored, its size and indexes; oid 0 is a table to be created
+-- returns core.catalogue.catalog.TableStorage; needs no privilege, pg_read_all_settings for paths; PostgreSQL 14+
+-- psql -v oid=1259 -f space_place.sql
+--
+-- The page count is that of the last VACUUM or ANALYZE: pg_table_size would wait if another session has locked the
+-- table.
+WITH server AS (
+    SELECT CASE
+               WHEN pg_catalog.pg_has_role(CURRENT_USER, 'pg_read_all_settings', 'USAGE')
+                   THEN pg_catalog.current_setting('data_directory')
+           END AS directory,
+           pg_catalog.current_setting('block_size')::int8 AS page_bytes
+),
+indexes AS (
+    SELECT pg_catalog.count(*)::int AS number,
+           COALESCE(pg_catalog.sum(x.relpages), 0) AS pages
+      FROM pg_catalog.pg_index AS i
+      JOIN pg_catalog.pg_class AS x
+        ON x.oid = i.indexrelid
+     WHERE i.indrelid = :'oid'::oid
+       AND i.indislive
+)
+SELECT COALESCE(
+           NULLIF(
+               pg_catalog.pg_tablespace_location(COALESCE(NULLIF(c.reltablespace, 0), d.dattablespace)),
+               ''
+           ),
+           s.directory
+       ) AS path,
+       s.directory || '/pg_wal' AS wal_path,
+       (COALESCE(c.relpages + o.relpages, c.relpages, 0) + i.pages)::int8 * s.page_bytes AS stored_bytes,
+       i.number AS index_count,
+       pg_catalog.pg_size_bytes(pg_catalog.current_setting('max_wal_size')) AS wal_limit_bytes
+  FROM server AS s
+ CROSS JOIN indexes AS i
+  JOIN pg_catalog.pg_database AS d
+    ON d.datname = pg_catalog.current_database()
+  LEFT JOIN pg_catalog.pg_class AS c
+    ON c.oid = :'oid'::oid
+  LEFT JOIN pg_catalog.pg_class AS o
+    ON o.oid = c.reltoastrelid;

@@ -1,0 +1,120 @@
+-- table.sql: the relation with a name in a schema
+-- returns core.catalogue.catalog.TableRow; needs no privilege; PostgreSQL 14+
+-- psql -v schema=pg_catalog -v name=pg_class -f table.sql
+--
+-- tgtype & 1: a trigger is for each row; & 4: it fires on INSERT; & 66: BEFORE or INSTEAD OF (pg_trigger.h).
+-- Temporary tables are not returned: they belong to one session, and a load has several.
+WITH target AS (
+    SELECT c.oid,
+           n.oid AS schema_oid,
+           n.nspname,
+           c.relname,
+           c.relkind,
+           c.relpersistence,
+           c.relhasindex,
+           c.relnatts,
+           c.relowner
+      FROM pg_catalog.pg_class AS c
+      JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+     WHERE c.relname = :'name'::text
+       AND c.relpersistence <> 't'
+       AND n.nspname = :'schema'::text
+),
+tree AS (
+    SELECT t.oid
+      FROM target AS t
+    UNION
+    SELECT p.relid::oid
+      FROM target AS t
+      CROSS JOIN LATERAL pg_catalog.pg_partition_tree(t.oid) AS p
+),
+enabled AS (
+    SELECT g.*
+      FROM pg_catalog.pg_trigger AS g
+      JOIN tree ON tree.oid = g.tgrelid
+     WHERE (g.tgtype & 4) = 4
+       AND g.tgenabled IN (
+               'A',
+               CASE pg_catalog.current_setting('session_replication_role')
+                   WHEN 'replica' THEN 'R'::"char"
+                   ELSE 'O'::"char"
+               END
+           )
+),
+fired AS (
+    -- Without internal triggers such as those of foreign keys. Each once: partitions have copies of their parent's
+    SELECT g.*
+      FROM enabled AS g
+     WHERE NOT g.tgisinternal
+       AND g.tgparentid = 0
+)
+SELECT t.oid,
+       t.nspname::text AS schema,
+       t.relname::text AS name,
+       t.relkind::text AS kind,
+       t.relpersistence = 'u' AS is_unlogged,
+       pg_catalog.row_security_active(t.oid) AS row_security_applies,
+       pg_catalog.has_schema_privilege(t.schema_oid, 'USAGE')
+       AND pg_catalog.has_any_column_privilege(t.oid, 'INSERT') AS can_insert,
+       ARRAY(
+           SELECT pg_catalog.format('%I ON %s', g.tgname, g.tgrelid::regclass)
+             FROM enabled AS g
+            WHERE (g.tgtype & 5) = 5
+              AND (g.tgtype & 66) <> 0
+            ORDER BY 1
+       ) AS suppressing_triggers,
+       ARRAY(
+           SELECT pg_catalog.format('%I ON %s', g.tgname, g.tgrelid::regclass)
+             FROM fired AS g
+            WHERE (g.tgtype & 1) = 1
+            ORDER BY 1
+       ) AS row_triggers,
+       ARRAY(
+           SELECT pg_catalog.format('%I ON %s', g.tgname, g.tgrelid::regclass)
+             FROM fired AS g
+            WHERE (g.tgtype & 1) = 0
+              AND g.tgrelid = t.oid
+            ORDER BY 1
+       ) AS statement_triggers,
+       ARRAY(
+           SELECT c.oid::regclass::text
+             FROM pg_catalog.pg_class AS c
+             JOIN tree ON tree.oid = c.oid
+            WHERE c.relpersistence = 'u'
+              AND c.oid <> t.oid
+            ORDER BY 1
+       ) AS unlogged_partitions,
+       -- All publications of this database, if none of them publishes the table's new rows
+       ARRAY(
+           SELECT p.pubname::text
+             FROM pg_catalog.pg_publication AS p
+            WHERE NOT EXISTS (
+                      SELECT
+                        FROM pg_catalog.pg_publication AS q
+                       WHERE q.pubinsert
+                         AND (q.puballtables
+                              OR EXISTS (
+                                     SELECT
+                                       FROM pg_catalog.pg_get_publication_tables(q.pubname::text) AS published
+                                      WHERE published.relid IN (SELECT tree.oid FROM tree)
+                                         OR published.relid IN (
+                                                SELECT a.relid FROM pg_catalog.pg_partition_ancestors(t.oid) AS a
+                                            )
+                                 ))
+                  )
+            ORDER BY 1
+       ) AS unpublished,
+       pg_catalog.pg_has_role(t.relowner, 'USAGE')
+       OR (SELECT pg_catalog.pg_has_role(d.datdba, 'USAGE')
+             FROM pg_catalog.pg_database AS d
+            WHERE d.datname = pg_catalog.current_database())
+       OR CASE
+              WHEN pg_catalog.current_setting('server_version_num')::int >= 170000
+              THEN pg_catalog.has_table_privilege(t.oid, 'MAINTAIN')
+              ELSE false
+          END AS may_vacuum,
+       pg_catalog.pg_has_role(t.relowner, 'USAGE') AS is_owner,
+       t.relhasindex
+       OR EXISTS (SELECT FROM pg_catalog.pg_class AS c JOIN tree ON tree.oid = c.oid WHERE c.relhasindex) AS has_indexes,
+       t.relnatts::int4 AS attributes
+  FROM target AS t;

@@ -1,0 +1,1 @@
+"""Frozen classes that several features share. Pure."""

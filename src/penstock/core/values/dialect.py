@@ -1,0 +1,222 @@
+"""The dialect of a file (how it writes records, fields and nulls, in COPY's terms), and the warnings about files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Literal
+
+from penstock.core.frozen import frozen
+from penstock.core.values.names import name_columns, snake_name
+from penstock.core.values.options import (
+    CHARACTER,
+    COUNT,
+    NAMES,
+    RENAMES,
+    SWITCH,
+    options_in,
+    read_options,
+    text,
+    texts,
+    words,
+)
+
+# The formats of text, and of all files.
+TextFormat = Literal["csv", "text", "tsv", "jsonl"]
+FileFormat = Literal["csv", "text", "tsv", "jsonl", "parquet", "arrow"]
+# How the names of a file's columns are spelled as names of the table's.
+Spelling = Literal["lower", "snake"]
+
+
+@frozen
+class Dialect:
+    r"""The dialect of one file, with every option decided.
+
+    `format` is "csv" or "text" as in COPY, or "tsv": fields separated by `delimiter`, no quoting, no escapes, so that
+    quotes and backslashes are data (the form of IMDb's files, which COPY has no option for), or "jsonl": JSON Lines,
+    whose records are written again as text. `quote` and `escape` are one character for csv, None otherwise. A field
+    that equals one of `nulls` is null (csv: only if it is not quoted). `encoding` is PostgreSQL's name of the file's
+    encoding, or a Unicode encoding that PostgreSQL does not have (UTF16, UTF32). `skip_lines` is the number of lines
+    before the header or first record. In csv, a quoted field of a column in `force_null` is null too if it equals the
+    null string; "*" stands for all columns.
+    """
+
+    format: TextFormat
+    delimiter: str
+    quote: str | None
+    escape: str | None
+    nulls: tuple[str, ...]
+    has_header: bool
+    encoding: str
+    skip_lines: int = 0
+    force_null: tuple[str, ...] = ()
+
+
+_files = options_in("How the files are written")
+_columns = options_in("Columns")
+
+# The options that files of every format have.
+_FOR_ALL_FORMATS = ("format", "names", "rename")
+
+
+@frozen
+class DialectOptions:
+    """The options of the dialect that the user gave; None if probing decides. Raises UsageError."""
+
+    format: FileFormat | None = _files(
+        None,
+        words(FileFormat),
+        "csv and text as COPY has them, or tsv: tab separated without quoting, so that quotes and backslashes are "
+        "data. jsonl (JSON Lines), parquet and arrow (Arrow IPC) have none of the options of delimited text. "
+        "By default found in the file's first block, as is all that follows.",
+    )
+    delimiter: str | None = _files(None, CHARACTER, "Character between fields; a tab may be written \\t.")
+    quote: str | None = _files(None, CHARACTER, "Quoting character of csv.")
+    escape: str | None = _files(
+        None,
+        CHARACTER,
+        "Character before a quote inside quotes (csv); by default the quote itself.",
+    )
+    null: tuple[str, ...] | None = _files(None, texts("TEXT"), "What stands for null. May be given several times.")
+    force_null: tuple[str, ...] = _files(
+        (),
+        NAMES,
+        "Columns of the table whose quoted fields are null too if they equal --null, as in a,b, or * for all (csv).",
+    )
+    skip_lines: int = _files(
+        0, COUNT, "Skip so many lines of each file before its header or first record (default: 0)."
+    )
+    header: bool | None = _files(None, SWITCH, "Whether the first line of each file names its columns.")
+    encoding: str | None = _files(
+        None,
+        text("NAME"),
+        "Encoding of the files, by PostgreSQL's name, or UTF16 or UTF32 (default: UTF8).",
+    )
+
+    names: Spelling = _columns(
+        "lower",
+        words(Spelling),
+        "How names of the file's columns become names of the table's. lower: in lower case. snake: also with _ in "
+        "place of blanks and punctuation, so that Culmen Length (mm) is culmen_length_mm; a column with the file's own "
+        "name is still found (default: lower).",
+    )
+    rename: Mapping[str, str] = _columns(
+        {},
+        RENAMES,
+        "Load column OLD of the file into column NEW of the table. May be given several times.",
+    )
+
+    def __post_init__(self) -> None:
+        read_options(self)
+
+    def spell(self, name: str) -> str:
+        """Return what a column of the file is called in the table, before it is folded to lower case."""
+        renamed = self.rename.get(name.strip())
+        return renamed if renamed is not None else snake_name(name) if self.names == "snake" else name
+
+    def name_columns(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Return the columns that a new table has for the columns of a file."""
+        return name_columns([self.spell(name) for name in names])
+
+    @property
+    def text_format(self) -> TextFormat | None:
+        """Return the format if it is one of text."""
+        return None if self.format == "parquet" or self.format == "arrow" else self.format  # noqa: PLR1714 (mypy)
+
+    def find_text_option(self) -> str | None:
+        """Return the name of a given option that is for text only, None without one."""
+        given = (field.name for field in fields(self) if getattr(self, field.name) != field.default)
+        return next((name for name in given if name not in _FOR_ALL_FORMATS), None)
+
+    @property
+    def may_name_separator(self) -> bool:
+        """Whether a first line such as sep=; names the delimiter; if not, the line is data."""
+        return self.delimiter is None and self.format in (None, "csv")
+
+
+# The codes of warnings, which stay the same between releases. docs/reference/warnings.md explains each of them.
+WarningCode = Literal[
+    "backslash-escape",
+    "backslash-kept",
+    "binary-text",
+    "blank-kept",
+    "byte-order-mark",
+    "carriage-returns",
+    "column-names",
+    "disk-short",
+    "empty",
+    "empty-field",
+    "end-of-data",
+    "export",
+    "file-skipped",
+    "first-line",
+    "folder-empty",
+    "folder-skipped",
+    "line-ends",
+    "literal-null",
+    "log",
+    "long-record",
+    "more",
+    "not-restored",
+    "omitted-names",
+    "other-delimiter",
+    "pooler",
+    "preamble",
+    "quote-dropped",
+    "quote-kept",
+    "quote-open",
+    "read-only",
+    "references",
+    "rejects",
+    "renamed",
+    "repeated-source",
+    "secret-visible",
+    "separator-line",
+    "sequences",
+    "server",
+    "settings",
+    "source-changed",
+    "source-gone",
+    "table-left",
+    "triggers",
+    "unclear-date",
+    "unlogged",
+    "unpublished",
+    "upkeep",
+    "value-changed",
+    "wal-minimal",
+    "window",
+    "zero-byte",
+]
+
+
+@frozen
+class Notice:
+    """A warning: what was found, where, and what to do.
+
+    `line` and `column` count from 1; `column` is the number of a field.
+    """
+
+    code: WarningCode
+    message: str
+    uri: str | None = None
+    line: int | None = None
+    column: int | None = None
+    hint: str | None = None
+
+    @property
+    def location(self) -> str | None:
+        """Return the file, line and column as a sentence, None if the warning has no file.
+
+        >>> Notice(code="empty", message="m", uri="a.csv", line=3, column=2).location
+        'a.csv line 3, column 2.'
+        """
+        if self.uri is None:
+            return None
+        line = "" if self.line is None else f" line {self.line}"
+        column = "" if self.column is None else f", column {self.column}"
+        return f"{self.uri}{line}{column}."
+
+    def as_item(self) -> dict[str, object]:
+        """Return the warning as its entry in JSON."""
+        return {"code": self.code, "message": self.message, "file": self.uri, "line": self.line}

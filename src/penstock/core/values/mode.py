@@ -1,0 +1,120 @@
+"""The landings, which say how records get into a table by each mode, and the routes, which say who reads the objects.
+
+A new landing is one entry here. If it needs a new statement, the statement is added to loading/land/merges.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+from penstock.core.frozen import frozen
+
+# How rows get into a table.
+Mode = Literal["append", "truncate", "replace", "upsert", "insert-new"]
+
+# Where COPY writes a target's records: into its table, into a staging table from which one statement fills the table,
+# or into a new table that replaces it.
+Where = Literal["table", "staging", "replacement"]
+
+# The commands whose triggers may fire for a table.
+TriggerEvent = Literal["INSERT", "UPDATE", "DELETE"]
+
+
+@frozen
+class Landing:
+    """How records get into a table."""
+
+    where: Where = "table"
+    # The name of the statement that fills the table from a staging table.
+    statement: str = "merge"
+    # Whether the statement finds rows by a key. Files may then lack columns, because an update does not change them.
+    is_keyed: bool = False
+    # Whether the rows that are found by a key are updated.
+    updates: bool = False
+    # Whether a TRUNCATE removes all former rows before the new rows are stored.
+    truncates: bool = False
+    # Whether all former rows are removed, so that every object is loaded each time.
+    is_fresh: bool = False
+    # Whether rows are only added, so that several targets may share a table and a transform can store the records.
+    adds: bool = False
+    # The triggers that may fire.
+    events: tuple[TriggerEvent, ...] = ("INSERT",)
+    # What other sessions see during the load.
+    readers: str = "readers see rows as they are committed"
+    # What they see if the records are staged.
+    readers_if_staged: str = "through a staging table, readers see all or nothing"
+
+    def staged(self) -> Landing:
+        """Return this landing with the records staged, if COPY filled the table."""
+        return replace(self, where="staging", readers=self.readers_if_staged) if self.where == "table" else self
+
+
+LANDINGS: dict[Mode, Landing] = {
+    "append": Landing(adds=True),
+    "truncate": Landing(
+        truncates=True,
+        is_fresh=True,
+        readers="readers see an empty table, then rows as they are committed",
+        readers_if_staged="through a staging table, readers see all or nothing, and wait from the TRUNCATE at the end "
+        "until all rows are moved; with mode replace they hardly wait",
+    ),
+    "replace": Landing(
+        where="replacement", is_fresh=True, readers="a new table takes the old one's place, readers see all or nothing"
+    ),
+    "upsert": Landing(is_keyed=True, updates=True, events=("INSERT", "UPDATE")).staged(),
+    "insert-new": Landing(is_keyed=True).staged(),
+}
+
+# The statement of a transform can insert, update and delete.
+TRANSFORM = Landing(statement="transform", adds=True, events=("INSERT", "UPDATE", "DELETE")).staged()
+
+
+Route = Literal["client", "server"]
+# The routes that the user can request.
+Via = Literal["client", "server", "auto"]
+
+
+@frozen
+class RoutePlan:
+    """The route of a load, and why it was chosen."""
+
+    via: Route = "client"
+    reason: str = "as requested"
+    # The AWS region of the buckets; empty if the loader sends the rows.
+    region: str = ""
+
+    @property
+    def is_import(self) -> bool:
+        """Whether the server imports the objects from S3 itself."""
+        return self.via == "server"
+
+
+CLIENT_ROUTE = RoutePlan()
+
+
+@frozen
+class Link:
+    """The measured link to a server."""
+
+    # The time of a round trip.
+    round_trip_s: float
+    # From here to the server.
+    bytes_per_s: float
+
+
+@frozen
+class ImportRights:
+    """The row of import_rights.sql: whether the role may call aws_s3.table_import_from_s3."""
+
+    role: str
+    # Whether the extension can be created.
+    is_available: bool
+    # Whether the function exists.
+    exists: bool
+    # Whether the function belongs to the extension or to a superuser.
+    is_trusted: bool
+    # USAGE on the schema.
+    may_use: bool
+    # EXECUTE on the function.
+    may_execute: bool

@@ -1,0 +1,116 @@
+"""The objects that sources consist of, their samples, how S3 buckets are reached, and files that are skipped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from penstock.core.frozen import frozen
+from penstock.core.values.dialect import Notice
+
+# A half-open range [start, end) of an object's decompressed bytes, or of the rows of a columnar file.
+Range = tuple[int, int]
+
+Compression = Literal["none", "gzip", "zstd", "bzip2", "xz", "lz4"]
+
+
+@frozen
+class SourceObject:
+    """One object as it was listed.
+
+    `uri` is safe to show and store: it has no user, password or query string. `location` is what core/files opens (a
+    path, a URL that may contain a signature, "-" for standard input) and must never be shown. `size_bytes` and
+    `version` (an ETag, version id, time of modification with the size, or file_version; opaque) are None if they are
+    not known, as for standard input. `is_spooled`: the object is a pipe that was copied to a temporary file.
+    `has_ranges`: ranges of this version can be requested.
+    """
+
+    uri: str
+    location: str
+    size_bytes: int | None
+    version: str | None
+    is_spooled: bool = False
+    has_ranges: bool = True
+
+    @property
+    def is_pipe(self) -> bool:
+        """Whether the object comes from a pipe: other data may have been loaded under the same name before."""
+        return self.is_spooled or (self.version is None and "://" not in self.location)
+
+    def __repr__(self) -> str:
+        return f"SourceObject({self.uri!r}, size_bytes={self.size_bytes})"
+
+
+@frozen
+class ObjectHead:
+    """What a store answers to a HEAD request; a field is None if the store does not name it."""
+
+    version: str | None
+    size_bytes: int
+    content_encoding: str | None
+
+
+@frozen
+class S3Route:
+    """How a bucket is reached. `endpoint` is the configured URL, None for AWS's own endpoint of the region."""
+
+    bucket: str
+    region: str
+    endpoint: str | None
+
+
+@frozen
+class ObjectSample:
+    """The decompressed beginning of an object, which probing and planning read."""
+
+    source: SourceObject
+    compression: Compression
+    # At most a few hundred KiB, in the encoding in which it is sent, without the byte-order mark.
+    head: bytes
+    # Whether `head` is the whole object.
+    is_whole: bool
+    # The encoding of the byte-order mark, None without a mark.
+    bom: str | None = None
+    # The delimiter that a line before `head` names (sep=;).
+    separator: str | None = None
+    # The line on which `head` begins, after the lines to skip and one that names the separator.
+    first_line: int = 1
+    # What the object's format has found out by itself, such as the footer of a columnar file, whose `head` is empty.
+    # Only formats look into it.
+    own: object = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the object has neither text nor columns."""
+        return not self.head and self.own is None
+
+
+OnNotice = Callable[[Notice], None]
+
+# The beginnings are those of Hadoop's FileInputFormat (_SUCCESS, _temporary, ._COPYING_); the endings are those of
+# incomplete files and of checksums.
+_BEGINNINGS = (".", "_")
+_ENDINGS = (".tmp", ".part", ".crc")
+
+
+def is_skipped(name: str) -> bool:
+    """Return whether a file or folder of this name is skipped, unless the user names it as a source.
+
+    >>> [is_skipped(name) for name in ("_SUCCESS", ".a.csv.crc", "b.csv.part", "part-0.csv")]
+    [True, True, True, False]
+    """
+    return name.startswith(_BEGINNINGS) or name.endswith(_ENDINGS)
+
+
+def note_skipped_files(names: Sequence[str], on_notice: OnNotice) -> None:
+    """Report the first of the skipped files that have data; hidden files are not reported."""
+    shown = [name for name in names if not name.rpartition("/")[2].startswith(".")]
+    if shown:
+        more = f" (and {len(shown) - 1} more like it)" if len(shown) > 1 else ""
+        message = f'file "{shown[0]}" is skipped by its name{more}'
+        on_notice(Notice(code="file-skipped", message=message, uri=shown[0], hint="To load it, name it."))
+
+
+def note_empty(folder: str) -> Notice:
+    """Return the notice that a folder has no files to load."""
+    return Notice(code="folder-empty", message=f"{folder} holds no files to load")

@@ -1,0 +1,99 @@
+"""A table as the catalog describes it."""
+
+from __future__ import annotations
+
+from dataclasses import field
+
+from penstock.core.frozen import frozen
+
+
+@frozen
+class TableName:
+    """A table's name."""
+
+    # None if search_path determines the schema.
+    schema: str | None
+    name: str
+
+    def __str__(self) -> str:
+        return self.name if self.schema is None else f"{self.schema}.{self.name}"
+
+
+@frozen
+class Column:
+    """One column of a table."""
+
+    name: str
+    type_name: str
+    is_not_null: bool = False
+    is_generated: bool = False
+    has_default: bool = False
+    # '' (no identity column), 'a' (always) or 'd' (by default).
+    identity: str = ""
+    # The qualified name of the sequence that the column owns.
+    sequence: str | None = None
+    # The sequence of the column's default if the role has neither USAGE nor UPDATE on it, otherwise None.
+    denied_sequence: str | None = None
+    # These three are attnum, atttypid and atttypmod of pg_attribute.
+    number: int = 0
+    type_oid: int = 0
+    type_modifier: int = -1
+    # Whether the type is json or jsonb, or a domain over them.
+    is_json: bool = False
+
+
+@frozen
+class TableFacts:
+    """The facts of a table that a load needs."""
+
+    oid: int
+    # Always qualified.
+    name: TableName
+    # pg_class.relkind.
+    kind: str
+    columns: tuple[Column, ...]
+    # The enabled BEFORE and INSTEAD OF INSERT row triggers of the table and of every partition. Only they can make COPY
+    # report fewer rows than it was sent.
+    suppressing_triggers: tuple[str, ...] = ()
+    row_security_applies: bool = False
+    is_unlogged: bool = False
+    can_insert: bool = True
+    may_vacuum: bool = True
+    is_owner: bool = True
+    # Both are the user's own triggers that an INSERT fires, including those of partitions.
+    row_triggers: tuple[str, ...] = ()
+    statement_triggers: tuple[str, ...] = ()
+    unlogged_partitions: tuple[str, ...] = ()
+    # The database's publications if none of them publishes the table's new rows, otherwise empty.
+    unpublished: tuple[str, ...] = ()
+    # The OIDs of the tables that its foreign keys refer to.
+    references: frozenset[int] = frozenset()
+    # Whether it has indexes, or had some recently.
+    has_indexes: bool = False
+    # pg_class.relnatts, the largest attnum that a column has or had.
+    attributes: int = 0
+
+    def column(self, name: str) -> Column | None:
+        """Return the column with exactly this name, or None."""
+        return next((column for column in self.columns if column.name == name), None)
+
+
+@frozen
+class ColumnMap:
+    """How a file's fields become a table's columns."""
+
+    # The column list of the COPY command, in the order of the payload.
+    columns: tuple[str, ...]
+    # The indexes of the file's fields that are sent. None: all fields are sent unchanged.
+    keep: tuple[int, ...] | None = None
+    # Values that are appended to each record; None is null.
+    constants: tuple[str | None, ...] = field(default=())
+    # How many fields each record of the file must have. None if records are not rewritten; the server checks them then.
+    field_count: int | None = None
+    # Whether one additional blank field at the end is dropped.
+    ends_empty: bool = False
+    # JSON Lines only, otherwise None: the names of values, each with the index of its column, or None if it is skipped.
+    # Without names, the whole record is the value of the first column.
+    names: tuple[tuple[str, int | None], ...] | None = None
+    # JSON Lines only: the indexes of the columns that are sent their values as JSON.
+    takes_json: tuple[int, ...] = ()

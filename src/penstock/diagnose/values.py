@@ -1,0 +1,103 @@
+"""A diagnosis with its evidence, and the remedies that name only what a user can still change."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from string import Formatter
+from typing import TYPE_CHECKING, Final, Literal
+
+from penstock.core.frozen import frozen
+
+if TYPE_CHECKING:
+    from penstock.core.values.accounts import LoadSetting
+
+Confidence = Literal["too few samples", "low", "medium", "high"]
+
+
+@frozen
+class Evidence:
+    """A number that supports a diagnosis: its name, its value, and its unit."""
+
+    name: str
+    value: float
+    unit: str
+
+
+@frozen
+class Diagnosis:
+    """One thing that limits a workload."""
+
+    # It stays the same between releases.
+    code: str
+    claim: str
+    # The share of the active sessions' time that this limit costs, from 0 to 1.
+    share: float
+    evidence: tuple[Evidence, ...]
+    samples: int
+    confidence: Confidence
+    remedy: str
+    # How to see that the remedy has worked.
+    proof: str
+    # The source of the rule.
+    source: str
+
+    @property
+    def verdict(self) -> str:
+        """Return the claim as a verdict states it, which adds the words "by counts alone" if there are no samples."""
+        return self.claim if self.samples else f"{self.claim} (by counts alone)"
+
+
+# How a remedy names each choice. `find_choices` decides which of them a load has.
+CHOICES: Final[Mapping[str, str]] = {
+    "rebuild": "--indexes rebuild",
+    "rebuild_keys": "--indexes rebuild",
+    "keep_indexes": "--indexes keep",
+    "disable_triggers": "--triggers disable",
+    "pause_autovacuum": "--autovacuum pause",
+    "bulk_load": "--settings bulk-load",
+    "no_vacuum": "--no-vacuum",
+    "no_checkpoint": "--no-checkpoint",
+    "atomic": "--atomic",
+    "not_atomic": "--atomic",
+    "spool": "--spool",
+    "replace": "--mode replace",
+    "truncate": "--mode truncate --atomic",
+    "more_sessions": "--sessions",
+    "fewer_sessions": "--sessions",
+    "via_client": "--via client",
+    "text_format": "--copy-format text",
+    "plain_text": "UTF-8, in PostgreSQL's text format or as CSV with commas",
+    "more_files": "more files",
+    "more_imports": "more files",
+    "fast_codec": "zstd or lz4",
+    "far_source": "the bucket or the web server",
+    "near_source": "the disk",
+    "pipe": "standard input or the pipe",
+    "statement": "the statement of --transform",
+    "recording": "penstock diagnose",
+    "no_record": "--no-record",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One sentence of a remedy."""
+
+    text: str
+    # True: for loads by penstock only. False: for all other workloads only. None: for both.
+    of_loads: bool | None = None
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Return the choices that the sentence names."""
+        return frozenset(name for _, name, _, _ in Formatter().parse(self.text) if name and name in CHOICES)
+
+
+def write_remedy(ways: Collection[Way], setting: LoadSetting | None, words: Mapping[str, str]) -> str:
+    """Return the sentences that fit a workload. `setting` is that of a load by penstock, None for other workloads."""
+    choices = CHOICES.keys() if setting is None else setting.choices
+    is_load = setting is not None
+    fitting = [way for way in ways if way.of_loads in (None, is_load) and way.needs.issubset(choices)]
+    texts = [way.text.format(**CHOICES, **words) for way in fitting]
+    return " ".join(texts) or "No option of the load changes that."

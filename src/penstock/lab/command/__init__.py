@@ -1,0 +1,1 @@
+"""`penstock lab`, `server` and `cat`."""

@@ -1,0 +1,1 @@
+"""The ledger: which loads have committed which parts of which objects, in tables of the loaded database."""

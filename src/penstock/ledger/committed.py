@@ -1,0 +1,221 @@
+"""What is committed of a load's objects: the ranges of their bytes, and which objects are complete."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from psycopg import sql
+from psycopg.rows import kwargs_row
+
+from penstock.core.connect.connection import Connection
+from penstock.core.connect.errors import NOT_NULL_VIOLATION, ServerReport, translate_errors
+from penstock.core.sql import fetch_as
+from penstock.core.values.source import Range
+from penstock.ledger.locks import compose_query
+from penstock.ledger.values import UNKNOWN_CHECKSUM, Claim, CommittedRange, Coverage
+
+_RANGE = re.compile(r"\[(\d+),(\d+)\)")
+
+# If synchronous_commit is off, turn it on for this transaction. WAL is flushed in order, so all earlier transactions
+# become durable too.
+BE_DURABLE = (
+    "SELECT pg_catalog.set_config('synchronous_commit', 'on', true)"
+    " WHERE pg_catalog.current_setting('synchronous_commit') = 'off'"
+)
+
+# The condition that an object is complete: its first and last records are committed, and nothing is missing between
+# them. `r` are all rows of the object in table ranges, and `p` are their parts. Only an empty object has no parts.
+IS_COMPLETE = """
+    coalesce(
+        pg_catalog.bool_or(r.has_start) AND pg_catalog.bool_or(r.has_end)
+        AND coalesce(
+                pg_catalog.range_agg(p.part) = pg_catalog.range_merge(pg_catalog.range_agg(p.part))::int8multirange,
+                true
+            ),
+        false
+    )
+"""
+
+# The objects of load l that are not completely committed.
+_MISSING = """
+    SELECT o.number
+      FROM ONLY {objects} AS o
+      LEFT JOIN ONLY {ranges} AS r ON r.load = o.load AND r.object = o.number
+      LEFT JOIN LATERAL pg_catalog.unnest(r.ranges) AS p (part) ON true
+     WHERE o.load = l.id
+     GROUP BY o.number
+    HAVING NOT {is_complete}
+"""
+
+
+def missing_objects(schema: str) -> sql.Composed:
+    """Return the query for objects that are not completely committed; the outer query must have the load as `l`."""
+    return compose_query(_MISSING, schema, is_complete=sql.SQL(IS_COMPLETE))
+
+
+def has_all(connection: Connection, schema: str, load_id: str) -> bool:
+    """Return whether every record of a load is committed. Raises ServerError."""
+    query = compose_query(
+        "SELECT NOT EXISTS ({missing}) FROM ONLY {loads} AS l WHERE l.id = %s", schema, missing=missing_objects(schema)
+    )
+    with translate_errors("reading what is missing"):
+        return connection.execute(query, [load_id]).fetchone() == (True,)
+
+
+def read_coverage(
+    connection: Connection, schema: str, load_id: str, *, numbers: Sequence[int] | None = None
+) -> dict[int, Coverage]:
+    """Return what is committed of each object of a load, or of those in `numbers`. Raises ServerError."""
+    query = compose_query(
+        """
+        SELECT r.object, pg_catalog.range_agg(part)::text, bool_or(r.has_start AND is_leading),
+               bool_or(r.has_end AND is_leading), sum(r.rows) FILTER (WHERE is_leading)
+          FROM ONLY {ranges} AS r
+          CROSS JOIN LATERAL (
+                   SELECT NULL::int8range AS part, true AS is_leading
+                   UNION ALL
+                   SELECT p.part, false FROM pg_catalog.unnest(r.ranges) AS p (part)
+               ) AS parts
+         WHERE r.load = %(load)s
+           AND (%(numbers)s::integer[] IS NULL OR r.object = ANY (%(numbers)s))
+         GROUP BY r.object
+        """,
+        schema,
+    )
+    values = {"load": load_id, "numbers": None if numbers is None else list(numbers)}
+    with translate_errors("reading what is committed"):
+        rows = connection.execute(query, values).fetchall()
+    return {
+        number: Coverage(ranges=_parse_ranges(ranges), has_start=has_start, has_end=has_end, rows=int(count))
+        for number, ranges, has_start, has_end, count in rows
+    }
+
+
+class OtherObject(NamedTuple):
+    """An object of a load that this process does not have. `target_oid` is None if the table does not exist."""
+
+    number: int
+    uri: str
+    target_oid: int | None
+
+
+def find_others(connection: Connection, schema: str, load_id: str, numbers: Sequence[int]) -> list[OtherObject]:
+    """Return a load's objects, except those in `numbers`. Raises ServerError."""
+    query = compose_query(
+        "SELECT o.number, o.uri, {object_oid} AS target_oid FROM ONLY {objects} AS o"
+        " WHERE o.load = %s AND o.number <> ALL (%s) ORDER BY o.number",
+        schema,
+    )
+    with translate_errors("looking for objects that do not exist any more"):
+        return fetch_as(connection, OtherObject, query, [load_id, list(numbers)])
+
+
+def read_ranges(connection: Connection, schema: str, load_id: str, number: int) -> list[CommittedRange]:
+    """Return the rows of the ledger about the committed ranges of one object. Raises ServerError."""
+    query = compose_query(
+        "SELECT object AS object_number, start, ranges::text, has_start, has_end, records, rows, suppressed, checksum"
+        " FROM ONLY {ranges} WHERE load = %s AND object = %s ORDER BY start",
+        schema,
+    )
+    with translate_errors("reading what is committed of an object"):
+        return connection.cursor(row_factory=kwargs_row(_make_range)).execute(query, [load_id, number]).fetchall()
+
+
+def _make_range(*, ranges: str, **fields: Any) -> CommittedRange:
+    return CommittedRange(ranges=_parse_ranges(ranges), **fields)
+
+
+def move_end(connection: Connection, schema: str, claim: Claim, number: int, *, end: int | None) -> None:
+    """Record that an object ends at `end`: the range that ends there contains the object's last record.
+
+    If `end` is None, the last record is not committed yet. Raises ServerError.
+    """
+    query = compose_query(
+        "UPDATE ONLY {ranges} SET has_end = coalesce(pg_catalog.upper(ranges) = %s, false)"
+        " WHERE load = %s AND object = %s",
+        schema,
+    )
+    with translate_errors("recording where an object ends"):
+        connection.execute(query, [end, claim.load_id, number])
+
+
+def count_rows(connection: Connection, schema: str, load_id: str) -> int | None:
+    """Return how many rows of a load are committed, None if the ledger does not have the load. Raises ServerError."""
+    query = compose_query(
+        "SELECT (SELECT coalesce(pg_catalog.sum(r.rows), 0) FROM ONLY {ranges} AS r WHERE r.load = l.id)"
+        " FROM ONLY {loads} AS l WHERE l.id = %s",
+        schema,
+    )
+    with translate_errors("counting what is committed"):
+        row = connection.execute(query, [load_id]).fetchone()
+    return None if row is None else int(row[0])
+
+
+def insert_ranges(schema: str, claim: Claim, ranges: Sequence[CommittedRange]) -> sql.Composed:
+    """Return the statement that records the ranges which its transaction commits.
+
+    It locks the objects' rows, as a foreign key would: who removes an object waits for the transaction, and then finds
+    the ranges. If an object is not part of the load any more, the statement fails (`lacks_object`).
+    """
+    return compose_query(
+        "INSERT INTO {ranges} (load, object, start, ranges, has_start, has_end, records, rows, suppressed, checksum,"
+        " rejected, form, member) SELECT {load}::uuid,"
+        " (SELECT o.number FROM ONLY {objects} AS o WHERE o.load = {load}::uuid AND o.number = v.object"
+        " FOR KEY SHARE OF o),"
+        " v.start, v.ranges::int8multirange, v.has_start, v.has_end, v.records, v.rows, v.suppressed, v.checksum,"
+        " v.rejected, v.form::jsonb, {member} FROM (VALUES {rows})"
+        " AS v (object, start, ranges, has_start, has_end, records, rows, suppressed, checksum, rejected, form)",
+        schema,
+        load=sql.Literal(claim.load_id),
+        member=sql.Literal(claim.member),
+        rows=sql.SQL(", ".join(map(_range_values, ranges))),
+    )
+
+
+def lacks_object(report: ServerReport, schema: str) -> bool:
+    """Whether a transaction failed because an object of its ranges is not part of the load any more."""
+    found = (report.sqlstate, report.schema, report.table, report.column)
+    return found == (NOT_NULL_VIOLATION, schema, "ranges", "object")
+
+
+def insert_object(schema: str, claim: Claim, number: int, *, rows: int) -> sql.Composed:
+    """Return the statements that record an object which its transaction commits as a whole."""
+    whole = CommittedRange(
+        object_number=number,
+        start=0,
+        ranges=((0, 1),),
+        has_start=True,
+        has_end=True,
+        records=rows,
+        rows=rows,
+        suppressed=0,
+        checksum=UNKNOWN_CHECKSUM,
+    )
+    unit = sql.SQL("UPDATE ONLY {} SET unit = 'object' WHERE load = {}::uuid AND number = {}").format(
+        sql.Identifier(schema, "objects"), sql.Literal(claim.load_id), sql.Literal(number)
+    )
+    return sql.SQL("{}; {}").format(insert_ranges(schema, claim, [whole]), unit)
+
+
+def _range_values(row: CommittedRange) -> str:
+    """Return one row of a VALUES list; a batch may have thousands, so numbers are formatted here, not by psycopg."""
+    form = "NULL" if row.form is None else sql.Literal(row.form).as_string(None)
+    return (
+        f"({row.object_number:d},{row.start:d},'{_format_ranges(row.ranges)}',{bool(row.has_start)},"
+        f"{bool(row.has_end)},{row.records:d},{row.rows:d},{row.suppressed:d},{row.checksum:d},{row.rejected:d},{form})"
+    )
+
+
+def _format_ranges(ranges: Sequence[Range]) -> str:
+    return "{" + ",".join(f"[{start:d},{end:d})" for start, end in ranges) + "}"
+
+
+def _parse_ranges(text: str | None) -> tuple[Range, ...]:
+    """Return a multirange as PostgreSQL writes it.
+
+    >>> _parse_ranges("{[0,10),[20,30)}")
+    ((0, 10), (20, 30))
+    """
+    return tuple((int(start), int(end)) for start, end in _RANGE.findall(text or ""))

@@ -1,0 +1,524 @@
+"""Looks up, begins, claims, fences, ends and removes loads in the ledger.
+
+A claim is a value of `epoch` in the load's row of table loads, and a row of table members. Every loading transaction
+first reads and locks its member's row (`fence`), and what a load does around its rows its own (`hold_claim`). A process
+that takes a load over raises the epoch, and ends members. Both UPDATEs wait for open transactions of the old loader,
+and make its later transactions fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, LiteralString
+
+import psycopg
+from psycopg import sql
+
+from penstock.core.connect.connection import Connection
+from penstock.core.connect.errors import at_once, in_transaction, translate_errors
+from penstock.core.connect.search_path import TO_USERS_SETTINGS
+from penstock.core.errors import ServerError, TakenOverError, TargetError
+from penstock.core.recorded import to_json
+from penstock.core.values.accounts import UnreadableObject
+from penstock.ledger.committed import BE_DURABLE, has_all, missing_objects
+from penstock.ledger.locks import compose_query, lock_objects, mark, send_lock
+from penstock.ledger.lookup import LedgerFindings, look_up, object_arrays
+from penstock.ledger.members import compose_end, compose_fence, compose_register
+from penstock.ledger.schema import create_ledger, has_ledger, look_for_ledger
+from penstock.ledger.targets import write_counts
+from penstock.ledger.values import Claim, FinishedLoad, LandedCounts, LedgerObject, LoaderProcess
+
+if TYPE_CHECKING:
+    from psycopg.errors import Diagnostic
+
+# A statement that waits for another transaction is retried after this time, so that the caller can report the wait.
+_LOCK_TIMEOUT = "1s"
+
+
+class Ledger:
+    """The ledger of one schema.
+
+    Methods raise ServerError and TargetError. They need the privileges that sharing.py grants.
+    """
+
+    def __init__(self, schema: str = "penstock") -> None:
+        self.schema = schema
+
+    def ensure(self, connection: Connection, *, is_publishing_allowed: bool = False) -> None:
+        """Create the ledger if it does not exist; refuse one that cannot be trusted."""
+        if not has_ledger(connection, self.schema):
+            create_ledger(connection, self.schema, is_publishing_allowed=is_publishing_allowed)
+
+    def open(self, connection: Connection, *, lock: str, is_publishing_allowed: bool = False) -> bool:
+        """Do the same as `ensure` and then locks.try_lock with `lock`, in one round trip if the ledger exists."""
+        with translate_errors("opening the ledger"), connection.pipeline():
+            is_locked = send_lock(connection, lock)
+            is_found = look_for_ledger(connection, self.schema)
+        if not is_found():
+            create_ledger(connection, self.schema, is_publishing_allowed=is_publishing_allowed)
+        return is_locked()
+
+    def look_up(
+        self, connection: Connection, identity: str, objects: Sequence[LedgerObject], *, lock: str
+    ) -> LedgerFindings:
+        """Return what the ledger has recorded that concerns a load that is about to begin.
+
+        `lock` is the argument of locks.try_lock.
+        """
+        return look_up(connection, self.schema, identity, objects, lock=lock)
+
+    def has(self, connection: Connection, load_id: str) -> bool:
+        """Return whether the ledger has a load."""
+        query = self._compose("SELECT FROM ONLY {loads} WHERE id = %s")
+        with translate_errors("looking for the load in the ledger"):
+            return connection.execute(query, [load_id]).fetchone() is not None
+
+    def begin(
+        self,
+        connection: Connection,
+        *,
+        load_id: str,
+        identity: str,
+        lock: str,
+        process: LoaderProcess,
+        tables: Sequence[str],
+        meaning: str,
+        job: str | None,
+        objects: Sequence[LedgerObject],
+        unshared: Collection[int] = (),
+        seen: Collection[str] = (),
+    ) -> Claim | None:
+        """Record a new load, with its objects, in one round trip.
+
+        `lock` is the argument of locks.try_lock; `process` becomes the load's first member; `meaning` and `job` are
+        JSON. Returns None, and records nothing, if a load that is not in `seen` has one of the objects whose numbers
+        are `unshared`: that load has begun after the ledger was read.
+
+        Holds of earlier loads with the same lock are removed: these loads are over, and their holds would count again
+        now that the lock is held.
+        """
+        remove_holds = self._compose("DELETE FROM ONLY {holds} WHERE lock_key = %(lock)s")
+        values = _with_seen(objects, unshared, seen) | {
+            "load": load_id,
+            "identity": identity,
+            "lock": lock,
+            "member_lock": process.lock,
+            "client": process.client,
+            "names": list(tables),
+            "meaning": meaning,
+            "job": job,
+        }
+        with translate_errors("recording the load"):
+            with at_once(connection):
+                lock_objects(connection, _oids(objects, unshared))
+                # Durable, so that a load which is missing in the ledger was removed, and not lost in a crash.
+                connection.execute(BE_DURABLE)
+                connection.execute(remove_holds, values)
+                begun = connection.execute(self._insert_load(), values)
+                for statement in self._insert_parts():
+                    connection.execute(statement, values)
+            if begun.fetchone() is None:
+                return None
+        return Claim(load_id=load_id, epoch=1, is_resumed=False, member=1)
+
+    def _insert_load(self) -> sql.Composed:
+        """Return the statement that adds a load, and returns a row if it did."""
+        return self._compose(
+            """
+            INSERT INTO {loads} (id, identity, lock_key, client, tables, meaning, job)
+            SELECT %(load)s::uuid, %(identity)s, %(lock)s, %(client)s, %(names)s::text[], %(meaning)s::jsonb,
+                   %(job)s::jsonb
+             WHERE NOT EXISTS ({taken})
+            RETURNING true
+            """,
+            taken=self._find_taken(),
+        )
+
+    def _insert_parts(self) -> tuple[sql.Composed, sql.Composed]:
+        """Return the statements that add the objects and the first member of a load, if it was added.
+
+        They follow the load's own, because the row security of these tables must see its row.
+        """
+        begun = self._compose("(SELECT l.id FROM ONLY {loads} AS l WHERE l.id = %(load)s::uuid) AS b")
+        join = self._compose(
+            "INSERT INTO {members} (load, number, lock_key, client)"
+            " SELECT b.id, 1, %(member_lock)s, %(client)s FROM {begun}",
+            begun=begun,
+        )
+        return self._insert_objects(sql.SQL("b.id"), begun), join
+
+    def take_over(
+        self,
+        connection: Connection,
+        load_id: str,
+        *,
+        process: LoaderProcess,
+        is_joint: bool = False,
+        job: str | None = None,
+        is_own_job: bool = True,
+    ) -> Claim | None:
+        """Take a load over by raising its epoch, and by ending its members; if `is_joint`, only those that have died.
+
+        Returns None if sessions of an earlier loader still lock the load's rows after a second. Transactions that these
+        sessions are committing count; their later transactions fail. `job` replaces the recorded job, since options
+        that are not part of the identity may differ now. `is_own_job` is whether this login chose the job; it is false
+        if the job was read from the ledger. Raises TargetError if the load does not exist, has ended, or belongs to
+        another role.
+
+        The holds of the earlier loader are removed: the new loader holds only the tables that it restores itself.
+        """
+        remove_holds = self._compose("DELETE FROM ONLY {holds} WHERE holder = %s")
+        query = self._compose(
+            "UPDATE ONLY {loads} SET epoch = epoch + 1, client = %s, job = coalesce(%s::jsonb, job),"
+            " login = CASE WHEN %s OR login = SESSION_USER THEN SESSION_USER END,"
+            " changed_at = pg_catalog.now() WHERE id = %s AND state = 'running' RETURNING epoch"
+        )
+        values = {"load": load_id, "lock": process.lock, "client": process.client}
+        member: tuple[Any, ...] | None = None
+        try:
+            with in_transaction(connection, "taking the load over"):
+                connection.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(_LOCK_TIMEOUT)))
+                # With synchronous_commit off, a crash could restore the old epoch after rows were committed under the
+                # new one.
+                connection.execute("SET LOCAL synchronous_commit = 'local'")
+                row = connection.execute(query, [process.client, job, is_own_job, load_id]).fetchone()
+                if row is not None:
+                    connection.execute(remove_holds, [load_id])
+                    connection.execute(compose_end(self.schema, only_dead=is_joint), values)
+                    if not is_joint:
+                        # One member needs no claims.
+                        connection.execute(self._compose("DELETE FROM ONLY {claims} WHERE load = %(load)s"), values)
+                    member = connection.execute(compose_register(self.schema), values).fetchone()
+        except ServerError as error:
+            if error.sqlstate == "55P03":
+                return None
+            raise
+        if row is None or member is None:
+            raise TargetError(f"load {load_id} does not exist any more, or has ended", hint="See penstock loads.")
+        return Claim(load_id=load_id, epoch=int(row[0]), is_resumed=True, member=int(member[0]))
+
+    def adopt(self, connection: Connection, claim: Claim, *, identity: str, meaning: str) -> None:
+        """Update a claimed load that was recorded in another database: its identity, meaning and table oids."""
+        load = "UPDATE ONLY {loads} SET identity = %s, meaning = %s::jsonb WHERE id = %s"
+        objects = (
+            "UPDATE ONLY {objects} AS o SET target_oid = coalesce({object_oid}, 0), origin = {origin} WHERE load = %s"
+        )
+        targets = (
+            "UPDATE ONLY {targets} AS t SET target_oid = coalesce({target_oid}, 0), landing_oid = {landing_oid},"
+            " origin = {origin} WHERE load = %s"
+        )
+        with in_transaction(connection, "recording the oids of the load's tables"):
+            self.hold_claim(connection, claim)
+            connection.execute(self._compose(load), [identity, meaning, claim.load_id])
+            connection.execute(self._compose(objects), [claim.load_id])
+            connection.execute(self._compose(targets), [claim.load_id])
+
+    def add_objects(
+        self,
+        connection: Connection,
+        claim: Claim,
+        objects: Sequence[LedgerObject],
+        *,
+        unshared: Collection[int] = (),
+        seen: Collection[str] = (),
+    ) -> bool:
+        """Add objects to a load that has begun; return False, and add none, if `begin` would return None."""
+        free = self._compose("(SELECT WHERE NOT EXISTS ({taken})) AS f", taken=self._find_taken())
+        query = self._insert_objects(sql.SQL("%(load)s::uuid"), free)
+        values = _with_seen(objects, unshared, {*seen, claim.load_id}) | {"load": claim.load_id}
+        with translate_errors("recording objects"):
+            with at_once(connection):
+                lock_objects(connection, _oids(objects, unshared))
+                added = connection.execute(query, values)
+            return added.rowcount == len(objects)
+
+    def drop_objects(self, connection: Connection, claim: Claim, numbers: Sequence[int]) -> None:
+        """Remove objects from a claimed load. Raises TargetError, and removes none, if a record of one is committed."""
+        lock = self._compose("SELECT FROM ONLY {objects} WHERE load = %s AND number = ANY (%s) FOR UPDATE")
+        query = self._compose(
+            "DELETE FROM ONLY {objects} AS o WHERE o.load = %s AND o.number = ANY (%s)"
+            " AND NOT EXISTS (SELECT FROM ONLY {ranges} AS r WHERE r.load = o.load AND r.object = o.number)"
+        )
+        values = [claim.load_id, list(numbers)]
+        with in_transaction(connection, "removing objects from the load"):
+            self.hold_claim(connection, claim)
+            # It waits for who is committing ranges of these objects; the next statement then sees the ranges.
+            connection.execute(lock, values)
+            if connection.execute(query, values).rowcount != len(numbers):
+                raise taken_over(claim.load_id)
+
+    def give_up_objects(
+        self,
+        connection: Connection,
+        claim: Claim,
+        planned: Sequence[UnreadableObject],
+        found: Mapping[int, UnreadableObject],
+    ) -> None:
+        """Record, durably, which objects of a claimed load cannot be read, and remove those without committed records.
+
+        `planned` are not among the load's objects, `found` has others by their numbers. They are a part of the load's
+        meaning, in place of those of an earlier run.
+        """
+        remove = self._compose(
+            "DELETE FROM ONLY {objects} AS o WHERE o.load = %(load)s AND o.number = ANY (%(numbers)s)"
+            " AND NOT EXISTS (SELECT FROM ONLY {ranges} AS r WHERE r.load = o.load AND r.object = o.number)"
+        )
+        note = self._compose(
+            "UPDATE ONLY {loads} SET meaning = (meaning - 'unreadable') || %(found)s::jsonb,"
+            " login = CASE WHEN login = SESSION_USER THEN login END WHERE id = %(load)s"
+        )
+        items = [asdict(each) for each in (*planned, *(found[number] for number in sorted(found)))]
+        meaning = to_json({"unreadable": items} if items else {})
+        values = {"load": claim.load_id, "numbers": list(found), "found": meaning}
+        with in_transaction(connection, "recording objects that cannot be read"):
+            self.hold_claim(connection, claim)
+            connection.execute(BE_DURABLE)
+            connection.execute(remove, values)
+            connection.execute(note, values)
+
+    def change_version(self, connection: Connection, claim: Claim, number: int, item: LedgerObject) -> None:
+        """Record the version of an object that the load continues with."""
+        query = self._compose(
+            "UPDATE ONLY {objects} SET version = %s, size_bytes = %s, ctime_ns = %s WHERE load = %s AND number = %s"
+        )
+        with translate_errors("recording an object's version"):
+            connection.execute(query, [item.version, item.size_bytes, item.ctime_ns, claim.load_id, number])
+
+    def fence(self, claim: Claim) -> sql.Composed:
+        """Return the query that every loading transaction begins with: no row means that the load was taken over."""
+        return self._fence_steps(claim) if claim.member is None else compose_fence(self.schema, claim)
+
+    def _fence_steps(self, claim: Claim) -> sql.Composed:
+        return self._compose(
+            "SELECT {mark} FROM ONLY {loads} WHERE id = {load} AND epoch = {epoch} FOR SHARE",
+            mark=mark(claim.load_id),
+            load=sql.Literal(claim.load_id),
+            epoch=sql.Literal(claim.epoch),
+        )
+
+    def hold_claim(self, connection: Connection, claim: Claim) -> None:
+        """Lock a load's row for the rest of the transaction; raise TargetError if the load was taken over."""
+        with translate_errors("reading the load"):
+            if connection.execute(self._fence_steps(claim)).fetchone() is None:
+                raise taken_over(claim.load_id)
+
+    def check_claim(self, connection: Connection, claim: Claim) -> None:
+        """Raise TargetError if a load was taken over or removed."""
+        query = self._compose("SELECT epoch FROM ONLY {loads} WHERE id = %s")
+        with translate_errors("reading the load"):
+            row = connection.execute(query, [claim.load_id]).fetchone()
+        if row != (claim.epoch,):
+            raise taken_over(claim.load_id)
+
+    def forget_unused(self, connection: Connection, claim: Claim, *, even_if_used: bool = False) -> bool:
+        """Remove a load if nothing of it is committed, or if `even_if_used`; return whether it was removed."""
+        hold = self._compose("SELECT FROM ONLY {loads} WHERE id = %s FOR UPDATE")
+        query = self._compose(
+            "DELETE FROM ONLY {loads} AS l WHERE l.id = %s AND l.epoch = %s AND l.state = 'running'"
+            " AND (%s OR NOT EXISTS (SELECT FROM ONLY {ranges} AS r WHERE r.load = l.id)) RETURNING true"
+        )
+        with in_transaction(connection, "removing the load from the ledger"):
+            # A lost session may still be committing. Wait for it here; the next statement then sees its ranges.
+            connection.execute(hold, [claim.load_id])
+            return connection.execute(query, [claim.load_id, claim.epoch, even_if_used]).fetchone() is not None
+
+    def _find_taken(self) -> sql.Composed:
+        """Return the query that finds `unshared` objects that a load other than those in `seen` has."""
+        return self._compose(
+            """
+            SELECT
+              FROM ROWS FROM (
+                       unnest(%(unshared)s::boolean[]), unnest(%(oids)s::oid[]), unnest(%(uris)s::text[])
+                   ) AS w (is_unshared, oid, uri)
+              JOIN ONLY {objects} AS o
+                ON o.uri = w.uri
+               AND {object_oid} IS NOT DISTINCT FROM w.oid
+             WHERE w.is_unshared
+               AND o.load <> ALL (%(seen)s::uuid[])
+            """
+        )
+
+    def _insert_objects(self, load: sql.Composable, source: sql.Composable) -> sql.Composed:
+        """Return the statement that adds objects to `load`, for each row of `source`."""
+        return self._compose(
+            """
+            INSERT INTO {objects}
+                   (load, origin, number, target_oid, target_schema, target_table, uri, version, size_bytes, ctime_ns,
+                    unit)
+            SELECT {load}, {origin}, w.*
+              FROM {source},
+                   ROWS FROM (
+                       unnest(%(numbers)s::integer[]), unnest(%(oids)s::oid[]), unnest(%(schemas)s::name[]),
+                       unnest(%(tables)s::name[]), unnest(%(uris)s::text[]), unnest(%(versions)s::text[]),
+                       unnest(%(sizes)s::bigint[]), unnest(%(ctimes)s::bigint[]),
+                       unnest(%(units)s::text[])
+                   ) AS w
+            """,
+            load=load,
+            source=source,
+        )
+
+    def _compose(self, text: LiteralString, **parts: sql.Composable) -> sql.Composed:
+        return compose_query(text, self.schema, **parts)
+
+
+def _with_seen(objects: Sequence[LedgerObject], unshared: Collection[int], seen: Collection[str]) -> dict[str, Any]:
+    return object_arrays(objects) | {
+        "unshared": [item.number in unshared for item in objects],
+        "seen": list(seen),
+    }
+
+
+def _oids(objects: Sequence[LedgerObject], numbers: Collection[int]) -> list[int]:
+    return [item.target_oid for item in objects if item.number in numbers]
+
+
+def taken_over(load_id: str) -> TakenOverError:
+    """Return the error for a load that another process has taken over or removed."""
+    return TakenOverError(f"load {load_id} was taken over by another process, or removed", hint="See penstock loads.")
+
+
+# The SQLSTATE of the warning that the server sends if a commit's wait for synchronous standbys is cancelled. The
+# transaction is then committed on the primary (SyncRepWaitForLSN in src/backend/replication/syncrep.c).
+_UNCONFIRMED = "01000"
+
+# The rows that load l has stored in its tables: staged records count only if they were inserted or updated.
+_STORED_ROWS = """
+    SELECT coalesce((SELECT sum(r.rows) FROM ONLY {ranges} AS r WHERE r.load = l.id), 0)
+           + coalesce((SELECT sum(t.inserted + t.updated - t.staged) FROM ONLY {targets} AS t WHERE t.load = l.id), 0)
+"""
+
+# The counts of FinishedLoad, as one JSON object.
+_TOTALS = """
+    pg_catalog.json_build_object(
+        'rows', l.rows,
+        'suppressed',
+        coalesce((SELECT sum(r.suppressed) FROM ONLY {ranges} AS r WHERE r.load = l.id), 0)
+        + coalesce((SELECT sum(t.suppressed) FROM ONLY {targets} AS t WHERE t.load = l.id), 0),
+        'inserted', coalesce((SELECT sum(t.inserted) FROM ONLY {targets} AS t WHERE t.load = l.id), 0),
+        'updated', coalesce((SELECT sum(t.updated) FROM ONLY {targets} AS t WHERE t.load = l.id), 0),
+        'duplicates', coalesce((SELECT sum(t.duplicates) FROM ONLY {targets} AS t WHERE t.load = l.id), 0),
+        'existing', coalesce((SELECT sum(t.existing) FROM ONLY {targets} AS t WHERE t.load = l.id), 0)
+    )
+"""
+
+
+def finish(
+    ledger: Ledger,
+    connection: Connection,
+    claim: Claim,
+    *,
+    act: Callable[[], Sequence[LandedCounts]] | None = None,
+) -> FinishedLoad | None:
+    """Record durably that a load is complete; return None if a part of it is not in the ledger.
+
+    If nothing is missing, `act` runs the last statements for the tables in the same transaction. Only the ledger
+    decides, because a server that crashed may have lost commits that it had acknowledged. Raises ServerError,
+    TargetError if the load was taken over, and the errors of `act`.
+    """
+    query = compose_query(
+        """
+        UPDATE ONLY {loads} AS l
+           SET state = 'complete',
+               changed_at = pg_catalog.clock_timestamp(),
+               event = DEFAULT,
+               rows = ({rows})
+         WHERE l.id = %(load)s
+           AND l.epoch = %(epoch)s
+           AND NOT EXISTS ({missing})
+        RETURNING {totals}
+        """,
+        ledger.schema,
+        rows=compose_query(_STORED_ROWS, ledger.schema),
+        missing=missing_objects(ledger.schema),
+        totals=compose_query(_TOTALS, ledger.schema),
+    )
+    values = {"load": claim.load_id, "epoch": claim.epoch}
+    with translate_errors("recording that the load is complete"), _hearing_warnings(connection) as warnings:
+        if act is None:
+            row = _run_durably(connection, query, values)
+        else:
+            row = _run_with(ledger, connection, claim, act, query, values)
+    if row is None:
+        ledger.check_claim(connection, claim)
+        return None
+    return FinishedLoad(**row[0], is_local_only=_UNCONFIRMED in warnings)
+
+
+def _run_with(
+    ledger: Ledger,
+    connection: Connection,
+    claim: Claim,
+    act: Callable[[], Sequence[LandedCounts]],
+    query: sql.Composed,
+    values: Mapping[str, Any],
+) -> tuple[Any, ...] | None:
+    """Call `act` and run `query` in one durable transaction that checks the claim; return the row of `query`.
+
+    If a part of the load is not committed, or `query` returns no row, roll back and return None.
+    """
+    row: tuple[Any, ...] | None = None
+    with in_transaction(connection) as transaction:
+        with connection.pipeline():
+            connection.execute(BE_DURABLE)
+            ledger.hold_claim(connection, claim)
+        if has_all(connection, ledger.schema, claim.load_id):
+            counts = act()
+            with connection.pipeline():
+                write_counts(connection, ledger.schema, claim, counts)
+                cursor = connection.execute(query, values)
+            row = cursor.fetchone()
+        if row is None:
+            raise psycopg.Rollback(transaction)
+        # Deferred triggers run at the commit, and need the user's search_path.
+        connection.execute(TO_USERS_SETTINGS)
+    return row
+
+
+def commit_durably() -> sql.Composed:
+    """Return the statements that make a loading transaction durable when it is committed."""
+    return sql.SQL("SET LOCAL synchronous_commit TO DEFAULT; {}").format(sql.SQL(BE_DURABLE))
+
+
+def confirm(ledger: Ledger, connection: Connection, claim: Claim) -> FinishedLoad | None:
+    """Return the result of `finish` if it has committed and only the server's answer was lost, else None.
+
+    The statement commits durably once more, which makes the commit of `finish` durable too. Raises ServerError.
+    """
+    query = compose_query(
+        "UPDATE ONLY {loads} AS l SET login = CASE WHEN l.login = SESSION_USER THEN l.login END"
+        " WHERE l.id = %(load)s AND l.state = 'complete' RETURNING {totals}, l.epoch",
+        ledger.schema,
+        totals=compose_query(_TOTALS, ledger.schema),
+    )
+    with translate_errors("checking whether the load is complete"), _hearing_warnings(connection) as warnings:
+        row = _run_durably(connection, query, {"load": claim.load_id})
+    if row is None:
+        return None
+    totals, epoch = row
+    return FinishedLoad(**totals, is_local_only=_UNCONFIRMED in warnings, is_others=epoch != claim.epoch)
+
+
+def _run_durably(connection: Connection, query: sql.Composed, values: Mapping[str, Any]) -> tuple[Any, ...] | None:
+    """Run a statement that writes, in its own transaction, and return its row once the transaction is durable."""
+    with at_once(connection):
+        connection.execute(BE_DURABLE)
+        cursor = connection.execute(query, values)
+    return cursor.fetchone()
+
+
+@contextmanager
+def _hearing_warnings(connection: Connection) -> Iterator[list[str]]:
+    """Collect the SQLSTATEs of the warnings that the server sends within the context."""
+    states: list[str] = []
+
+    def hear(diagnostic: Diagnostic) -> None:
+        states.append(diagnostic.sqlstate or "")
+
+    connection.add_notice_handler(hear)
+    try:
+        yield states
+    finally:
+        connection.remove_notice_handler(hear)

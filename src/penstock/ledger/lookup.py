@@ -1,0 +1,439 @@
+"""Looks up in the ledger what concerns a load that is about to begin, in one round trip.
+
+If the database has other ledgers, the load is refused if one of them knows its tables: it would not know what that one
+has recorded, and could store rows twice.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from typing import Any, LiteralString
+
+from psycopg import sql
+from psycopg.rows import class_row
+
+from penstock.core.catalogue.tables import is_empty
+from penstock.core.connect.connection import Connection
+from penstock.core.connect.errors import in_pipeline, translate_errors
+from penstock.core.errors import TargetError
+from penstock.core.frozen import frozen
+from penstock.core.sql import fetch_as, fetch_rows, send_query
+from penstock.core.values.names import init_command
+from penstock.core.values.table import TableName
+from penstock.ledger.locks import TABLES, compose_query
+from penstock.ledger.schema import (
+    VERSION,
+    LedgerRelation,
+    find_version,
+    look_for_ledger,
+    name_fitting,
+    naming_ledger,
+    refuse_foreign,
+)
+from penstock.ledger.values import KnownObject, LedgerObject, LoadState
+
+# The identity contains oids, so a load that was recorded in another database is found by the key of its lock.
+_RUNNING = """
+    SELECT l.id::text,
+           (SELECT coalesce(max(o.number) + 1, 0) FROM ONLY {objects} AS o WHERE o.load = l.id),
+           s.is_copied
+      FROM ONLY {loads} AS l
+      CROSS JOIN LATERAL (
+               SELECT EXISTS (SELECT FROM ONLY {objects} AS o WHERE o.load = l.id AND o.origin <> {origin})
+           ) AS s (is_copied)
+     WHERE l.state = 'running'
+       AND (l.identity = %(identity)s OR (l.lock_key = %(lock)s AND s.is_copied))
+     ORDER BY l.identity <> %(identity)s, l.began_at DESC
+     LIMIT 1
+"""
+
+# A table that a load has replaced has no rows of earlier loads, as if it had been truncated. IS NOT DISTINCT FROM keeps
+# the planner from hashing the whole table by the oid's expression, here and below.
+_KNOWN = """
+      WITH emptied AS MATERIALIZED (
+               SELECT {target_oid} AS oid,
+                      max(CASE WHEN t.kind = 'replacement' THEN l.event ELSE t.truncation_event END) AS event
+                 FROM ONLY {targets} AS t
+                 JOIN ONLY {loads} AS l ON l.id = t.load
+                WHERE t.truncated_at IS NOT NULL
+                   OR (t.kind = 'replacement' AND l.state = 'complete')
+                GROUP BY 1
+           )
+    SELECT o.load::text AS load_id, l.identity, l.state, o.number, w.oid AS target_oid, o.uri, o.version, (
+               SELECT coalesce(sum(r.rows), 0)::int8
+                 FROM ONLY {ranges} AS r
+                WHERE r.load = o.load
+                  AND r.object = o.number
+                  AND NOT (
+                          -- Staged, and no row was stored: a transform may filter out all records.
+                          SELECT coalesce(bool_and(t.inserted + t.updated + t.existing = 0), false)
+                            FROM ONLY {targets} AS t
+                           WHERE t.load = o.load
+                             AND t.target_oid = o.target_oid
+                             AND t.kind = 'staging'
+                             AND l.state = 'complete'
+                      )
+           ) AS rows, l.state = 'complete' AND EXISTS (
+               SELECT
+                 FROM emptied AS e
+                WHERE e.oid = ANY (
+                          ARRAY(
+                              SELECT w.oid
+                               UNION ALL
+                              SELECT a.relid::oid FROM pg_catalog.pg_partition_ancestors(w.oid) AS a
+                          )
+                      )
+                  AND e.event > l.event
+           ) AS is_superseded, o.size_bytes, o.ctime_ns
+      FROM ROWS FROM (unnest(%(oids)s::oid[]), unnest(%(uris)s::text[])) AS w (oid, uri)
+      JOIN ONLY {objects} AS o
+        ON o.uri = w.uri
+       AND {object_oid} IS NOT DISTINCT FROM w.oid
+      JOIN ONLY {loads} AS l
+        ON l.id = o.load
+     ORDER BY l.changed_at
+"""
+
+# Objects that were loaded into the same table under another name: their version and size are the same.
+_RENAMED = """
+    SELECT DISTINCT ON (w.number) w.number, o.uri, o.load::text
+      FROM ROWS FROM (
+               pg_catalog.unnest(%(numbers)s::int[]), pg_catalog.unnest(%(oids)s::oid[]),
+               pg_catalog.unnest(%(uris)s::text[]), pg_catalog.unnest(%(versions)s::text[]),
+               pg_catalog.unnest(%(sizes)s::bigint[])
+           ) AS w (number, oid, uri, version, size_bytes)
+      JOIN ONLY {objects} AS o
+        ON o.version = w.version
+       AND o.size_bytes = w.size_bytes
+       AND {object_oid} IS NOT DISTINCT FROM w.oid
+       AND o.uri <> w.uri
+      JOIN ONLY {loads} AS l
+        ON l.id = o.load
+     WHERE l.state = 'complete'
+       AND w.size_bytes > 0
+     ORDER BY w.number, l.changed_at DESC
+"""
+
+_CHANGED = """
+    SELECT DISTINCT c.target_oid, c.load::text
+      FROM ONLY {changes} AS c
+     WHERE {change_oid} = ANY (%(oids)s)
+        OR (c.origin = {origin} AND c.relation_oid = ANY (%(oids)s) AND c.kind <> 'reference')
+        OR EXISTS (
+               SELECT
+                 FROM pg_catalog.pg_partition_ancestors({change_oid}) AS a
+                WHERE a.relid = ANY (%(oids)s)
+           )
+"""
+
+# The loads that may have changed the whole server; these changes are recorded in another database. A place for
+# temporary work (until = 'infinity') is left out, because it stays until it is removed.
+_HOLDS = """
+    SELECT h.holder::text
+      FROM ONLY {holds} AS h
+     WHERE h.target_oid = 0
+       AND h.until IS DISTINCT FROM 'infinity'
+"""
+
+# The tables of a load, and its objects with their tables.
+_TABLES = """
+    ROWS FROM (
+        pg_catalog.unnest(%(table_oids)s::oid[]), pg_catalog.unnest(%(table_schemas)s::name[]),
+        pg_catalog.unnest(%(table_names)s::name[])
+    ) AS w (oid, in_schema, in_table)
+"""
+_WANTED = """
+    ROWS FROM (
+        pg_catalog.unnest(%(oids)s::oid[]), pg_catalog.unnest(%(schemas)s::name[]),
+        pg_catalog.unnest(%(tables)s::name[]), pg_catalog.unnest(%(uris)s::text[])
+    ) AS w (oid, in_schema, in_table, uri)
+"""
+
+# Whether a row of table objects, of any version, is of table w. Older versions do not record where an oid is valid, so
+# the oid or the name is enough.
+_IS_SAME = "({o}.target_oid = w.oid OR ({o}.target_schema = w.in_schema AND {o}.target_table = w.in_table))"
+_KNOWN_TABLE = "EXISTS (SELECT FROM ONLY {objects} AS k WHERE {is_same})"
+_KNOWN_OBJECT = "EXISTS (SELECT FROM ONLY {objects} AS k WHERE k.uri = w.uri AND {is_same})"
+
+# What another ledger has recorded and this one has not: an object of a table of which this one knows nothing, or an
+# object of the load.
+_KNOWN_ELSEWHERE = """
+    SELECT f.oid, f.uri, f.load_id
+      FROM (
+               SELECT w.oid, o.uri, o.load::text AS load_id
+                 FROM {tables}
+                 JOIN ONLY {other} AS o ON {is_same}
+                WHERE NOT {known}
+               UNION ALL
+               SELECT w.oid, o.uri, o.load::text
+                 FROM {wanted}
+                 JOIN ONLY {other} AS o ON o.uri = w.uri AND {is_same}
+                WHERE NOT {known_object}
+           ) AS f
+     LIMIT 1
+"""
+
+# The tables of which this ledger knows nothing, and which users of another ledger may have loaded: roles that may write
+# to both, and superusers, if one of them owns that ledger.
+_MAYBE_KNOWN = """
+    SELECT w.oid,
+           CURRENT_USER::text
+      FROM {tables}
+     WHERE NOT {known}
+       AND EXISTS (
+               SELECT
+                 FROM pg_catalog.pg_class AS c
+                 JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+                 JOIN pg_catalog.pg_roles AS r
+                   ON CASE
+                          WHEN r.rolsuper THEN r.oid = c.relowner
+                          -- pg_write_all_data may write to all tables; its members count by themselves.
+                          WHEN pg_catalog.starts_with(r.rolname::text, 'pg_') THEN false
+                          ELSE pg_catalog.has_table_privilege(r.oid, c.oid, 'INSERT')
+                           AND pg_catalog.has_table_privilege(r.oid, w.oid, 'INSERT')
+                      END
+                WHERE n.nspname = %(ledger)s
+                  AND c.relname = 'loads'
+           )
+"""
+
+_MEANT = "If the files are to be loaded whatever it has recorded, use --again or --emptied load."
+
+
+@frozen
+class OtherLedger:
+    """The row of other_ledgers.sql.
+
+    `comment` and `creator` are the comments on its tables loads and objects. `may_read` is whether this role may read
+    table objects.
+    """
+
+    schema: str
+    comment: str | None
+    creator: str | None
+    may_read: bool
+
+
+@frozen
+class Ledgers:
+    """Whether a schema has a ledger, and which other schemas of the database have one."""
+
+    schema: str
+    exists: bool
+    others: Sequence[OtherLedger]
+
+
+@frozen
+class _KnownTable:
+    """An object that another ledger has recorded, of a table of the load."""
+
+    oid: int
+    uri: str
+    load_id: str
+
+
+@frozen
+class LedgerFindings:
+    """What concerns a load that is about to begin.
+
+    `running` is the load with the same identity that has begun and not ended, and `next_number` is the number of its
+    next object. `is_copied` is whether its oids were recorded in another database. `known` are the objects of any load
+    with the same URI and table.
+
+    `changed_by` has the loads whose changes to the tables, their partitions or their parents are not restored yet, by
+    the oid of the table that the load filled. `server_holds` are the loads that may have changed settings of the
+    server. `renamed` has, by object number, the URI and the load of an object with the same size and version that a
+    complete load has loaded into the same table under another name.
+    """
+
+    running: str | None
+    next_number: int
+    is_copied: bool
+    known: Sequence[KnownObject]
+    changed_by: Mapping[int, Collection[str]]
+    server_holds: Sequence[str]
+    renamed: Mapping[int, tuple[str, str]]
+
+
+@frozen
+class KnownMeaning:
+    """A load's state, and its meaning when it began, as JSON (see loading/plan/identity.py)."""
+
+    state: LoadState
+    meaning: str
+
+
+def look_up(
+    connection: Connection, schema: str, identity: str, objects: Sequence[LedgerObject], *, lock: str
+) -> LedgerFindings:
+    """Return what the ledger has recorded that concerns a load. Raises ServerError, TargetError."""
+    with naming_ledger(schema), translate_errors("looking up what has been loaded"), in_pipeline(connection):
+        running = connection.execute(compose_query(_RUNNING, schema), {"identity": identity, "lock": lock})
+        known = connection.cursor(row_factory=class_row(KnownObject))
+        known.execute(compose_query(_KNOWN, schema), object_arrays(objects))
+        renamed = connection.execute(compose_query(_RENAMED, schema), object_arrays(objects))
+        changes = connection.execute(compose_query(_CHANGED, schema), {"oids": [item.target_oid for item in objects]})
+        holds = connection.execute(compose_query(_HOLDS, schema))
+    row = running.fetchone()
+    changed_by: dict[int, set[str]] = {}
+    for oid, load_id in changes.fetchall():
+        changed_by.setdefault(oid, set()).add(load_id)
+    return LedgerFindings(
+        running=None if row is None else str(row[0]),
+        next_number=0 if row is None else int(row[1]),
+        is_copied=row is not None and row[2],
+        known=known.fetchall(),
+        changed_by=changed_by,
+        server_holds=[holder for (holder,) in holds],
+        renamed={number: (uri, load_id) for number, uri, load_id in renamed},
+    )
+
+
+def look_for_ledgers(connection: Connection, schema: str) -> Ledgers:
+    """Return whether a schema has a ledger, and the other ledgers of the database, in one round trip.
+
+    Raises TargetError if the schema's ledger cannot be trusted or has another version, ServerError.
+    """
+    with translate_errors("looking for ledgers"):
+        with connection.pipeline():
+            is_found = look_for_ledger(connection, schema)
+            fetch = send_query(connection, "ledger/other_ledgers", OtherLedger, schema=schema)
+        return Ledgers(schema=schema, exists=is_found(), others=fetch())
+
+
+def refuse_known_elsewhere(
+    connection: Connection, ledgers: Ledgers, tables: Mapping[int, TableName], objects: Sequence[LedgerObject] = ()
+) -> None:
+    """Raise TargetError if another ledger knows a table or an object, and this ledger knows nothing of it.
+
+    `tables` are those of the load that exist, by oid. If another ledger cannot be read, a table that it may know is
+    refused too, unless the table is empty. Raises ServerError.
+    """
+    arrays = object_arrays(objects) | {
+        "table_oids": list(tables),
+        "table_schemas": [name.schema for name in tables.values()],
+        "table_names": [name.name for name in tables.values()],
+    }
+    for other in ledgers.others if tables else ():
+        found = _find_known(connection, ledgers, other, arrays)
+        if found:
+            raise _known_elsewhere(ledgers.schema, other, found[0], tables[found[0].oid])
+        if found is None:
+            query = _compose_known(_MAYBE_KNOWN, ledgers)
+            with naming_ledger(ledgers.schema), translate_errors("looking for tables that another ledger may know"):
+                maybe = connection.execute(query, arrays | {"ledger": other.schema}).fetchall()
+            for oid, role in maybe:
+                if not is_empty(connection, oid):
+                    raise _maybe_known(other, tables[oid], role)
+
+
+def _find_known(
+    connection: Connection, ledgers: Ledgers, other: OtherLedger, arrays: Mapping[str, Any]
+) -> list[_KnownTable] | None:
+    """Return what another ledger knows, at most one; None if it cannot be read or trusted."""
+    if not other.may_read:
+        return None
+    query = _compose_known(_KNOWN_ELSEWHERE, ledgers, other=sql.Identifier(other.schema, "objects"))
+    try:
+        with translate_errors("looking up what another ledger has recorded"):
+            refuse_foreign(
+                other.schema,
+                fetch_rows(connection, "ledger/state", LedgerRelation, schema=other.schema, tables=sorted(TABLES)),
+            )
+            return fetch_as(connection, _KnownTable, query, arrays)
+    except TargetError:
+        # Its owner is not trusted, or its version has other columns.
+        return None
+
+
+def _compose_known(text: LiteralString, ledgers: Ledgers, **parts: sql.Composable) -> sql.Composed:
+    """Return a query on the tables and objects of a load; see _KNOWN_ELSEWHERE."""
+    schema, is_same = ledgers.schema, sql.SQL(_IS_SAME)
+    knows = partial(compose_query, schema=schema, is_same=is_same.format(o=sql.SQL("k")))
+    return compose_query(
+        text,
+        schema,
+        is_same=is_same.format(o=sql.SQL("o")),
+        tables=sql.SQL(_TABLES),
+        wanted=sql.SQL(_WANTED),
+        known=knows(_KNOWN_TABLE) if ledgers.exists else sql.SQL("false"),
+        known_object=knows(_KNOWN_OBJECT) if ledgers.exists else sql.SQL("false"),
+        **parts,
+    )
+
+
+def _known_elsewhere(schema: str, other: OtherLedger, known: _KnownTable, table: TableName) -> TargetError:
+    return TargetError(
+        f'table "{table}" is known to another ledger, in schema "{other.schema}"',
+        detail=f'Load {known.load_id} there has "{known.uri}", which the ledger in schema "{schema}" does not know. '
+        "Its rows could be loaded twice.",
+        hint=f"{_name_version(other) or f'Use {_option(other)}.'} {_MEANT}",
+    )
+
+
+def _maybe_known(other: OtherLedger, table: TableName, role: str) -> TargetError:
+    grant = f"Have the database's owner run {init_command(other.schema, role)}, and use {_option(other)}."
+    return TargetError(
+        f'table "{table}" may be known to another ledger, in schema "{other.schema}", which cannot be read',
+        detail="Rows that it has recorded could be loaded twice.",
+        hint=f"{_name_version(other) or grant} {_MEANT}",
+    )
+
+
+def _option(other: OtherLedger) -> str:
+    return f"--ledger-schema {shlex.quote(other.schema)}"
+
+
+def _name_version(other: OtherLedger) -> str | None:
+    """Return the hint that names the penstock for a ledger of another version; None for one of this version."""
+    version = find_version(other.comment)
+    return None if version in (None, VERSION) else name_fitting(version, other.creator)
+
+
+def read_meaning(connection: Connection, schema: str, load_id: str) -> KnownMeaning | None:
+    """Return the state and the meaning of a load, or None if it does not exist. Raises ServerError."""
+    query = compose_query("SELECT state, meaning::text AS meaning FROM ONLY {loads} WHERE id = %s", schema)
+    with translate_errors("looking up the load"):
+        return next(iter(fetch_as(connection, KnownMeaning, query, [load_id])), None)
+
+
+def find_loaded(connection: Connection, schema: str, tables: Sequence[TableName]) -> set[TableName]:
+    """Return those of `tables` that a complete load has loaded. Raises ServerError."""
+    query = compose_query(
+        """
+        SELECT w.schema_name, w.table_name
+          FROM ROWS FROM (
+                   pg_catalog.unnest(%(schemas)s::name[]), pg_catalog.unnest(%(tables)s::name[])
+               ) AS w (schema_name, table_name)
+         WHERE EXISTS (
+                   SELECT
+                     FROM ONLY {objects} AS o
+                     JOIN ONLY {loads} AS l
+                       ON l.id = o.load
+                    WHERE o.target_schema = w.schema_name
+                      AND o.target_table = w.table_name
+                      AND l.state = 'complete'
+               )
+        """,
+        schema,
+    )
+    names = {"schemas": [table.schema for table in tables], "tables": [table.name for table in tables]}
+    with naming_ledger(schema), translate_errors("looking up the tables that were loaded"):
+        return {TableName(schema=schema, name=name) for schema, name in connection.execute(query, names)}
+
+
+def object_arrays(objects: Sequence[LedgerObject]) -> dict[str, Any]:
+    """Return objects as arrays for `unnest`, by parameter name."""
+    return {
+        "numbers": [item.number for item in objects],
+        "oids": [item.target_oid for item in objects],
+        "schemas": [item.target.schema for item in objects],
+        "tables": [item.target.name for item in objects],
+        "uris": [item.uri for item in objects],
+        "versions": [item.version for item in objects],
+        "sizes": [item.size_bytes for item in objects],
+        "ctimes": [item.ctime_ns for item in objects],
+        "units": [item.unit for item in objects],
+    }

@@ -1,0 +1,449 @@
+"""Rejected records: written to the ledger, read, and deleted once they are stored in their table.
+
+A role reads only records of its own loads (policy rejects_owner). Methods raise ServerError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, LiteralString
+
+from psycopg import sql
+
+from penstock.core.connect.connection import Connection
+from penstock.core.connect.errors import in_transaction, translate_errors
+from penstock.core.frozen import frozen
+from penstock.core.recorded import to_json
+from penstock.core.sql import fetch_as, fetch_one
+from penstock.core.units import MIB
+from penstock.core.values.dialect import Dialect
+from penstock.core.values.table import ColumnMap, TableName
+from penstock.ledger.listing import refuse_at_work
+from penstock.ledger.locks import compose_query
+from penstock.ledger.schema import has_ledger, naming_ledger
+
+if TYPE_CHECKING:
+    import psycopg
+
+# The SQLSTATE (foreign key violation) of a record that refers to a row that does not exist yet. The record is tried
+# again after all referenced tables are loaded.
+FOREIGN_KEY_VIOLATION = "23503"
+
+
+@frozen
+class Reason:
+    """Why a record was rejected. A part is None if it is not known."""
+
+    message: str
+    # None also if penstock rejected the record itself.
+    sqlstate: str | None = None
+    detail: str | None = None
+    column: str | None = None
+
+
+@frozen
+class Reject:
+    """One rejected record of an object."""
+
+    # The number of the object in the load.
+    object_number: int
+    # The offset of the record in the decompressed object, in bytes.
+    start: int
+    # The line on which the record begins, counted from 1.
+    line: int
+    # The bytes of the record with the line end.
+    raw: bytes
+    reason: Reason
+
+
+@frozen
+class RecordForm:
+    """How one object's records are read and sent, so that a rejected record can be sent again without the object."""
+
+    dialect: Dialect
+    column_map: ColumnMap
+    table: TableName
+    # The encoding of the bytes and of the COPY command.
+    encoding: str
+    # The object's header record, None if it has none.
+    header: bytes | None = None
+    allows_suppressed_rows: bool = False
+    # If the table is a new one that replaces another, pairs of the present and the final name of the new table and of
+    # each of its indexes.
+    working_names: tuple[tuple[str, str], ...] = ()
+    # The encoding whose byte-order mark is at the start of the object, None without a mark.
+    bom: str | None = None
+
+
+@frozen
+class Correction:
+    """How many rejected records of one object were stored or suppressed when they were tried again."""
+
+    object_number: int
+    # Negative if staged records were rejected, because fewer rows are then stored.
+    rows: int
+    suppressed: int
+    # How the records are read (RecordForm as JSON).
+    form: str | None = None
+
+
+@frozen
+class RejectCause:
+    """Records of one load that were rejected for the same reason, with the first of them."""
+
+    sqlstate: str | None
+    column: str | None
+    # The error message without the values that differ from record to record.
+    message: str
+    count: int
+    uri: str
+    line: int
+    # The message of the first record.
+    example: str
+    detail: str | None
+    raw: bytes
+
+
+@frozen
+class StoredForm:
+    """The ledger's record of an object with rejected records."""
+
+    uri: str
+    # The table into which the object was loaded.
+    table: TableName
+    # How the object's records are read (RecordForm as JSON).
+    form: str
+
+
+@frozen
+class RejectingLoad:
+    """A load that has rejected records."""
+
+    epoch: int
+    state: str
+    lock_key: str
+    # The load's meaning as JSON (see loading/plan/identity.py).
+    meaning: str
+    # The job as JSON, None if its sources cannot be read again.
+    job: str | None
+
+
+@frozen
+class RetryOutcome:
+    """The outcome of a retry of rejected records: rows stored, records suppressed by triggers, and records left."""
+
+    load_id: str
+    rows: int
+    suppressed: int
+    left: int
+
+
+# Greater than any object's number.
+_BEHIND_ALL = 2**31 - 1
+
+# About how many bytes of memory a record needs in addition to its raw bytes. `read` adds this to each record's length
+# when it applies `limit_bytes`.
+_OVERHEAD_BYTES = 200
+
+
+class RejectStore:
+    """The rejected records of one load."""
+
+    def __init__(self, schema: str, load_id: str) -> None:
+        self._schema = schema
+        self._load_id = load_id
+
+    # ---------------------------------------------------------------- within a transaction that loads
+
+    def insert(self, connection: psycopg.Connection[Any], rejects: Sequence[Reject]) -> None:
+        """Insert records in the open transaction."""
+        query = self._compose(
+            """
+            INSERT INTO {rejects} (load, object, start, line, "column", sqlstate, message, detail, raw)
+            SELECT %(load)s, w.object, w.start, w.line, w."column", w.sqlstate, w.message, w.detail,
+                   pg_catalog.decode(w.raw, 'hex')
+              FROM pg_catalog.json_to_recordset(%(rejects)s::json)
+                   AS w (object integer, start bigint, line bigint, "column" text, sqlstate text, message text,
+                         detail text, raw text)
+            """
+        )
+        connection.execute(query, {"load": self._load_id, "rejects": _describe_all(rejects)})
+
+    def remove(self, connection: psycopg.Connection[Any], rejects: Sequence[Reject]) -> int:
+        """Delete records that the open transaction has stored in their table; return how many existed in the ledger."""
+        query = self._compose(
+            """
+            DELETE FROM ONLY {rejects} AS r
+             USING pg_catalog.json_to_recordset(%(rejects)s::json) AS w (object integer, start bigint)
+             WHERE r.load = %(load)s
+               AND r.object = w.object
+               AND r.start = w.start
+            """
+        )
+        keys = to_json([{"object": reject.object_number, "start": reject.start} for reject in rejects])
+        return connection.execute(query, {"load": self._load_id, "rejects": keys}).rowcount
+
+    def renew(self, connection: psycopg.Connection[Any], rejects: Sequence[Reject]) -> None:
+        """Update the reasons and the bytes of records that were refused again."""
+        query = self._compose(
+            """
+            UPDATE ONLY {rejects} AS r
+               SET "column" = w."column", sqlstate = w.sqlstate, message = w.message, detail = w.detail,
+                   raw = pg_catalog.decode(w.raw, 'hex')
+              FROM pg_catalog.json_to_recordset(%(rejects)s::json)
+                   AS w (object integer, start bigint, "column" text, sqlstate text, message text, detail text,
+                         raw text)
+             WHERE r.load = %(load)s
+               AND r.object = w.object
+               AND r.start = w.start
+            """
+        )
+        connection.execute(query, {"load": self._load_id, "rejects": _describe_all(rejects)})
+
+    def correct(self, connection: psycopg.Connection[Any], corrections: Sequence[Correction]) -> None:
+        """Insert rows into table ranges that count rejected records as stored, and correct the load's row count.
+
+        Negative numbers count staged records as rejected.
+        """
+        query = self._compose(
+            """
+            INSERT INTO {ranges}
+                (load, object, start, ranges, has_start, has_end, records, rows, suppressed, rejected, checksum, form)
+            SELECT %(load)s, w.object,
+                   least(0, (SELECT min(r.start) FROM ONLY {ranges} AS r
+                              WHERE r.load = %(load)s AND r.object = w.object)) - 1,
+                   '{{}}', false, false, 0, w.rows, w.suppressed, -(w.rows + w.suppressed), 0, w.form::jsonb
+              FROM ROWS FROM (
+                       unnest(%(objects)s::integer[]), unnest(%(rows)s::bigint[]), unnest(%(suppressed)s::bigint[]),
+                       unnest(%(forms)s::text[])
+                   ) AS w (object, rows, suppressed, form)
+            """
+        )
+        values = {
+            "load": self._load_id,
+            "objects": [item.object_number for item in corrections],
+            "rows": [item.rows for item in corrections],
+            "suppressed": [item.suppressed for item in corrections],
+            "forms": [item.form for item in corrections],
+        }
+        connection.execute(query, values)
+        # Do not change the time at which the load ended: if the table was truncated after that time, the load's other
+        # rows are still gone.
+        total = self._compose(
+            "UPDATE ONLY {loads} SET rows = rows + %s, login = CASE WHEN login = SESSION_USER THEN login END"
+            " WHERE id = %s AND state = 'complete'"
+        )
+        connection.execute(total, [sum(item.rows for item in corrections), self._load_id])
+
+    # ---------------------------------------------------------------- what there is
+
+    def count(self, connection: Connection, *, but_code: str | None = None) -> int:
+        """Return how many rejected records are not stored yet, not counting those with SQLSTATE `but_code`."""
+        query = "SELECT count(*) FROM ONLY {rejects} WHERE load = %s AND sqlstate IS DISTINCT FROM %s"
+        return self._fetch_count(connection, query, [self._load_id, but_code])
+
+    def discard(self, connection: Connection) -> int:
+        """Delete the rejected records that are not stored yet, and return how many; the ranges still count them.
+
+        Raises TargetError if the load is running: it may be about to retry or count them.
+        """
+        query = self._compose("DELETE FROM ONLY {rejects} WHERE load = %s")
+        with in_transaction(connection, "discarding rejected records"):
+            refuse_at_work(connection, self._schema, self._load_id)
+            return connection.execute(query, [self._load_id]).rowcount
+
+    def count_rejected(self, connection: Connection) -> int:
+        """Return how many records the load has rejected, including those that this role may not read."""
+        query = "SELECT coalesce(sum(rejected), 0) FROM ONLY {ranges} WHERE load = %s"
+        return self._fetch_count(connection, query, [self._load_id])
+
+    def find_tables(self, connection: Connection) -> list[int]:
+        """Return the oids of the load's tables."""
+        query = self._compose("SELECT DISTINCT ({object_oid})::bigint FROM ONLY {objects} AS o WHERE o.load = %s")
+        with translate_errors("looking for the tables of the load"):
+            return [oid for (oid,) in connection.execute(query, [self._load_id]) if oid is not None]
+
+    def read_starts(self, connection: Connection, object_number: int) -> list[int]:
+        """Return the offsets of an object's rejected records, in ascending order."""
+        query = self._compose("SELECT start FROM ONLY {rejects} WHERE load = %s AND object = %s ORDER BY start")
+        with translate_errors("reading positions of rejected records"):
+            rows = connection.execute(query, [self._load_id, object_number]).fetchall()
+        return [start for (start,) in rows]
+
+    def _compose(self, text: LiteralString, **parts: sql.Composable) -> sql.Composed:
+        return compose_query(text, self._schema, **parts)
+
+    def _fetch_count(self, connection: Connection, query: LiteralString, values: Sequence[Any]) -> int:
+        with translate_errors("counting rejected records"):
+            return int(fetch_one(connection, self._compose(query), values)[0])
+
+    def read(
+        self,
+        connection: Connection,
+        *,
+        beyond: tuple[int, int] | None = None,
+        objects: Sequence[int] | None = None,
+        codes: Sequence[str] | None = None,
+        is_backwards: bool = False,
+        limit_bytes: int = 8 * MIB,
+    ) -> list[Reject]:
+        """Return records in the order of objects and offsets, at most `limit_bytes` of them, but at least one.
+
+        Only records after (with `is_backwards`, before) the object number and offset `beyond` are returned. With
+        `objects`, only records of the objects with these numbers, with `codes`, only records with these SQLSTATEs are
+        returned. With `is_backwards`, the order is descending.
+        """
+        query = self._compose(
+            """
+            SELECT object, start, line, "column", sqlstate, message, detail, raw
+              FROM (
+                       SELECT n.*, sum(pg_catalog.length(n.raw) + %(overhead)s) OVER w AS total,
+                              pg_catalog.row_number() OVER w AS number
+                         FROM (
+                                  -- At most as many as fit; the key's index returns them in order.
+                                  SELECT r.*
+                                    FROM ONLY {rejects} AS r
+                                   WHERE r.load = %(load)s
+                                     AND (r.object, r.start) {beyond} (%(object)s, %(start)s)
+                                     AND (%(objects)s::integer[] IS NULL OR r.object = ANY (%(objects)s))
+                                     AND (%(codes)s::text[] IS NULL OR r.sqlstate = ANY (%(codes)s))
+                                   ORDER BY r.object {order}, r.start {order}
+                                   LIMIT %(limit)s / %(overhead)s + 1
+                              ) AS n
+                       WINDOW w AS (ORDER BY n.object {order}, n.start {order})
+                   ) AS r
+             WHERE r.total <= %(limit)s
+                OR r.number = 1
+             ORDER BY r.number
+            """,
+            beyond=sql.SQL("<" if is_backwards else ">"),
+            order=sql.SQL("DESC" if is_backwards else "ASC"),
+        )
+        number, start = beyond or ((_BEHIND_ALL, 0) if is_backwards else (-1, 0))
+        values = {"load": self._load_id, "object": number, "start": start, "codes": codes and list(codes)}
+        values |= {"limit": limit_bytes, "overhead": _OVERHEAD_BYTES, "objects": objects and list(objects)}
+        with translate_errors("reading rejected records"):
+            rows = connection.execute(query, values).fetchall()
+        return [
+            Reject(
+                object_number=number,
+                start=start,
+                line=line,
+                raw=raw,
+                reason=Reason(message=message, sqlstate=sqlstate, detail=detail, column=column),
+            )
+            for number, start, line, column, sqlstate, message, detail, raw in rows
+        ]
+
+    def read_all(self, connection: Connection, *, objects: Sequence[int] | None = None) -> Iterator[list[Reject]]:
+        """Yield all records, or those of some objects, a few MiB at a time."""
+        beyond = None
+        while rejects := self.read(connection, beyond=beyond, objects=objects):
+            yield rejects
+            beyond = rejects[-1].object_number, rejects[-1].start
+
+    def read_causes(self, connection: Connection) -> list[RejectCause]:
+        """Return the causes of rejected records, the most frequent first."""
+        query = self._compose(
+            """
+            SELECT c.*
+              FROM (
+                       SELECT DISTINCT ON (s.sqlstate, s."column", s.shape)
+                              s.sqlstate,
+                              s."column",
+                              s.shape AS message,
+                              count(*) OVER (PARTITION BY s.sqlstate, s."column", s.shape) AS count,
+                              o.uri,
+                              s.line,
+                              s.message AS example,
+                              s.detail,
+                              s.raw
+                         FROM (
+                                  SELECT r.*,
+                                         CASE
+                                             WHEN r.sqlstate LIKE '22%%'
+                                             THEN pg_catalog.regexp_replace(r.message, '"[^"]*"', '"..."', 'g')
+                                             ELSE r.message
+                                         END AS shape
+                                    FROM ONLY {rejects} AS r
+                                   WHERE r.load = %s
+                              ) AS s
+                         JOIN ONLY {objects} AS o ON o.load = s.load AND o.number = s.object
+                        ORDER BY s.sqlstate, s."column", s.shape, s.object, s.start
+                   ) AS c
+             ORDER BY c.count DESC, c.uri, c.line
+            """
+        )
+        with translate_errors("reading rejected records"):
+            return fetch_as(connection, RejectCause, query, [self._load_id])
+
+    def read_load(self, connection: Connection) -> RejectingLoad | None:
+        """Return the load of these records, or None if it does not exist."""
+        query = self._compose(
+            "SELECT epoch, state, lock_key, meaning::text AS meaning, job::text AS job FROM ONLY {loads} WHERE id = %s"
+        )
+        with translate_errors("reading the load"):
+            return next(iter(fetch_as(connection, RejectingLoad, query, [self._load_id])), None)
+
+    def read_forms(self, connection: Connection) -> dict[int, StoredForm]:
+        """Return the form of the records of each object with rejected records, by the object's number."""
+        query = self._compose(
+            """
+            SELECT DISTINCT ON (r.object) r.object, o.uri, o.target_schema, o.target_table, r.form::text
+              FROM ONLY {ranges} AS r
+              JOIN ONLY {objects} AS o ON o.load = r.load AND o.number = r.object
+             WHERE r.load = %s
+               AND r.form IS NOT NULL
+             ORDER BY r.object, r.start
+            """
+        )
+        with translate_errors("reading the dialect of rejected records"):
+            rows = connection.execute(query, [self._load_id]).fetchall()
+        return {
+            number: StoredForm(uri=uri, table=TableName(schema=schema or None, name=table), form=form)
+            for number, uri, schema, table, form in rows
+        }
+
+
+def find_latest(connection: Connection, schema: str) -> str | None:
+    """Return the newest load with rejected records that this role may read, or None. Raises ServerError."""
+    if not has_ledger(connection, schema):
+        return None
+    query = compose_query(
+        """
+        SELECT l.id::text
+          FROM ONLY {loads} AS l
+         WHERE EXISTS (SELECT FROM ONLY {rejects} AS r WHERE r.load = l.id)
+         ORDER BY l.began_at DESC, l.id DESC
+         LIMIT 1
+        """,
+        schema,
+    )
+    with naming_ledger(schema), translate_errors("looking for rejected records"):
+        row = connection.execute(query).fetchone()
+    return None if row is None else str(row[0])
+
+
+def _describe_all(rejects: Sequence[Reject]) -> str:
+    """Return records as one JSON text, because psycopg is slow with arrays of many elements."""
+    return to_json(
+        [
+            {
+                "object": reject.object_number,
+                "start": reject.start,
+                "line": reject.line,
+                "raw": reject.raw.hex(),
+            }
+            | _describe(reject.reason)
+            for reject in rejects
+        ]
+    )
+
+
+def _describe(reason: Reason) -> dict[str, Any]:
+    return {
+        "column": reason.column,
+        "sqlstate": reason.sqlstate,
+        "message": reason.message,
+        "detail": reason.detail,
+    }

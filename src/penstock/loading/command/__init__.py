@@ -1,0 +1,1 @@
+"""The commands about loads, job files, and the progress that they show."""

@@ -1,0 +1,110 @@
+"""Reads job files: TOML files that describe one load of many targets. Their keys are the names of options."""
+
+from __future__ import annotations
+
+import glob
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from penstock.core.errors import UsageError
+from penstock.core.refusals import explain_refusal
+from penstock.core.values.job import LOAD_KINDS, TARGET_KINDS, Request, TargetJob
+from penstock.core.values.options import OptionError, option_fields, read_texts
+from penstock.core.words import suggest
+from penstock.loading.command.request import make_request, make_target
+
+_LOAD_KEYS = [name for kind in LOAD_KINDS for name in option_fields(kind)]
+_TARGET_KEYS = ["sources", *(name for kind in TARGET_KINDS for name in option_fields(kind))]
+
+
+def read_job_file(path: Path, typed: Mapping[str, Any] | None = None) -> Request:
+    """Return the request in a TOML file; the options in `typed`, from the command line, override those of the file.
+
+    Raises UsageError naming the file, the target and the key.
+    """
+    content = _read(path)
+    tables = content.pop("target", None)
+    with _naming_section(path, "top level"):
+        _refuse_unknown(content, _LOAD_KEYS, belonging=_TARGET_KEYS)
+        if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
+            raise UsageError('key "target" is missing', hint="A job is made of [[target]] tables.")
+    targets = [_read_target(table, path=path, number=number) for number, table in enumerate(tables, start=1)]
+    if isinstance(reject_file := content.get("reject_file"), str):
+        content["reject_file"] = path.parent / os.path.expanduser(reject_file)  # noqa: PTH111 (as of sources)
+    with _naming_section(path, "top level"):
+        request = make_request(content, targets)
+    return make_request({**content, **typed}, targets) if typed else request
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        # Editors on Windows write a byte-order mark at the start of UTF-8 files.
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except OSError as exc:
+        raise UsageError(f'could not read job file "{path}": {exc.strerror}') from exc
+    except UnicodeDecodeError as exc:
+        raise UsageError(f'job file "{path}" is not UTF-8', detail=f"Byte {exc.start} is not.") from exc
+    except tomllib.TOMLDecodeError as exc:
+        raise UsageError(f'job file "{path}" is not TOML', detail=f"{exc}.") from exc
+
+
+def _read_target(table: dict[str, Any], *, path: Path, number: int) -> TargetJob:
+    with _naming_section(path, f"target {number}"):
+        _refuse_unknown(table, _TARGET_KEYS)
+        for key in ("sources", "into"):
+            if key not in table:
+                raise UsageError(f'key "{key}" is missing', hint=f"Add {key} = ... to the [[target]].")
+        try:
+            sources = read_texts(table["sources"])
+        except ValueError as exc:
+            raise OptionError("sources", table["sources"], str(exc)) from None
+        resolved = [resolve_source(source, folder=os.fspath(path.parent)) for source in sources]
+        return make_target(table, sources=resolved, folder=path.parent)
+
+
+def resolve_source(source: str, *, folder: str) -> str:
+    """Return a job file's source as seen from the current directory; URLs and standard input stay as they are.
+
+    >>> resolve_source("part-*.csv", folder="jobs[1]")
+    'jobs[[]1]/part-*.csv'
+    """
+    if source == "-" or "://" in source:
+        return source
+    if source.startswith("~"):
+        return os.path.expanduser(source)  # noqa: PTH111 (pathlib rewrites paths)
+    if folder in ("", "."):
+        return source
+    # A wildcard in the source is a wildcard; a bracket in the folder's name is not.
+    base = glob.escape(folder) if glob.has_magic(source) else folder
+    return os.path.join(base, source)  # noqa: PTH118 (pathlib rewrites paths)
+
+
+@contextmanager
+def _naming_section(path: Path, section: str) -> Iterator[None]:
+    """Add the file and the section in it to the message of each UsageError."""
+    try:
+        yield
+    except UsageError as error:
+        named = error.spelled(f'key "{error.name}"') if isinstance(error, OptionError) else error
+        raise UsageError(
+            f'job file "{path}": {section}: {named.message}', detail=named.detail, hint=named.hint
+        ) from None
+
+
+def _refuse_unknown(table: Mapping[str, Any], known: list[str], *, belonging: list[str] | None = None) -> None:
+    """Raise UsageError for a key that is not in `known`; `belonging` are the keys of a [[target]]."""
+    key = next((key for key in table if key not in known), None)
+    if key is None:
+        return
+    if (refusal := explain_refusal(key)) is not None:
+        raise refusal
+    near = suggest(key, known)
+    if key in (belonging or ()):
+        hint = f'"{key}" belongs in a [[target]].'
+    else:
+        hint = f'Perhaps you meant "{near}".' if near else f"Known keys here are {', '.join(known)}."
+    raise UsageError(f'unknown key "{key}"', hint=hint)

@@ -1,0 +1,212 @@
+"""`penstock loads`: lists, shows, prunes and forgets the loads that a database's ledger records."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+import typer.core
+
+from penstock.cli.options import LEDGER, Json, LoadId, tables, takes
+from penstock.cli.output import Messages, write_result
+from penstock.cli.target import open_ledger
+from penstock.core.errors import UsageError
+from penstock.core.values.options import parse_duration
+from penstock.loading.views.outcome import (
+    describe_load,
+    describe_loads,
+    describe_metrics,
+    describe_missing,
+    describe_pruned,
+    describe_server,
+    describe_staging,
+    load_object,
+    server_object,
+    staging_object,
+)
+
+if TYPE_CHECKING:
+    # typer contains its own copy of click, and the types in it have no public name.
+    from typer._click import Command, Context
+
+# The beginning of a load's id. No command's name matches this pattern.
+_ID = re.compile(r"[0-9a-f-]+", re.IGNORECASE)
+
+
+class _LoadsGroup(typer.core.TyperGroup):
+    """A group in which `penstock loads ID` means `penstock loads show ID`."""
+
+    def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, Command | None, list[str]]:
+        """Return the command that the arguments name."""
+        return super().resolve_command(ctx, ["show", *args] if _ID.fullmatch(args[0]) else args)
+
+
+app = typer.Typer(cls=_LoadsGroup, add_completion=False)
+
+# How many loads are listed by default.
+_LIMIT = 20
+
+KeepRows = Annotated[
+    bool, typer.Option("--keep-rows", help="Remove the load from the ledger and keep its rows in the tables.")
+]
+
+
+Since = Annotated[
+    str | None,
+    typer.Option("--since", metavar="TIME", help="Only loads begun in that time, such as 12h or 7d, or since a date."),
+]
+Into = Annotated[
+    str | None, typer.Option("--into", metavar="TABLE", help="Only loads into this table.", autocompletion=tables)
+]
+Limit = Annotated[
+    int, typer.Option("--limit", metavar="N", min=1, show_default=False, help="At most N, the newest (default: 20).")
+]
+AsMetrics = Annotated[
+    bool,
+    typer.Option(
+        "--metrics", help="Print what is known of each table as metrics, in the format of OpenMetrics and Prometheus."
+    ),
+]
+TextFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--textfile",
+        metavar="FILE",
+        help="With --metrics, replace this file as a whole: a .prom file of node_exporter's textfile collector.",
+    ),
+]
+OlderThan = Annotated[
+    str,
+    typer.Option(
+        "--older-than", metavar="TIME", show_default=False, help="Loads without progress for that time, such as 90d."
+    ),
+]
+
+
+@app.callback(invoke_without_command=True)
+@takes(LEDGER)
+def list_loads(
+    context: typer.Context,
+    since: Since = None,
+    into: Into = None,
+    limit: Limit = _LIMIT,
+    metrics: AsMetrics = False,
+    textfile: TextFile = None,
+    as_json: Json = False,
+    **options: Any,
+) -> None:
+    """List the loads that are recorded in a database: state, rows, rate, and number of missing objects.
+
+    With an id, show that load; with a command, show or forget one of them, or prune the ledger. Options must come after
+    the command or id.
+    """
+    if context.invoked_subcommand is not None:
+        _refuse_options(context, context.invoked_subcommand)
+        return
+    if textfile is not None and not metrics:
+        raise UsageError("--textfile cannot be used without --metrics")
+    if metrics:
+        if since is not None or into is not None or as_json or context.params["limit"] != _LIMIT:
+            raise UsageError(
+                "--metrics cannot be used with --since, --into, --limit or --json",
+                hint="It prints one text for all tables.",
+            )
+        _write_metrics(options, textfile)
+        return
+    began = None if since is None else _read_since(since, now=datetime.now().astimezone())
+    with open_ledger(options) as view:
+        found = view.loads(since=began, into=into, limit=limit + 1)
+        missing, staging, server = view.missing(), view.left_staging(), view.server()
+    records = found[-limit:]
+    has_more = len(found) > limit
+    if as_json:
+        result = server_object(server) | {"has_more": has_more}
+        result["loads"] = [load_object(record) for record in records]
+        result["missing"] = missing
+        result["staging"] = [staging_object(each) for each in staging]
+        write_result(result)
+    else:
+        lines = describe_loads(records, describe_server(server.name, server.database))
+        lines += ["earlier loads are not shown: use --limit or --since"] if has_more else []
+        write_result(lines + describe_missing(missing) + describe_staging(staging))
+
+
+def _write_metrics(options: Mapping[str, Any], path: Path | None) -> None:
+    with open_ledger(options) as view:
+        lines = describe_metrics(view.totals(), view.server())
+    if path is None:
+        write_result(lines)
+        return
+    from penstock.core.files.newfile import write_file
+
+    # node_exporter runs as another user.
+    write_file(path, "".join(f"{line}\n" for line in lines).encode(), mode=0o644)
+
+
+def _read_since(text: str, *, now: datetime) -> datetime:
+    """Return the time of --since, which is a date, or a duration before `now`. Raises UsageError."""
+    try:
+        return datetime.fromisoformat(text).astimezone()
+    except ValueError:
+        return now - timedelta(seconds=parse_duration(text, option="since"))
+
+
+def _refuse_options(context: typer.Context, command: str) -> None:
+    """Raise UsageError if an option is given before a subcommand, because the subcommand would ignore it."""
+    for param in context.command.params:
+        source = context.get_parameter_source(param.name or "")
+        if source is not None and source.name == "COMMANDLINE":
+            raise UsageError(
+                f"{param.opts[0]} must come after {command}",
+                hint=f"Write: penstock loads {command} ID {param.opts[0]} ...",
+            )
+
+
+@app.command()
+@takes(LEDGER)
+def show(load_id: LoadId, as_json: Json = False, **options: Any) -> None:
+    """Show one load with its objects, what is missing of each, and the processes that load them."""
+    with open_ledger(options) as view:
+        record, objects = view.load(view.find(load_id))
+        members = view.members(record.load_id)
+    if as_json:
+        write_result(load_object(record, objects) | {"members": members})
+    else:
+        write_result(describe_load(record, objects, members))
+
+
+@app.command()
+@takes(LEDGER)
+def prune(older_than: OlderThan, as_json: Json = False, **options: Any) -> None:
+    """Remove what the ledger no longer needs of loads that were complete long ago, and staging tables of failed merges.
+
+    One small row of each object stays, so that it is not loaded twice. Loads with rejected records are kept: see
+    penstock rejects --discard.
+    """
+    age_s = parse_duration(older_than, option="older-than")
+    with open_ledger(options) as view:
+        pruned = view.prune(age_s=age_s)
+    if as_json:
+        staging = [staging_object(each) for each in pruned.staging]
+        write_result({"loads": pruned.loads, "size_bytes": pruned.size_bytes, "staging": staging})
+    else:
+        write_result(describe_pruned(pruned))
+
+
+@app.command()
+@takes(LEDGER)
+def forget(load_id: LoadId, keep_rows: KeepRows = False, **options: Any) -> None:
+    """Remove a load from the ledger, and the tables created for it; its objects then count as not loaded.
+
+    A running load is refused. A load that has rows in its tables is refused without --keep-rows.
+    """
+    with open_ledger(options) as view:
+        whole_id = view.find(load_id)
+        staying = view.forget(whole_id, keeps_rows=keep_rows)
+    Messages().note(f"forgot load {whole_id}")
+    for each in staying:
+        Messages().note(f'{each.rows:,} rows of it remain in "{each.table}"')

@@ -1,0 +1,47 @@
+"""Turns options, given by name, into a request: the job, the access to the server, and the housekeeping."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from penstock.core.errors import UsageError
+from penstock.core.values.dialect import DialectOptions
+from penstock.core.values.job import Access, Housekeeping, LoadJob, LoadRules, Request, TargetJob, Transform
+from penstock.core.values.options import pick
+
+
+def make_request(given: Mapping[str, Any], targets: Sequence[TargetJob]) -> Request:
+    """Return the request that the options of a whole load make. Raises UsageError."""
+    return Request(
+        job=LoadJob(targets=tuple(targets), rules=LoadRules(**pick(LoadRules, given)), **pick(LoadJob, given)),
+        access=Access(**pick(Access, given)),
+        housekeeping=Housekeeping(**pick(Housekeeping, given)),
+    )
+
+
+def make_target(given: Mapping[str, Any], *, sources: Sequence[str], folder: Path | None = None) -> TargetJob:
+    """Return the job that the options of one table make; the transform's path is relative to `folder`.
+
+    Raises UsageError.
+    """
+    options = pick(TargetJob, given)
+    if isinstance(options.get("transform"), (str, Path)):
+        options["transform"] = read_transform((folder or Path()) / options["transform"])
+    dialect = replace(given.get("dialect") or DialectOptions(), **pick(DialectOptions, given))
+    return TargetJob(sources=tuple(sources), dialect=dialect, **options)
+
+
+def read_transform(path: Path) -> Transform:
+    """Return the statement in a file, read now because a resumed load may not find the file. Raises UsageError."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as exc:
+        raise UsageError(f'could not read transform "{path}": {exc.strerror}') from exc
+    except UnicodeDecodeError as exc:
+        raise UsageError(f'transform "{path}" is not UTF-8', detail=f"Byte {exc.start} is not.") from exc
+    if "\0" in text:
+        raise UsageError(f'transform "{path}" holds a NUL character')
+    return Transform(name=path.name, text=text)

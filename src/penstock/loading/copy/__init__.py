@@ -1,0 +1,1 @@
+"""Blocks as payloads of COPY, and sessions that send them."""

@@ -1,0 +1,471 @@
+r"""Chooses the COPY command for a file's dialect, and turns each block into a payload, as text or binary.
+
+COPY has no option for tsv (no quoting, no escapes). tsv is sent as COPY text with its backslashes doubled; a block in
+which every backslash belongs to a `\N` field is sent unchanged. csv and text are sent unchanged, unless fields are left
+out, constants are added, or several null strings must become one. Records of JSON Lines are written again as text. For
+a staging table, the object's number and the block's offset are added to every record (core/catalogue/staging.py).
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Mapping, Sequence
+from dataclasses import field, replace
+from typing import Final
+
+from penstock import _native
+from penstock.core.catalogue.staging import SENT_COLUMNS
+from penstock.core.errors import UsageError
+from penstock.core.frozen import frozen
+from penstock.core.values.dialect import Dialect
+from penstock.core.values.table import Column, ColumnMap, TableName
+from penstock.ledger.rejects import RecordForm
+from penstock.loading.values.block import Block, CopySpec
+
+# A type's name in the Rust core, and its limit: digits behind the point or of a second, or a length.
+KeptType = tuple[str, int]
+
+OTHER: Final[KeptType] = ("other", -1)
+# By pg_type.oid (pg_type.dat). Domains have oids of their own, and are not checked.
+_NAMES: Final = {
+    20: "integer",
+    21: "integer",
+    23: "integer",
+    700: "float4",
+    701: "float8",
+    1043: "varchar",
+    1082: "date",
+    1083: "time",
+    1114: "timestamp",
+    1184: "timestamptz",
+    1266: "timetz",
+    1700: "numeric",
+}
+_NO_SCALE: Final = 2**31 - 1
+# VARHDRSZ, which is part of the modifiers of character varying and numeric (varchar.c, numeric.c)
+_HEADER: Final = 4
+
+
+def find_kept_type(column: Column | None) -> KeptType:
+    """Return how the Rust core knows the type of a column, OTHER if it changes no value.
+
+    >>> find_kept_type(Column(name="a", type_name="numeric(10,2)", type_oid=1700, type_modifier=(10 << 16 | 2) + 4))
+    ('numeric', 2)
+    """
+    if column is None or column.type_oid not in _NAMES:
+        return OTHER
+    name, modifier = _NAMES[column.type_oid], column.type_modifier
+    if name == "numeric":
+        return name, _NO_SCALE if modifier < 0 else _find_scale(modifier)
+    if name == "varchar":
+        return (name, modifier - _HEADER) if modifier >= 0 else OTHER
+    return name, modifier
+
+
+def find_kept_types(columns: Sequence[Column | None]) -> tuple[KeptType, ...]:
+    """Return how the Rust core knows the types of columns, () if none of them changes a value."""
+    found = tuple(map(find_kept_type, columns))
+    return () if all(each == OTHER for each in found) else found
+
+
+def _find_scale(modifier: int) -> int:
+    """Return the scale of a numeric, 11 bits that are negative from 1024 on (numeric_typmod_scale in numeric.c).
+
+    >>> _find_scale((10 << 16 | 2) + 4), _find_scale((5 << 16 | (-3 & 0x7FF)) + 4)
+    (2, -3)
+    """
+    return ((modifier - _HEADER & 0x7FF) ^ 1024) - 1024
+
+
+_TEXT_NULL = "\\N"
+
+
+@frozen
+class Encoder:
+    """Turns blocks of one object into payloads of the COPY command that `spec` describes.
+
+    `positions` is the object's number if each record must carry it and its block's offset, otherwise None. `kept` are
+    the types of the columns that may change values, () if none does. `sent` reads the payload of JSON Lines.
+    """
+
+    spec: CopySpec
+    rewriter: _native.Rewriter | _native.JsonRewriter
+    passes_plain: bool
+    passes_all: bool
+    positions: int | None = None
+    kept: Sequence[KeptType] = ()
+    sent: _native.Rewriter | None = None
+
+    def encode(self, block: Block) -> Sequence[bytes | memoryview]:
+        """Return the payload's parts in order.
+
+        Raises penstock._native.RecordError if a record cannot be rewritten. The error's position is relative to the
+        block.
+        """
+        if self.is_untouched(block):
+            return [
+                buffer if start == 0 and end == len(buffer) else memoryview(buffer)[start:end]
+                for buffer, start, end in block.segments
+            ]
+        if self._only_doubles(block) and not block.is_unended:
+            return [
+                _native.double_backslashes(
+                    block.segments, delimiter=self.spec.delimiter.encode(), count=block.stray_backslashes
+                )
+            ]
+        extra = None if self.positions is None else [str(self.positions).encode(), str(block.start).encode()]
+        return [self.rewriter.rewrite(block.segments, block.line_end, extra=extra)]
+
+    def fits_any(self, block: Block) -> bool:
+        """Return whether any record of a block has the number of fields that the encoder must check."""
+        return block.fault is None and self.rewriter.fits_any(block.segments, block.line_end)
+
+    def find_changes(self, block: Block, payload: Sequence[bytes | memoryview] = ()) -> list[_native.Change]:
+        """Return which values of a block its columns would store otherwise: column, bits, count, first line, value.
+
+        The block's `payload` spares reading JSON again if there are none.
+        """
+        forced = [name in self.spec.force_null for name in self.spec.columns[: len(self.kept)]]
+        if self.sent is not None and payload:
+            runs = [(bytes(part), 0, len(part)) for part in payload]
+            if not self.sent.find_changes(runs, "lf", columns=self.kept, forced=forced):
+                return []
+        return self.rewriter.find_changes(block.segments, block.line_end, columns=self.kept, forced=forced)
+
+    @property
+    def is_by_name(self) -> bool:
+        """Whether records name their fields, as JSON Lines do. Lines of blanks belong to the next such record."""
+        return isinstance(self.rewriter, _native.JsonRewriter)
+
+    def is_untouched(self, block: Block) -> bool:
+        """Return whether the payload is the block's own bytes. If so, its last record may lack a line end."""
+        return self.passes_all or (self._only_doubles(block) and not block.stray_backslashes)
+
+    def _only_doubles(self, block: Block) -> bool:
+        # Rewritten lines end with a line feed, and all lines of one COPY must have the same line end.
+        return self.passes_plain and block.line_end == "lf"
+
+
+# PostgreSQL's encodings that have another name in Python. Python knows the others by PostgreSQL's name.
+# Source: postgresql.org/docs/current/multibyte.html, docs.python.org/3/library/codecs.html
+_CODECS = {
+    "SQL_ASCII": "utf-8",
+    "WIN866": "cp866",
+    "WIN874": "cp874",
+    "KOI8R": "koi8-r",
+    "KOI8U": "koi8-u",
+    "LATIN5": "iso8859-9",
+    "LATIN6": "iso8859-10",
+    "LATIN7": "iso8859-13",
+    "LATIN8": "iso8859-14",
+    "LATIN9": "iso8859-15",
+    "LATIN10": "iso8859-16",
+    "EUC_CN": "gb2312",
+    # For these encodings, Python's codecs decode some codes to other characters than the server does, so only ASCII
+    # characters are written.
+    "EUC_JIS_2004": "ascii",
+    "EUC_JP": "ascii",
+}
+
+
+def python_codec(encoding: str) -> str:
+    """Return Python's codec for a PostgreSQL encoding name, or ASCII if Python has none (EUC_TW, MULE_INTERNAL).
+
+    >>> python_codec("WIN1252"), python_codec("LATIN9")
+    ('cp1252', 'iso8859-15')
+    """
+    name = _CODECS.get(encoding.upper(), encoding)
+    if name.upper().startswith("WIN") and name[3:].isdigit():
+        name = f"cp{name[3:]}"
+    if name.upper().startswith("ISO_"):
+        name = name.replace("_", "-")
+    try:
+        return codecs.lookup(name).name
+    except LookupError:
+        return "ascii"
+
+
+def make_form_encoder(form: RecordForm, *, positions: int | None = None, checks_width: bool = False) -> Encoder:
+    """Return the encoder for an object whose records are read and sent in a form; see `make_encoder`."""
+    return make_encoder(
+        form.dialect,
+        form.column_map,
+        table=form.table,
+        encoding=form.encoding,
+        positions=positions,
+        checks_width=checks_width,
+    )
+
+
+def make_encoder(
+    dialect: Dialect,
+    column_map: ColumnMap,
+    *,
+    table: TableName,
+    encoding: str,
+    positions: int | None = None,
+    checks_width: bool = False,
+) -> Encoder:
+    """Return the encoder for one object; `encoding` is the payload's encoding. Raises UsageError.
+
+    `positions` is the object's number, or None. If it is given, the object's number and the block's offset are added
+    to every record as SENT_COLUMNS, after the record's own columns. With `checks_width`, all records are rewritten, and
+    a record with another number of fields than expected is refused.
+    """
+    if column_map.names is not None:
+        return _make_json_encoder(column_map, column_map.names, table=table, encoding=encoding, positions=positions)
+    is_reshaped = column_map.keep is not None or bool(column_map.constants) or column_map.ends_empty
+    is_reshaped = is_reshaped or positions is not None or checks_width
+    is_tsv = dialect.format == "tsv"
+    codec = python_codec(encoding)
+    try:
+        rewriter = _native.Rewriter(
+            format=dialect.format,
+            delimiter=dialect.delimiter.encode(),
+            quote=None if dialect.quote is None else dialect.quote.encode(),
+            escape=None if dialect.escape is None else dialect.escape.encode(),
+            nulls=[null.encode(codec) for null in dialect.nulls],
+            keep=column_map.keep,
+            constants=[None if value is None else value.encode(codec) for value in column_map.constants],
+            field_count=column_map.field_count if is_reshaped else None,
+            ends_empty=column_map.ends_empty,
+        )
+    except UnicodeEncodeError as exc:
+        raise UsageError(
+            f"character {exc.object[exc.start]!r} of --null or --set cannot be written in encoding {encoding}",
+            hint="Remove it, or convert the file to UTF8 first.",
+        ) from exc
+    except ValueError as exc:
+        raise UsageError(str(exc), hint="Choose another --null or --set value.") from exc
+    return Encoder(
+        spec=CopySpec(
+            schema=table.schema,
+            table=table.name,
+            columns=column_map.columns if positions is None else (*column_map.columns, *SENT_COLUMNS),
+            format="text" if is_tsv else dialect.format,  # type: ignore[arg-type]
+            delimiter=dialect.delimiter,
+            null=_TEXT_NULL if is_tsv else dialect.nulls[0],
+            quote=dialect.quote,
+            escape=dialect.escape,
+            encoding=encoding,
+            force_null=_forced_columns(dialect, column_map),
+        ),
+        rewriter=rewriter,
+        passes_plain=is_tsv and not is_reshaped and dialect.nulls == (_TEXT_NULL,),
+        passes_all=not is_tsv and not is_reshaped and len(dialect.nulls) == 1,
+        positions=positions,
+    )
+
+
+def _make_json_encoder(
+    column_map: ColumnMap,
+    names: Sequence[tuple[str, int | None]],
+    *,
+    table: TableName,
+    encoding: str,
+    positions: int | None,
+) -> Encoder:
+    """Return the encoder for an object of JSON Lines, whose encoding is UTF-8."""
+    fed = len(column_map.columns) - len(column_map.constants)
+    rewriter = _native.JsonRewriter(
+        names=[(name.encode(), index) for name, index in names],
+        takes_json=[index in column_map.takes_json for index in range(fed)],
+        constants=[None if value is None else value.encode() for value in column_map.constants],
+    )
+    return Encoder(
+        spec=CopySpec(
+            schema=table.schema,
+            table=table.name,
+            columns=column_map.columns if positions is None else (*column_map.columns, *SENT_COLUMNS),
+            format="text",
+            delimiter="\t",
+            null=_TEXT_NULL,
+            quote=None,
+            escape=None,
+            encoding=encoding,
+        ),
+        rewriter=rewriter,
+        passes_plain=False,
+        passes_all=False,
+        positions=positions,
+        sent=_native.Rewriter(format="text", delimiter=b"\t", nulls=[_TEXT_NULL.encode()]),
+    )
+
+
+def _forced_columns(dialect: Dialect, column_map: ColumnMap) -> tuple[str, ...]:
+    """Return the columns from the file in which quoted fields may be null. Constants are never converted to null."""
+    fed = column_map.columns[: len(column_map.columns) - len(column_map.constants)]
+    return fed if "*" in dialect.force_null else tuple(name for name in fed if name in dialect.force_null)
+
+
+# The encoder's kind of each type, by pg_type.oid. Domains and enums have other oids, and go as text.
+# Source: pg_type.dat; tests/server/test_binary_types.py compares it to pg_type on every version.
+KINDS: Final = {
+    16: "bool",
+    20: "int8",
+    21: "int2",
+    23: "int4",
+    25: "text",
+    700: "float4",
+    701: "float8",
+    1042: "text",
+    1043: "text",
+    1082: "date",
+    1114: "timestamp",
+    1184: "timestamptz",
+    1700: "numeric",
+    2950: "uuid",
+}
+
+
+@frozen
+class GivingUp:
+    """When the rest of an object goes as text: each block that declines costs a COPY command of its own."""
+
+    declined_in_a_row: int = 3
+    # At least `declined_in_a_row` blocks, and one of so many blocks.
+    blocks_per_declined: int = 10
+
+
+class BinaryBlocks:
+    """Encodes the blocks of one object, until too many of them decline; `spec` is the COPY command's.
+
+    Sessions share it without a lock: a block that is counted twice, or not, changes only when the encoder gives up.
+    """
+
+    def __init__(self, encoder: _native.BinaryEncoder, spec: CopySpec, rule: GivingUp) -> None:
+        self.spec = spec
+        self.is_active = True
+        self.encoded = 0
+        self.declined = 0
+        self._in_a_row = 0
+        self._encoder = encoder
+        self._rule = rule
+
+    def encode(self, block: Block) -> bytes | None:
+        """Return a block's rows, None if it must go as text."""
+        if not self.is_active or block.fault is not None:
+            return None
+        rows = self._encoder.encode(block.segments, block.line_end, block.records)
+        if rows is not None:
+            self.encoded += 1
+            self._in_a_row = 0
+            return rows
+        self.declined += 1
+        self._in_a_row += 1
+        least, share = self._rule.declined_in_a_row, self._rule.blocks_per_declined
+        is_frequent = self.declined >= least and self.declined * share >= self.declined + self.encoded
+        self.is_active = self._in_a_row < least and not is_frequent
+        return None
+
+
+def make_binary(
+    dialect: Dialect,
+    column_map: ColumnMap,
+    columns: Sequence[Column | None],
+    spec: CopySpec,
+    *,
+    rule: GivingUp | None = None,
+) -> BinaryBlocks | None:
+    """Return the encoder of an object's blocks, None if they must go as text; `spec` is that of the text."""
+    if find_obstacle(dialect, column_map, columns) is not None:
+        return None
+    known = [column for column in columns if column is not None]
+    return BinaryBlocks(
+        make_native(dialect, known),
+        replace(spec, format="binary", type_oids=tuple(column.type_oid for column in known)),
+        rule if rule is not None else GivingUp(),
+    )
+
+
+def make_native(dialect: Dialect, columns: Sequence[Column]) -> _native.BinaryEncoder:
+    """Return the Rust encoder for columns, which must have no obstacle. It declines values that they do not keep."""
+    return _native.BinaryEncoder(
+        format=dialect.format,
+        delimiter=dialect.delimiter.encode(),
+        quote=None if dialect.quote is None else dialect.quote.encode(),
+        null=dialect.nulls[0].encode(),
+        kinds=[KINDS[column.type_oid] for column in columns],
+        column_types=[find_kept_type(column) for column in columns],
+    )
+
+
+def find_obstacle(dialect: Dialect, column_map: ColumnMap, columns: Sequence[Column | None]) -> str | None:
+    """Return why records of a dialect cannot be encoded for columns, None if they can.
+
+    Records are encoded only as they are: nothing is skipped, added or read in two ways.
+    """
+    for column in columns:
+        if column is None or column.type_oid not in KINDS:
+            named = (
+                "a column that is not known" if column is None else f'column "{column.name}", type {column.type_name}'
+            )
+            return f"{named}, has no binary encoder"
+    obstacles = (
+        ("there are no columns", not columns),
+        ("records are JSON Lines", column_map.names is not None),
+        ("values of --set go as text", bool(column_map.constants)),
+        ("columns of the files are skipped (--skip)", column_map.keep is not None),
+        ("an empty field behind the last one is dropped", column_map.ends_empty),
+        ("there are several null strings (--null)", len(dialect.nulls) != 1),
+        ("the null string is not \\N and has a backslash", _has_odd_null(dialect)),
+        ("quoted fields may be null (--force-null)", bool(dialect.force_null)),
+        ("quote and escape of the files differ", dialect.quote != dialect.escape),
+        ("the files are not in UTF8", dialect.encoding != "UTF8"),
+    )
+    return next((words for words, is_so in obstacles if is_so), None)
+
+
+def _has_odd_null(dialect: Dialect) -> bool:
+    return dialect.format == "text" and "\\" in dialect.nulls[0] and dialect.nulls[0] != "\\N"
+
+
+@frozen
+class CellGains:
+    """What a value in the binary format saves, in ns: the server's time minus that of the encoder. Null saves nothing.
+
+    `by_kind` has the kinds whose gain does not depend on the width. A text is copied whole in either format, and read
+    byte by byte as text: it saves `text_ns_per_byte`, less `text_ns` for its length, and at least `least_text_ns`.
+    The figures are medians of several runs of benchmarks/copy_format.py (PostgreSQL 18, 2 sessions). They grow and
+    shrink with the machine's speed, their signs hardly. Texts follow the line through those of 12 and 200 bytes.
+    """
+
+    by_kind: Mapping[str, float] = field(
+        default_factory=lambda: {
+            "bool": 12.0,
+            "int2": 0.0,
+            "int4": 23.0,
+            "numeric": -3.0,
+            "int8": 45.0,
+            "float4": 33.0,
+            "float8": 120.0,
+            "date": 110.0,
+            "timestamp": 292.0,
+            "timestamptz": 286.0,
+            "uuid": 392.0,
+        }
+    )
+    text_ns: float = 33.5
+    text_ns_per_byte: float = 1.96
+    least_text_ns: float = -24.0
+
+
+GAINS = CellGains()
+
+
+def gain_per_row(
+    oids: Sequence[int], widths: Sequence[tuple[int, int]], *, records: int, gains: CellGains = GAINS
+) -> float:
+    """Return how many ns a row saves on average. `widths` are each column's values that are not null, and their bytes.
+
+    >>> round(gain_per_row([23, 25], [(10, 40), (5, 50)], records=10), 2)
+    16.05
+    """
+    return sum(_gain(oid, *width, gains) for oid, width in zip(oids, widths, strict=True)) / max(records, 1)
+
+
+def _gain(oid: int, values: int, length_bytes: int, gains: CellGains) -> float:
+    kind = KINDS[oid]
+    if kind != "text":
+        return values * gains.by_kind[kind]
+    return max(values * gains.least_text_ns, length_bytes * gains.text_ns_per_byte - values * gains.text_ns)

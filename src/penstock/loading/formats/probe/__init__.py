@@ -1,0 +1,1 @@
+"""Finds out the dialect, the header and the names of a file by its beginning."""

@@ -1,0 +1,100 @@
+"""Describes columnar files as probing describes text: their columns are the header, their rows COPY text. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+from urllib.parse import unquote
+
+from penstock.core.errors import DataError, SourceError, UsageError
+from penstock.core.values.columnar import FORMAT_NAMES, ColumnarSample
+from penstock.core.values.dialect import Dialect
+from penstock.core.values.job import TargetJob
+from penstock.core.values.table import ColumnMap
+from penstock.loading.formats.probe.form import refuse_text_options
+from penstock.loading.formats.probe.probing import ProbeResult
+
+# The rows as files/columnar writes them.
+SENT_DIALECT: Final = Dialect(
+    format="text", delimiter="\t", quote=None, escape=None, nulls=("\\N",), has_header=False, encoding="UTF8"
+)
+
+
+def probe_columnar(sample: ColumnarSample, job: TargetJob, *, uri: str) -> ProbeResult:
+    """Return what probing a text file returns. Raises UsageError, DataError."""
+    refuse_text_options(job.dialect, sample.format)
+    if not sample.fields:
+        raise DataError("the file has no columns", detail=f"{uri}.")
+    twice = next((name for name in sample.names if sample.names.count(name) > 1), None)
+    if twice is not None:
+        raise DataError(
+            f'the file has two columns with the name "{twice}"',
+            detail=f"{uri}.",
+            hint="Write the file with another name for one of them.",
+        )
+    if job.columns is not None and len(job.columns) != len(sample.fields):
+        raise UsageError(
+            f"--columns names {len(job.columns)} columns, and the file has {len(sample.fields)}",
+            detail=f"{uri} has: {', '.join(sample.names)}.",
+            hint="Leave it out: the file names its columns.",
+        )
+    return ProbeResult(
+        dialect=SENT_DIALECT,
+        header=sample.names,
+        field_count=len(sample.fields),
+        shapes=frozenset(),
+        has_row_names=False,
+        notices=(),
+        reason=f"a {FORMAT_NAMES[sample.format]} file",
+    )
+
+
+def refuse_unsupported(sample: ColumnarSample, column_map: ColumnMap, *, uri: str) -> None:
+    """Raise SourceError if a column that is loaded is of a type that cannot be."""
+    refuse_types(sample, kept_fields(sample, column_map), uri=uri)
+
+
+def refuse_types(sample: ColumnarSample, kept: Sequence[int], *, uri: str) -> None:
+    """Raise SourceError if one of these columns of a file is of a type that cannot be loaded."""
+    for index in kept:
+        field = sample.fields[index]
+        if field.sql_type is None:
+            raise SourceError(
+                f'column "{field.name}" has type {field.type_name}, which cannot be loaded',
+                detail=f"{uri}.",
+                hint="Skip it with --skip, or write the file with another type.",
+            )
+
+
+def kept_fields(sample: ColumnarSample, column_map: ColumnMap) -> list[int]:
+    """Return the indexes of the columns of a file that are loaded."""
+    if not column_map.columns:
+        # All files are loaded already, and these columns do not fit the table.
+        return []
+    return list(range(len(sample.fields)) if column_map.keep is None else column_map.keep)
+
+
+# What Hive writes for null.
+_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
+
+
+def read_folder_values(uri: str) -> dict[str, str | None]:
+    """Return the values by name, in the order of the folders; None is null.
+
+    >>> read_folder_values("s3://b/sales/year=2026/city=S%C3%A3o%20Paulo/day=__HIVE_DEFAULT_PARTITION__/0.parquet")
+    {'year': '2026', 'city': 'São Paulo', 'day': None}
+    """
+    folders = uri.split("/")[:-1]
+    if uri.startswith(("http://", "https://")):
+        # Of the URL's own encoding; what Hive has encoded is encoded twice.
+        folders = [_decode(folder) for folder in folders]
+    stated = [folder.partition("=") for folder in folders if "=" in folder[1:]]
+    return {_decode(name): None if value == _NULL else _decode(value) for name, _, value in stated}
+
+
+def _decode(text: str) -> str:
+    """Return percent-encoded text; what is not UTF-8 then is returned as it is, and so was not encoded by Hive."""
+    try:
+        return unquote(text, errors="strict")
+    except UnicodeDecodeError:
+        return text

@@ -1,0 +1,168 @@
+"""The statement that has the server import one object from S3, the rights for it, and the progress of an import.
+
+Source: docs.aws.amazon.com/AmazonRDS/latest/UserGuide/USER_PostgreSQL.S3Import.Reference.html
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from psycopg import sql
+from psycopg.pq import ExecStatus
+
+from penstock.core.catalogue.tables import compose_look
+from penstock.core.connect.connection import Connection
+from penstock.core.connect.errors import translate_errors
+from penstock.core.connect.search_path import TO_USERS_SETTINGS
+from penstock.core.errors import ServerError
+from penstock.core.frozen import frozen
+from penstock.core.sql import fetch_rows, list_identifiers
+from penstock.core.values.mode import ImportRights, Link
+from penstock.loading.copy.copy import CopySession, compose_table, copy_options
+from penstock.loading.values.block import CopySpec
+
+_RESULT = re.compile(r'(\d+) rows? imported into relation "(.*)" from file (.*) of (\d+) bytes\.?', re.DOTALL)
+
+_SHOWN = 200
+
+
+class S3Place(NamedTuple):
+    """The place of an object in S3."""
+
+    bucket: str
+    key: str
+    region: str
+
+
+def compose_import(spec: CopySpec, place: S3Place, *, has_header: bool) -> sql.Composed:
+    """Return the call. The function puts table, columns and options unchanged into its own COPY command."""
+    options = copy_options(spec) + ([sql.SQL("HEADER true")] if has_header else [])
+    texts = (
+        compose_table(spec).as_string(None),
+        list_identifiers(spec.columns).as_string(None),
+        sql.SQL("({})").format(sql.SQL(", ").join(options)).as_string(None),
+        *place,
+    )
+    arguments = sql.SQL(", ").join(sql.SQL("{}::pg_catalog.text").format(sql.Literal(text)) for text in texts)
+    return sql.SQL("SELECT aws_s3.table_import_from_s3({})").format(arguments)
+
+
+def read_result(text: str | None) -> int:
+    """Return the number of rows that an import has reported. Raises ServerError if the text has none.
+
+    >>> read_result('3 rows imported into relation "t" from file a/b.csv of 27 bytes')
+    3
+    """
+    found = _RESULT.fullmatch((text or "").strip())
+    if found is None:
+        raise ServerError(
+            "the import did not report how many rows it has stored",
+            detail=f"The server returned: {(text or 'null')[:_SHOWN]}",
+            hint="The object was rolled back. Load it with --via client, and report this with the server's version.",
+        )
+    return int(found[1])
+
+
+# This fills the window of a TCP connection to another region, and any link sends it within seconds.
+_PROBE_BYTES = 2 * 1024 * 1024
+_ROUND_TRIPS = 5
+
+
+@frozen
+class ImportRow:
+    """The progress of one backend's import."""
+
+    pid: int
+    # The rows of its COPY command, None if the server does not show them.
+    rows: int | None
+    # The decompressed bytes of its COPY command, None if the server does not show them.
+    bytes_read: int | None
+    # Whether it waits for a lock.
+    is_blocked: bool
+
+
+def read_import_rights(connection: Connection) -> ImportRights:
+    """Return whether the role may import from S3. Raises ServerError."""
+    with translate_errors("looking for the extension aws_s3"):
+        (row,) = fetch_rows(connection, "loading/import_rights", ImportRights)
+    return row
+
+
+def read_imports(connection: Connection, pids: Sequence[int]) -> list[ImportRow]:
+    """Return the progress of the imports of backends. Raises ServerError."""
+    with translate_errors("reading the progress of imports"):
+        return fetch_rows(connection, "loading/import_progress", ImportRow, pids=list(pids))
+
+
+def read_table_bytes(connection: Connection, oids: Sequence[int]) -> int:
+    """Return the size of tables and their partitions. It grows before rows are committed. Raises ServerError."""
+    query = """
+        SELECT coalesce(pg_catalog.sum(pg_catalog.pg_relation_size(each.oid)), 0)::int8
+          FROM (
+                   SELECT t.oid FROM pg_catalog.unnest(%(oids)s::oid[]) AS t (oid)
+                   UNION
+                   SELECT p.relid
+                     FROM pg_catalog.unnest(%(oids)s::oid[]) AS t (oid), pg_catalog.pg_partition_tree(t.oid) AS p
+               ) AS each
+    """
+    with translate_errors("reading the size of the tables"):
+        row = connection.execute(query, {"oids": list(oids)}).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def measure_link(connection: Connection) -> Link:
+    """Return the shortest of a few round trips, and how fast a text of 2 MiB is sent. Raises ServerError."""
+    with translate_errors("measuring the link to the server"):
+        round_trip_s = min(_time(connection, "") for _ in range(_ROUND_TRIPS))
+        # The text is random, so that no tunnel can compress it.
+        sent_s = _time(connection, secrets.token_hex(_PROBE_BYTES // 2))
+    return Link(round_trip_s=round_trip_s, bytes_per_s=_PROBE_BYTES / max(sent_s - round_trip_s, 1e-6))
+
+
+def _time(connection: Connection, text: str) -> float:
+    began_s = time.perf_counter()
+    connection.execute(sql.SQL("SELECT pg_catalog.length(%s::pg_catalog.text)"), [text]).fetchone()
+    return time.perf_counter() - began_s
+
+
+# How often the server checks, during an import, whether its client is still connected. Otherwise the import of a killed
+# client would continue, and would prevent the load from being resumed.
+_LOOK_FOR_CLIENT = (
+    "SELECT pg_catalog.set_config(name, '2s', false) FROM pg_catalog.pg_settings"
+    " WHERE name = 'client_connection_check_interval'"
+)
+
+
+class ImportSession(CopySession):
+    """A CopySession in which the server reads the rows from S3 itself: `import_object` replaces COPY FROM STDIN."""
+
+    _is_prepared = False
+
+    def begin(self) -> None:
+        """Open a transaction if none is open. The first one of a session also has the server check its client."""
+        if not self._is_prepared:
+            self.execute(sql.SQL(_LOOK_FOR_CLIENT))
+            self._is_prepared = True
+        super().begin()
+
+    def import_object(self, spec: CopySpec, place: S3Place, *, has_header: bool) -> str | None:
+        """Import an object in the open transaction, and return the text with which the server reports that.
+
+        The call runs with the user's search_path, as COPY does. Raises CopyFailed, and TargetError if the table's name
+        belongs to a table other than the one in `tables`. Needs EXECUTE on the function, and INSERT on the table.
+        """
+        self._spec, table = spec, self._find_table(spec)
+        parts = [sql.SQL(TO_USERS_SETTINGS), compose_import(spec, place, has_header=has_header)]
+        parts += [] if table is None else [compose_look(table, spec.columns)]
+        with self._failures():
+            self._pgconn.send_query(sql.SQL("; ").join(parts).as_bytes(self._connection))
+            self._flush()
+            self._take_users_settings()
+            result = self._take(ExecStatus.TUPLES_OK)
+            self._take_look(table, spec)
+        text = result.get_value(0, 0) if result.ntuples == 1 else None
+        return None if text is None else text.decode("utf-8", "replace")

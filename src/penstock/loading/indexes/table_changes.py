@@ -1,0 +1,297 @@
+"""Decides what a load changes at its tables before the first row, and restores it after the last row.
+
+This module decides what is dropped, disabled or paused at which table; changes/journal.py records, makes and restores
+the changes. A table is changed only under its lock, and only if it is still as the plan has found it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from penstock.changes.context import PATIENCE_S, Context, Report, Restored
+from penstock.changes.holds import read_holds
+from penstock.changes.journal import CannotRecord, Records, change_table, open_records, restore
+from penstock.changes.records import find_changed
+from penstock.changes.store_table import TableStore
+from penstock.changes.tables import KINDS
+from penstock.changes.tables.indexes import IndexesAndKeys, make_changes
+from penstock.changes.tables.kind import TableRequest
+from penstock.changes.tables.look import read_missing, refuse_missing
+from penstock.changes.tables.parts import PART_KINDS, ForeignKey, capture_tree, part_id_of
+from penstock.core.catalogue.catalog import find_table
+from penstock.core.catalogue.tables import is_empty
+from penstock.core.errors import PenstockError, ServerError, TargetError
+from penstock.ledger.locks import find_lock_holder, try_lock
+from penstock.loading.indexes.plan import decide
+
+if TYPE_CHECKING:
+    from penstock.core.catalogue.tables import CreatedTable
+    from penstock.core.connect.connection import Connection
+    from penstock.core.values.change import Rebuilt
+    from penstock.core.values.table import TableFacts, TableName
+    from penstock.loading.context import LoadTools
+    from penstock.loading.indexes.decide import Decision
+    from penstock.loading.values.plan import LoadPlan, TargetPlan
+
+_LOCK_LOOK_S = 0.1
+
+_REPAIR = "run penstock repair"
+
+_LOCK_NOT_AVAILABLE = "55P03"
+
+
+def _kept(target: TargetPlan, why: str) -> str:
+    return f'indexes of "{target.table}" are kept: {why}'
+
+
+class TableChanges:
+    """Makes the changes of one load at its tables, and restores them."""
+
+    def __init__(self, plan: LoadPlan, tools: LoadTools) -> None:
+        self._plan = plan
+        self._tools = tools
+        self._schema = tools.ledger.schema
+        # The tables that this load has to restore.
+        self._held: set[int] = set()
+        # Whether the rebuild after the last row has failed.
+        self.has_failed = False
+        rules = plan.job.rules
+        self._is_switching = rules.triggers != "keep" or rules.autovacuum == "pause"
+
+    # ---------------------------------------------------------------- before the first row
+
+    def before(
+        self,
+        load_id: str,
+        connection: Connection,
+        *,
+        changed_by: Mapping[int, Collection[str]],
+        created: Mapping[TableName, CreatedTable],
+        has_work: bool,
+        has_rows: bool,
+    ) -> None:
+        """First restore what other loads have left changed, then change the tables that get rows.
+
+        `changed_by` has the loads that have changed a table, by its oid; `created` are the tables created for the load,
+        by their names in the job. `has_work`: rows are left to load. `has_rows`: the tables get rows, loaded now or
+        staged before. Raises TargetError, ServerError.
+        """
+        left = {oid for oid, loads in changed_by.items() if set(loads) - {load_id}}
+        if left:
+            self.restore_left(left, connection)
+        for target in self._plan.targets:
+            facts = target.facts
+            if facts is None and self._is_switching and target.table in created:
+                facts = find_table(connection, created[target.table].name)
+            # A table to be replaced stays as it is, to be copied.
+            if facts is None or target.is_replaced:
+                continue
+            is_dropping = bool(target.indexes.dropped) or facts.oid in changed_by
+            if is_dropping or self._is_switching:
+                # If no rows are left to load, do not drop again what was rebuilt before the load was interrupted.
+                self._change(target, facts, load_id, connection, drops=is_dropping and has_work, switches=has_rows)
+
+    def restore_replaced(self, oids: Sequence[int], connection: Connection) -> None:
+        """Restore what loads have left changed at tables that will be replaced: the new tables copy their indexes.
+
+        Raises TargetError if a running load needs the changes, or if they cannot be restored, ServerError.
+        """
+        changed = find_changed(connection, self._schema, oids)
+        if not changed:
+            return
+        done = restore(self._context(connection), changed)
+        self._refuse_left(done, oids, connection)
+        if done.held:
+            raise TargetError(
+                "a table cannot be replaced while its indexes, keys or triggers are dropped or disabled for another"
+                " load",
+                detail="\n".join(dict.fromkeys(done.held)),
+                hint="Run the load again when that one has ended.",
+            )
+
+    def _change(
+        self,
+        target: TargetPlan,
+        facts: TableFacts,
+        load_id: str,
+        connection: Connection,
+        *,
+        drops: bool,
+        switches: bool,
+    ) -> None:
+        request = TableRequest(table=facts, job=target.job, rules=self._plan.job.rules, load_id=load_id)
+        context = self._context(connection)
+        with context.lock(facts.oid):
+            try:
+                records = open_records(context, request)
+            except CannotRecord as error:
+                if self._is_switching:
+                    raise
+                self._tools.notice(_kept(target, error.why))
+                return
+            if drops:
+                self._drop_parts(context, target, records, request)
+            # Staged rows fire triggers only when they are moved into the table.
+            if switches and facts.kind in ("r", "p"):
+                for kind in KINDS:
+                    change_table(context, kind, records, request)
+
+    def _drop_parts(self, context: Context, target: TargetPlan, records: Records, request: TableRequest) -> None:
+        """Drop the indexes and keys that the plan drops, if the table is still as the plan has found it."""
+        oid, connection = request.table.oid, context.connection
+        parts = capture_tree(connection, oid)
+        if parts is None:
+            raise TargetError(f'table "{target.table}" does not exist any more')
+        is_begun = any(change.kind in PART_KINDS for change in records.ours)
+        decision = decide(self._plan, target, parts, connection, has_dropped=is_begun)
+        self._check_relied_on(target, decision, records)
+        changes = make_changes(parts, request, indexes=decision.indexes, foreign_keys=decision.foreign_keys)
+
+        def check() -> None:
+            is_any_fine = request.rules.indexes == "rebuild" or target.is_truncated_first or is_begun
+            if not is_any_fine and not is_empty(connection, oid):
+                raise TargetError(
+                    f'table "{target.table}" got rows since the load was planned', hint="Run the load again."
+                )
+
+        try:
+            change_table(context, IndexesAndKeys(), records, replace(request, parts=changes), check=check)
+        except CannotRecord as error:
+            self._tools.notice(_kept(target, error.why))
+        except ServerError as error:
+            is_needed = any(self._is_relied_on(target, key) for key in decision.foreign_keys)
+            if error.sqlstate != _LOCK_NOT_AVAILABLE or is_needed or request.rules.indexes != "auto":
+                raise
+            # With --indexes auto the user has not asked to drop indexes: load with the indexes in place.
+            self._tools.notice(_kept(target, error.message))
+
+    def _is_relied_on(self, target: TargetPlan, key: ForeignKey) -> bool:
+        """Whether sessions would wait for each other's rows if a foreign key that the plan drops is kept."""
+        loaded = {each.facts.oid for each in self._plan.targets if each.facts is not None}
+        planned = {part.name for part in target.indexes.dropped if part.what == "foreign key"}
+        return key.references_oid in loaded and key.name in planned and self._plan.sessions.maximum > 1
+
+    def _check_relied_on(self, target: TargetPlan, decision: Decision, records: Records) -> None:
+        """Raise TargetError if a foreign key that must be dropped as planned is kept now."""
+        known = {part_id_of(each) for each in records.everything if each.kind in PART_KINDS and not each.is_copied}
+        for key in decision.staying:
+            if self._is_relied_on(target, key) and key.part_id not in known:
+                raise TargetError(
+                    f'foreign key "{key.name}" of "{target.table}" cannot be dropped as planned',
+                    detail="The table got rows, or was altered.",
+                    hint="Run the load again.",
+                )
+
+    # ---------------------------------------------------------------- after the last
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether this load has changes that are still to be restored."""
+        return bool(self._held) and not self.has_failed
+
+    def after(self, load_id: str, connection: Connection, *, report: Report | None = None) -> tuple[Rebuilt, ...]:
+        """Restore what this load has changed, unless another running load needs it; return what was rebuilt.
+
+        Raises TargetError and ServerError, and DataError if rows violate a key: the rows stay, and the table lacks what
+        was not rebuilt.
+        """
+        if not self._held:
+            return ()
+        try:
+            done = self._restore(self._held, connection, load_id=load_id, report=report)
+        except KeyboardInterrupt:
+            # A user who interrupts a rebuild does not want it to begin again.
+            self.has_failed = True
+            self._tools.warnings.warn("not-restored", "indexes were not rebuilt: run penstock repair")
+            raise
+        self.has_failed = bool(done.errors)
+        done.raise_first()
+        self._held.clear()
+        return tuple(each for each in done.rebuilt if each.kind in PART_KINDS)
+
+    def on_failure(self, load_id: str, connection: Connection) -> None:
+        """Restore everything after a load that failed; if that fails, warn and leave it to penstock repair.
+
+        A rebuild that has failed is not tried again.
+        """
+        if not self.is_holding:
+            return
+        try:
+            holds = read_holds(connection, self._schema, holder=load_id)
+            for lock in {hold.lock for hold in holds if hold.lock is not None}:
+                if not self._take_lock(lock, connection):
+                    # A backend of this load whose connection broke can run until the server notices.
+                    pid = find_lock_holder(connection, lock)
+                    self.warn_left(f"backend {pid} holds the load's lock", how=f"{_REPAIR} if it does not resume it")
+                    return
+            self._tools.notice("rebuilding indexes and keys; interrupt to leave them to penstock repair")
+            self._restore(self._held, connection, load_id=load_id).raise_first()
+            self._held.clear()
+        except (PenstockError, KeyboardInterrupt) as trouble:
+            why = trouble.message if isinstance(trouble, PenstockError) else "interrupted"
+            self.warn_left(why)
+
+    def warn_left(self, why: str, *, how: str = _REPAIR) -> None:
+        """Warn once that the changes of this load are not restored, and why."""
+        if self.is_holding:
+            self._held.clear()
+            self._tools.warnings.warn("not-restored", f"indexes, keys or triggers were not restored ({why}): {how}")
+
+    def _take_lock(self, lock: str, connection: Connection) -> bool:
+        """Take the load's lock again; wait up to 20 s, since a lost session of this load may still have it."""
+        until_s = self._tools.clock() + self._plan.tuning.lock_patience_s
+        while not try_lock(connection, lock):
+            if self._tools.clock() >= until_s:
+                return False
+            self._tools.sleep(_LOCK_LOOK_S)
+        return True
+
+    # ---------------------------------------------------------------- before and after
+
+    def restore_left(self, oids: Collection[int], connection: Connection) -> None:
+        """Restore what ended loads have left changed. Raises TargetError if something stays missing, ServerError."""
+        self._refuse_left(self._restore(oids, connection), oids, connection)
+
+    def _refuse_left(self, done: Restored, oids: Collection[int], connection: Connection) -> None:
+        """Raise TargetError if tables lack something that could not be restored; else warn. Raises ServerError."""
+        warn = partial(self._tools.warnings.warn, "not-restored")
+        for error in done.copied:
+            warn(error.message)
+        if not done.errors:
+            return
+        first = done.errors[0]
+        refuse_missing(connection, self._schema, sorted(oids))
+        if any(read_missing(connection, self._schema, oid) for oid in oids):
+            raise TargetError(
+                f"changes that another load left were not restored: {first.message}",
+                detail=first.detail,
+                hint="Run penstock repair: nothing is loaded into the table until they are restored.",
+            ) from first
+        warn(f"the record of changes that another load left was not removed ({first.message}): run penstock repair")
+
+    def _restore(
+        self, oids: Collection[int], connection: Connection, *, load_id: str | None = None, report: Report | None = None
+    ) -> Restored:
+        context = replace(self._context(connection, report), leaving=() if load_id is None else (load_id,))
+        done = restore(context, oids)
+        for text in dict.fromkeys(done.held):
+            self._tools.warnings.warn("not-restored", text)
+        return done
+
+    def _context(self, connection: Connection, report: Report | None = None) -> Context:
+        tools = self._tools
+        return Context(
+            store=TableStore(connection=connection, schema=self._schema),
+            kinds=KINDS,
+            connect=tools.connect,
+            notice=tools.notice,
+            retry_for_s=max(self._plan.job.rules.retry_for, PATIENCE_S),
+            is_local=tools.guard is not None,
+            report=report,
+            clock=tools.clock,
+            sleep=tools.sleep,
+            held=self._held,
+        )

@@ -1,1 +1,0 @@
-"""The request of the user: options and job files, as values."""

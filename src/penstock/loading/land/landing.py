@@ -1,0 +1,318 @@
+"""Decides where COPY puts the records of each target, and swaps a new table for the old one.
+
+A landing table is recorded in the ledger in the transaction that creates it, so that a resumed load finds it. If it was
+dropped, or does not fit any more, it is created again, and its objects are loaded from their beginning.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from penstock.changes.records import find_changed
+from penstock.changes.tables.parts import capture_many
+from penstock.core.catalogue.catalog import defer_constraints, find_references
+from penstock.core.catalogue.definition import compose_create
+from penstock.core.catalogue.staging import find_landing_table
+from penstock.core.catalogue.tables import analyze_table
+from penstock.core.connect.errors import in_transaction
+from penstock.core.errors import DataError, PenstockError, TargetError
+from penstock.core.values.table import TableName
+from penstock.ledger.committed import has_all
+from penstock.ledger.ledger import finish
+from penstock.ledger.targets import read_landings
+from penstock.ledger.values import FinishedLoad, LandedCounts, LandingRecord
+from penstock.loading.land.context import TargetLanding, Way, refuse_unended
+from penstock.loading.land.exchange import (
+    add_foreign_keys,
+    capture_table,
+    create_replacement,
+    enforce_early,
+    find_obstacles,
+    finish_replacement,
+    refuse_obstacles,
+    swap_replacement,
+)
+from penstock.loading.land.locks import LockMode, TableLocks, check_truncatable
+from penstock.loading.land.staging import Staging
+
+if TYPE_CHECKING:
+    from penstock.core.catalogue.definition import TableDefinition
+    from penstock.core.connect.connection import Connection
+    from penstock.core.values.mode import Where
+    from penstock.core.values.table import TableFacts
+    from penstock.loading.land.context import LandingContext, NoteStatement
+    from penstock.loading.values.plan import LoadPlan, TargetPlan
+
+_FOREIGN_KEY_VIOLATION = "23503"
+
+_CORRECT = "Correct the record in the file."
+_LATE_KEYS = (
+    "Correct the record in the file, or use --mode truncate, which rejects it: with --mode replace a foreign key to a "
+    "table of the load is checked behind the last row, when every row that may be referred to is there."
+)
+
+
+class Replacement(Way):
+    """A new table is filled, and replaces the old one at the load's end."""
+
+    @staticmethod
+    def check(target: TargetPlan, connection: Connection, *, ledger_schema: str) -> None:  # noqa: ARG004
+        """Raise TargetError if the table cannot be replaced; changes nothing."""
+        if target.facts is not None and target.refusal is None:
+            definition = capture_table(connection, target.facts.oid, name=target.facts.name)
+            refuse_obstacles(definition.name, find_obstacles(connection, definition))
+
+    def open(self, landing: TargetLanding, suffix: str) -> TargetLanding:
+        """Return the landing with a table that has the old table's present definition. Raises TargetError."""
+        definition = capture_table(self._connection, landing.facts.oid, name=landing.facts.name)
+        # Check this after the definition is read. If the definition lacks a part that a load has dropped, there is a
+        # record of the part now. Or that load has restored the part since, and the check before the tables are
+        # exchanged finds that the definition has changed.
+        if find_changed(self._connection, self._context.schema, [landing.facts.oid]):
+            raise TargetError(
+                f'indexes, keys or triggers of table "{definition.name}" are dropped or disabled for a load',
+                detail="The new table would lack them.",
+                hint="Run the load again when that load has ended; penstock repair --plan shows them.",
+            )
+        landing = replace(landing, definition=definition)
+        retyped = landing.target.retyped
+        digest = hashlib.sha256(repr((definition, retyped) if retyped else definition).encode()).hexdigest()
+        made = landing.record.table or f"penstock_{suffix}"
+        name = TableName(schema=definition.table.schema, name=made)
+        found = find_landing_table(self._connection, schema=definition.table.schema, name=name.name)
+        is_there = found is not None and found.oid == landing.record.oid and found.owner == definition.table.owner
+        if is_there and landing.record.definition == digest:
+            return landing
+        if is_there:
+            self._context.drop(landing.record)
+        self._context.begin_anew(landing)
+        refuse_obstacles(definition.name, find_obstacles(self._connection, definition))
+        self._context.refuse_publications(
+            definition.implicit_publications,
+            lambda: compose_create(definition, name.name).as_string() + ";",
+        )
+        if retyped:
+            types = ", ".join(f'"{each.column}" {each.type_name} (was {each.was})' for each in retyped)
+            self._tools.notice(f'new types of columns in table "{definition.name}": {types}')
+        oid = create_replacement(self._connection, definition, name=name.name, retyped=retyped)
+        self._enforce_early(landing, definition, oid)
+        record = replace(landing.record, kind="replacement", definition=digest)
+        return self._context.note(landing, record, table=name, oid=oid)
+
+    def _enforce_early(self, landing: TargetLanding, definition: TableDefinition, oid: int) -> None:
+        """Create on the new table, before its rows, the indexes and keys that may refuse some of the rows."""
+        is_rejecting = self._context.plan.job.rules.on_error == "reject"
+        parts = capture_many(self._connection, [landing.facts.oid], what="indexes")
+        early = {
+            part.name
+            for table in parts.values()
+            for part in table.indexes
+            if part.facts.runs_functions or (is_rejecting and part.refuses_rows)
+        }
+        # Not the foreign keys to tables of this load: they would refuse rows that arrive before the referenced row.
+        loaded = {target.facts.oid for target in self._plan.targets if target.facts is not None}
+        is_apart = landing.facts.references.isdisjoint(loaded)
+        enforce_early(self._connection, definition, oid, indexes=early, with_foreign_keys=is_rejecting and is_apart)
+
+    def finish(self) -> None:
+        """Create on the new tables all parts of the old ones, before the transaction that exchanges them."""
+        for landing in self._landings:
+            self._finish_replacement(landing)
+
+    def find_locks(self) -> dict[int, LockMode]:
+        """Return the locks of the tables to be replaced and of the tables they refer to: dropping a key locks both."""
+        own = [landing.facts.oid for landing in self._landings]
+        oids = [*own, *(oid for each in own for oid in find_references(self._connection, each))]
+        return dict.fromkeys(oids, "ACCESS EXCLUSIVE")
+
+    def land(self, note_statement: NoteStatement) -> list[LandedCounts]:  # noqa: ARG002 (for other ways)
+        """Exchange the tables, in the transaction that ends the load, after its merges."""
+        for landing in self._landings:
+            if landing.target.follows:
+                assert landing.definition is not None and landing.record.oid is not None
+                wait = self._waiting_for_keys(landing)
+                with self._naming_late_keys(landing):
+                    add_foreign_keys(self._connection, landing.definition, landing.record.oid, with_locks=wait)
+        return self._swap() if self._landings else []
+
+    def _finish_replacement(self, landing: TargetLanding) -> None:
+        assert landing.definition is not None and landing.record.oid is not None and landing.table is not None
+        with self._naming_late_keys(landing):
+            finish_replacement(
+                self._connection,
+                landing.definition,
+                landing.record.oid,
+                with_foreign_keys=not landing.target.follows,
+                with_locks=self._waiting_for_keys(landing),
+            )
+        try:
+            analyze_table(self._connection, landing.table)
+        except PenstockError as error:
+            if error.is_transient:
+                raise
+            # ANALYZE may fail because functions of the table's indexes need the user's search_path.
+            self._tools.warnings.warn("upkeep", f'not analyzed: "{landing.facts.name}"; {error.message}')
+
+    @contextmanager
+    def _naming_late_keys(self, landing: TargetLanding) -> Iterator[None]:
+        """Have the error of a row that refers to no row of this load say that such rows are not rejected."""
+        try:
+            yield
+        except DataError as error:
+            is_of_load = bool(landing.target.follows) or landing.facts.oid in landing.facts.references
+            if error.sqlstate == _FOREIGN_KEY_VIOLATION and is_of_load:
+                error.hint = _LATE_KEYS if self._context.plan.job.rules.on_error == "reject" else _CORRECT
+            raise
+
+    def _waiting_for_keys(self, landing: TargetLanding) -> Callable[[Callable[[], object]], object]:
+        """Return a function that calls another one, which adds a foreign key, and waits for its locks."""
+        relations = [*find_references(self._connection, landing.facts.oid)]
+        return partial(
+            self._context.with_locks, relations=relations, what=f'add a foreign key for "{landing.facts.name}"'
+        )
+
+    def _swap(self) -> list[LandedCounts]:
+        """Exchange all tables once all their locks are held; if a lock cannot be taken, none is exchanged."""
+        wanted = self.find_locks()
+        locks = TableLocks(self._connection, wanted)
+
+        def swap() -> None:
+            locks.take()
+            self._swap_all()
+
+        names = ", ".join(f'"{landing.facts.name}"' for landing in self._landings)
+        self._context.with_locks(swap, relations=list(wanted), what=f"replace {names}")
+        return [
+            LandedCounts(number=landing.record.number, target_oid=landing.record.oid)
+            for landing in self._landings
+            if landing.record.oid is not None
+        ]
+
+    def _swap_all(self) -> None:
+        for landing in self._landings:
+            assert landing.definition is not None and landing.record.oid is not None
+            retyped = len(landing.target.retyped)
+            swap_replacement(self._connection, landing.definition, landing.record.oid, retyped=retyped)
+            refuse_unended(self._context, landing.facts, verb="replace")
+
+
+# Each way by the name that landings have for it (core/values/mode.py), in the order in which the load's end goes them.
+WAYS: dict[Where, type[Way]] = {"table": Way, "staging": Staging, "replacement": Replacement}
+
+
+def check_landings(plan: LoadPlan, connection: Connection, *, ledger_schema: str) -> None:
+    """Raise TargetError if a table cannot be filled in the mode requested; changes nothing."""
+    truncated = [
+        (each, each.facts)
+        for each in plan.targets
+        if each.facts is not None and each.refusal is None and each.landing.truncates
+    ]
+    for target in plan.targets:
+        WAYS[target.landing.where].check(target, connection, ledger_schema=ledger_schema)
+    for target, facts in truncated:
+        # Tables that COPY fills are truncated before the rows, those of staged targets after them, so these two groups
+        # are not truncated by one statement.
+        together = [other.oid for each, other in truncated if each.fills_table == target.fills_table]
+        check_truncatable(connection, facts, together=together)
+
+
+def open_landings(
+    context: LandingContext, facts: Sequence[TableFacts], objects: Mapping[int, Sequence[int]], *, identity: str
+) -> tuple[TargetLanding, ...]:
+    """Return the targets that need more than COPY, with the tables created for them.
+
+    `facts` are of all targets, `objects` are the numbers of the objects that each target has in this load. `identity`
+    is the load's, and part of the names of the tables. Raises ServerError, and TargetError, UsageError or DataError if
+    the statement at the end would fail.
+    """
+    connection, claim = context.connection, context.claim
+    with in_transaction(connection, "opening the tables to land in"):
+        context.tools.ledger.hold_claim(connection, claim)
+        records = read_landings(connection, context.schema, claim.load_id)
+        return tuple(
+            _open(
+                context,
+                TargetLanding(
+                    target=target,
+                    facts=facts[number],
+                    record=records.get(
+                        number, LandingRecord(number=number, target_oid=facts[number].oid, target=facts[number].name)
+                    ),
+                    objects=tuple(objects[number]),
+                ),
+                identity,
+            )
+            for number, target in enumerate(context.plan.targets)
+            if objects.get(number) and target.needs_more_than_copy
+        )
+
+
+def _open(context: LandingContext, landing: TargetLanding, identity: str) -> TargetLanding:
+    if landing.target.fills_table:
+        return landing
+    way = WAYS[landing.target.landing.where](context)
+    return context.with_locks(
+        partial(way.open, landing, f"{identity[:16]}_{landing.record.number}"),
+        relations=[landing.facts.oid, *landing.facts.references],
+        what=f'look at "{landing.facts.name}"',
+    )
+
+
+def finish_load(
+    context: LandingContext, landings: Sequence[TargetLanding], *, note_statement: NoteStatement
+) -> FinishedLoad | None:
+    """Move the rows from the landing tables to their tables, and record that the load is complete.
+
+    Returns None if a part of the rows is missing. For each target with a statement of its own, `note_statement` is
+    called with the target's number and the statement's report. Readers see all of these rows or none, except rows that
+    COPY put into a target's own table. Raises PenstockError; then the landing tables are unchanged.
+    """
+    tools, connection, claim = context.tools, context.connection, context.claim
+    landed = [landing for landing in landings if landing.table is not None]
+    if not landed:
+        return finish(tools.ledger, connection, claim)
+    if not has_all(connection, context.schema, claim.load_id):
+        tools.ledger.check_claim(connection, claim)
+        return None
+    ways = [
+        way(context, [each for each in landed if each.target.landing.where == where]) for where, way in WAYS.items()
+    ]
+    for way in ways:
+        way.finish()
+
+    def land() -> list[LandedCounts]:
+        _lock_tables(context, landed, ways)
+        if context.plan.defers_keys:
+            defer_constraints(connection)
+        counts = [count for way in ways for count in way.land(note_statement)]
+        tools.warnings.refuse()
+        return counts
+
+    return finish(tools.ledger, connection, claim, act=land)
+
+
+def _lock_tables(context: LandingContext, landed: Sequence[TargetLanding], ways: Sequence[Way]) -> None:
+    """If the last transaction truncates a table, take all its locks first, since readers wait until it ends."""
+    if not any(landing.target.landing.truncates for landing in landed):
+        return
+    wanted = {oid: mode for way in ways for oid, mode in way.find_locks().items()}
+    names = ", ".join(f'"{landing.facts.name}"' for landing in landed)
+    locks = TableLocks(context.connection, wanted)
+    context.with_locks(locks.take, relations=list(wanted), what=f"lock {names}")
+
+
+def give_up_landings(context: LandingContext, landings: Sequence[TargetLanding]) -> None:
+    """Drop the landing tables of a load. Raises TargetError, ServerError."""
+    for landing in landings:
+        if landing.record.oid is not None:
+            context.with_locks(
+                partial(context.drop, landing.record),
+                relations=[landing.record.oid],
+                what=f'drop "{landing.table}"',
+                is_patient=False,
+            )

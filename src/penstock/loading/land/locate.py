@@ -1,0 +1,151 @@
+"""Finds the bytes and the line of staged records in their objects.
+
+A staging table has only the offset of a record's block, and a sequence number from which the record's rank among the
+block's staged records is counted. So the object is read again and cut at the same offsets, and records that were
+rejected before staging are skipped in the count.
+Checksums in the ledger prove that the object is the same as when it was staged.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from penstock.core.errors import DataError, FileLocation, PenstockError
+from penstock.ledger.committed import read_ranges
+from penstock.ledger.rejects import Reason, RejectStore
+from penstock.ledger.values import CommittedRange, Coverage
+from penstock.loading.formats import format_of
+from penstock.loading.land.merge_errors import name_by_number
+from penstock.loading.land.merge_sorting import RefusedRecord
+from penstock.loading.read.objects import open_blocks
+from penstock.loading.rejects.explain import shorten_reason
+from penstock.loading.rejects.pieces import Origin, Piece, form_to_json
+from penstock.loading.rejects.sorter import make_reject
+
+if TYPE_CHECKING:
+    from penstock.ledger.rejects import Reject
+    from penstock.loading.context import LoadTools
+    from penstock.loading.land.context import LandingContext
+    from penstock.loading.land.merge_errors import RecordPosition
+    from penstock.loading.values.work import ObjectWork
+
+
+class RecordFinder:
+    """Finds refused records of one object.
+
+    `blocks` are the offsets of their blocks, `rejected` the offsets of the object's records that were rejected before
+    staging, both in ascending order; `committed` has the object's committed ranges. `form` is set by `find`.
+    """
+
+    def __init__(
+        self,
+        work: ObjectWork,
+        tools: LoadTools,
+        *,
+        blocks: Sequence[int],
+        rejected: Sequence[int],
+        committed: Sequence[CommittedRange],
+    ) -> None:
+        self._work = work
+        self._tools = tools
+        self._starts = frozenset(blocks)
+        # Empty ranges cut the object at these offsets, and skip nothing.
+        self._coverage = Coverage(ranges=tuple((start, start) for start in blocks))
+        self._rejected = rejected
+        self._sums = format_of(work.target).sums(committed)
+        self.form: str | None = None
+
+    def find(self, records: Iterator[RefusedRecord]) -> Iterator[Reject]:
+        """Yield a reject for each of `records`, which are in file order.
+
+        Raises SourceError, and DataError if the object has changed since it was staged; then the rejects already
+        yielded may be wrong.
+        """
+        stream, blocks, encoder, form = open_blocks(
+            replace(self._work, coverage=self._coverage), self._tools, sums=self._sums
+        )
+        self.form = form_to_json(form)
+        origin = Origin(
+            number=self._work.number,
+            uri=self._work.source.uri,
+            form=form,
+            encoder=encoder,
+            server_major=self._tools.server_major,
+        )
+        wanted = next(records, None)
+        at, passed = -1, 0
+        with stream:
+            for block in blocks:
+                if wanted is None and self._sums.is_done:
+                    break
+                if block.start in self._starts:
+                    at, passed = block.start, 0
+                piece = Piece(origin=origin, block=block)
+                missing = self._find_missing(piece)
+                staged = block.records - len(missing)
+                while (
+                    wanted is not None
+                    and wanted.position.block_start == at
+                    and wanted.position.record <= passed + staged
+                ):
+                    record = _skip(wanted.position.record - passed - 1, missing)
+                    yield make_reject(piece, record, shorten_reason(wanted.reason))
+                    wanted = next(records, None)
+                passed += staged
+        if wanted is not None or not self._sums.are_equal:
+            raise DataError(
+                f'"{self._work.source.uri}" has changed since its records were staged',
+                detail="Records that the table refuses cannot be found in it any more.",
+                hint="Restore the object and go on, or go on with the object as it is now: it is staged anew.",
+            )
+
+    def _find_missing(self, piece: Piece) -> list[int]:
+        """Return the indexes of the records of a piece that were rejected before staging."""
+        block = piece.block
+        starts = self._rejected[bisect_left(self._rejected, block.start) : bisect_left(self._rejected, block.end)]
+        return [
+            bisect_left(range(block.records), start, key=lambda record: piece.bounds(record).start) for start in starts
+        ]
+
+
+def make_finder(context: LandingContext, number: int, blocks: Sequence[int]) -> RecordFinder:
+    """Return a finder of records in an object's blocks. Raises ServerError, SourceError."""
+    connection, schema, load_id = context.connection, context.schema, context.claim.load_id
+    return RecordFinder(
+        context.find(number),
+        context.tools,
+        blocks=blocks,
+        rejected=RejectStore(schema, load_id).read_starts(connection, number),
+        committed=read_ranges(connection, schema, load_id, number),
+    )
+
+
+def name_record(record: RecordPosition, context: LandingContext) -> FileLocation | str:
+    """Return the line that a staged record begins on, or the record's number if the object cannot be read again."""
+    number = record.object_number
+    wanted = RefusedRecord(record, Reason(message=""))
+    try:
+        if context.plan.is_repeatable and number in context.objects:
+            finder = make_finder(context, number, [record.block_start])
+            reject = next(finder.find(iter([wanted])))
+            return FileLocation(file=context.objects[number].source.uri, line=reject.line)
+    except PenstockError:
+        # The caller shows another error, which matters more than the line.
+        pass
+    return name_by_number(record)
+
+
+def _skip(index: int, missing: Sequence[int]) -> int:
+    """Return the index of a record among all records, given its index among those that are not `missing`.
+
+    >>> [_skip(index, [0, 2]) for index in range(3)]
+    [1, 3, 4]
+    """
+    for other in missing:
+        if other > index:
+            break
+        index += 1
+    return index

@@ -1,0 +1,424 @@
+"""The statements that store staged records, by a merge or by the user's transform, and the server's counts.
+
+The merge runs in the caller's transaction, in which the caller records what was merged and drops the staging table. The
+position in the files decides which one of several records with the same key is used. The table's unique index decides
+whether two keys are equal (merge_key.py). merge_whole.py runs the statement once, merge_sorting.py in stretches.
+The server counts what the statement does with each record: EXPLAIN ANALYZE runs it and returns how many records were
+proposed, how many conflicted with a row of their key, and how many were stored (docs/decisions/0009).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+import psycopg
+from psycopg import sql
+
+from penstock.core.catalogue.staging import POSITION_COLUMNS
+from penstock.core.connect.connection import Connection
+from penstock.core.connect.errors import to_penstock_error, translate_errors
+from penstock.core.connect.search_path import users_settings
+from penstock.core.errors import PenstockError, UsageError
+from penstock.core.frozen import frozen
+from penstock.core.sql import fetch_one, list_identifiers, table_identifier
+from penstock.core.values.job import Keep, Transform
+from penstock.core.values.table import TableFacts, TableName
+from penstock.ledger.values import LandedCounts
+from penstock.loading.land.merge_key import Key, conflict_target, find_key, key_order, key_terms, tell_unequal
+
+_COMMA = sql.SQL(", ")
+
+# This makes the server count the records. Without times and buffers, counting costs almost nothing.
+COUNTING = sql.SQL("EXPLAIN (ANALYZE, VERBOSE OFF, COSTS OFF, BUFFERS OFF, TIMING OFF, SUMMARY OFF, FORMAT JSON) ")
+
+# A node has this "Parent Relationship" in EXPLAIN if its parent node reads its rows. Other values, such as InitPlan and
+# SubPlan, mean subqueries (explain.c).
+_INPUTS = ("Outer", "Subquery")
+
+
+@frozen
+class MergeCounts:
+    """What happened to the records of a staging table."""
+
+    # The sum of the other counts.
+    staged: int
+    # Dropped because another staged record with the same key was chosen.
+    duplicates: int = 0
+    # If triggers on both INSERT and UPDATE may have skipped records, only the sum of this and the next count is
+    # correct.
+    inserted: int = 0
+    # Records that updated a row with their key.
+    updated: int = 0
+    # Left out because the table already had a row with the same key.
+    existing: int = 0
+    # Skipped by triggers.
+    suppressed: int = 0
+
+    def landed(self, *, number: int, target_oid: int) -> LandedCounts:
+        """Return these counts as the counts of a load's target."""
+        return LandedCounts(number=number, target_oid=target_oid, **asdict(self))
+
+
+@frozen
+class PlanCounts:
+    """EXPLAIN ANALYZE's counts of INSERT ... SELECT ... ON CONFLICT ... RETURNING."""
+
+    # The rows that were read.
+    staged: int
+    # The rows that reached the table.
+    proposed: int
+    # The proposed rows that met a row with their key.
+    conflicts: int
+    # The rows that were returned.
+    stored: int
+
+
+@frozen
+class MergeParts:
+    """The parts of a merge."""
+
+    staging: TableName
+    target: TableFacts
+    columns: tuple[str, ...]
+    # None if all records are inserted.
+    key: Key | None = None
+    # Whether a record updates the row with its key. If not, the record is left out.
+    updates: bool = False
+    keeps_last: bool = False
+    # Whether two records with the same key are an error.
+    refuses_duplicates: bool = False
+    # Whether records that the table refuses are rejected, and the merge continues.
+    is_sorted_out: bool = False
+
+    def compose_order(self) -> tuple[sql.Composable, sql.Composed]:
+        """Return what follows SELECT, and what follows ORDER BY, in the query that chooses the records for the table.
+
+        With a key, the records are in the key's order, so that two concurrent merges lock rows in the same order.
+        Without a key, they are in file order.
+        """
+        if self.key is None:
+            return sql.SQL(""), list_identifiers(POSITION_COLUMNS)
+        # Records with null in a NOT NULL column are also distinguished if each is refused separately or if a trigger
+        # may replace the null.
+        with_not_null = self.is_sorted_out or bool(self.target.suppressing_triggers)
+        unequal = tell_unequal(self.key, with_not_null=with_not_null)
+        direction = sql.SQL(" DESC" if self.keeps_last else "")
+        positions = (sql.Identifier(name) + direction for name in POSITION_COLUMNS)
+        distinct = sql.SQL("DISTINCT ON ({})").format(_COMMA.join([*key_terms(self.key), *unequal]))
+        return distinct, _COMMA.join([*key_order(self.key), *unequal, *positions])
+
+    def compose_group(self, chosen: sql.Identifier) -> tuple[sql.Composed, sql.Composable]:
+        """Return the statement that stores chosen records, in two parts: before and after its WHERE condition.
+
+        The alias of the chosen records is s. With a key, the statement returns a plan with the server's counts.
+        """
+        insert = _compose_insert(self.target, self.columns)
+        select = sql.SQL(" SELECT {} FROM {} AS s").format(list_identifiers(self.columns), chosen)
+        if self.key is None:
+            return insert + select, sql.SQL("")
+        return COUNTING + insert + select, self._compose_conflict()
+
+    def compose(self) -> sql.Composed:
+        """Return the statement that stores all records."""
+        distinct, order = self.compose_order()
+        select = sql.SQL(" SELECT {} {} FROM {} ORDER BY {}").format(
+            distinct, list_identifiers(self.columns), table_identifier(self.staging), order
+        )
+        statement = _compose_insert(self.target, self.columns) + select
+        return statement if self.key is None else statement + self._compose_conflict()
+
+    def count(self, counted: PlanCounts) -> MergeCounts:
+        """Return what the statement did with the records, computed from the server's counts."""
+        if self.key is None:
+            suppressed = counted.staged - counted.stored
+            return MergeCounts(staged=counted.staged, inserted=counted.stored, suppressed=suppressed)
+        if self._updated:
+            return count_upserted(counted, has_insert_triggers=bool(self.target.suppressing_triggers))
+        return count_new(counted)
+
+    @property
+    def _updated(self) -> list[str]:
+        """Return the columns that an update sets: the file's columns except the key's."""
+        assert self.key is not None
+        return [name for name in self.columns if name not in self.key.names] if self.updates else []
+
+    def _compose_conflict(self) -> sql.Composed:
+        assert self.key is not None
+        action: sql.Composable = sql.SQL("NOTHING")
+        if self._updated:
+            action = sql.SQL("UPDATE SET {}").format(
+                _COMMA.join(
+                    sql.SQL("{} = EXCLUDED.{}").format(sql.Identifier(name), sql.Identifier(name))
+                    for name in self._updated
+                )
+            )
+        return sql.SQL(" ON CONFLICT ({}) DO {} RETURNING 1").format(conflict_target(self.key), action)
+
+
+def find_parts(
+    connection: Connection,
+    *,
+    staging: TableName,
+    target: TableFacts,
+    columns: Sequence[str],
+    key: Sequence[str] = (),
+    updates: bool = False,
+    keep: Keep = "error",
+) -> MergeParts:
+    """Return the parts of a merge. Without a key, all records are inserted.
+
+    `keep` decides, by file order, which of several records with the same key updates the row. If the merge does not
+    update rows, the first of them is inserted. Raises TargetError if there is no index for the key, and ServerError.
+    """
+    return MergeParts(
+        staging=staging,
+        target=target,
+        columns=tuple(columns),
+        key=find_key(connection, target, key) if key else None,
+        updates=updates,
+        keeps_last=updates and keep == "last",
+        refuses_duplicates=updates and keep == "error",
+    )
+
+
+def check_merge(connection: Connection, parts: MergeParts) -> None:
+    """Make the server plan a merge without running it, before anything is staged.
+
+    The server then refuses what it would refuse at the load's end, such as a missing privilege or a rule. Raises
+    TargetError, ServerError.
+    """
+    with translate_errors(f"planning the merge into {parts.target.name}"), users_settings(connection):
+        connection.execute(sql.SQL("EXPLAIN ") + parts.compose())
+
+
+def count_staged(connection: Connection, staging: TableName) -> int:
+    """Return the number of records in a staging table. Raises ServerError."""
+    with translate_errors(f"counting the records of {staging}"):
+        query = sql.SQL("SELECT pg_catalog.count(*) FROM {}").format(table_identifier(staging))
+        return int(fetch_one(connection, query)[0])
+
+
+def count_upserted(counted: PlanCounts, *, has_insert_triggers: bool) -> MergeCounts:
+    """Return what an upsert did. `has_insert_triggers` is whether triggers on INSERT may skip a row.
+
+    >>> counted = PlanCounts(staged=9, proposed=8, conflicts=3, stored=8)
+    >>> counts = count_upserted(counted, has_insert_triggers=False)
+    >>> counts.duplicates, counts.inserted, counts.updated
+    (1, 5, 3)
+    """
+    unmatched = counted.proposed - counted.conflicts
+    suppressed = counted.proposed - counted.stored
+    not_inserted = min(suppressed, unmatched) if has_insert_triggers else 0
+    return MergeCounts(
+        staged=counted.staged,
+        duplicates=counted.staged - counted.proposed,
+        inserted=unmatched - not_inserted,
+        updated=counted.conflicts - (suppressed - not_inserted),
+        suppressed=suppressed,
+    )
+
+
+def count_new(counted: PlanCounts) -> MergeCounts:
+    """Return what ON CONFLICT DO NOTHING did. Every record that conflicted with a row was left out."""
+    return MergeCounts(
+        staged=counted.staged,
+        duplicates=counted.staged - counted.proposed,
+        inserted=counted.stored,
+        existing=counted.conflicts,
+        suppressed=counted.proposed - counted.conflicts - counted.stored,
+    )
+
+
+def read_plan(plan: Mapping[str, Any]) -> PlanCounts:
+    """Return the counts in the plan of an INSERT from one table, as EXPLAIN (ANALYZE, FORMAT JSON) returns it."""
+    source = _find_input(plan)
+    assert source is not None
+    scan = source
+    while (below := _find_input(scan)) is not None:
+        scan = below
+    return PlanCounts(
+        staged=round(scan["Actual Rows"] * scan["Actual Loops"]),
+        proposed=round(source["Actual Rows"]),
+        conflicts=round(plan["Conflicting Tuples"]),
+        stored=round(plan["Actual Rows"]),
+    )
+
+
+def _find_input(plan: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the child node from which a node reads rows.
+
+    Other children are subqueries of row-level security policies.
+    """
+    return next((below for below in plan.get("Plans", ()) if below["Parent Relationship"] in _INPUTS), None)
+
+
+def _compose_insert(target: TableFacts, columns: Sequence[str]) -> sql.Composed:
+    # As in COPY, given values are stored in columns that are GENERATED ALWAYS AS IDENTITY.
+    is_overriding = any(column.identity == "a" and column.name in columns for column in target.columns)
+    return sql.SQL("INSERT INTO {} ({}){}").format(
+        table_identifier(target.name),
+        list_identifiers(columns),
+        sql.SQL(" OVERRIDING SYSTEM VALUE" if is_overriding else ""),
+    )
+
+
+PLACEHOLDER = ":staging"
+
+# The placeholder is not replaced in these tokens: strings, quoted names, dollar quotes, comments (which nest, see
+# below). `::staging` is a cast. Source: src/bin/psql/psqlscan.l, src/backend/parser/scan.l
+_TOKENS = re.compile(
+    r"""
+      (?<![\w$])[eE]'(?:[^'\\]|\\.|'')*'
+    | '(?:[^']|'')*'
+    | "(?:[^"]|"")*"
+    | (?<![\w$])\$(?P<tag>(?:[^\W\d]\w*)?)\$.*?\$(?P=tag)\$
+    | --[^\n]*
+    | (?P<comment>/\*)
+    | ::
+    | (?P<placeholder>:staging)(?![\w])
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_COMMENT_ENDS = re.compile(r"/\*|\*/")
+
+# The operations that store rows and report their number, in EXPLAIN's words.
+_OPERATIONS = ("Insert", "Merge")
+
+_HOW = "Write INSERT INTO ... SELECT ... FROM :staging."
+
+_EXPLAIN = "EXPLAIN (FORMAT JSON) "
+
+
+class CommandTag(NamedTuple):
+    """The server's command tag of a statement, and the row count in it."""
+
+    text: str
+    rows: int
+
+
+def check_transform(connection: Connection, transform: Transform, *, staging: TableName) -> None:
+    """Make the server plan a statement without running it, so that errors are found before anything is loaded.
+
+    Raises UsageError if it is not one INSERT or MERGE that uses `:staging`. Raises the server's errors with the
+    position in the file: TargetError, DataError (for a constant of the wrong type), ServerError.
+    """
+    rows = _execute(connection, transform, staging, prefix=_EXPLAIN).fetchall()
+    # A rule may rewrite one statement to several.
+    operations = [plan["Plan"].get("Operation") for (value,) in rows for plan in value if "Plan" in plan]
+    if not any(operation in _OPERATIONS for operation in operations):
+        raise UsageError(
+            f"the statement of {transform.name} is neither an INSERT nor a MERGE",
+            detail="No other statement reports how many rows it stored.",
+            hint=_HOW,
+        )
+
+
+def run_transform(connection: Connection, transform: Transform, *, staging: TableName) -> CommandTag:
+    """Run a statement on a staging table and return the server's command tag.
+
+    check_transform runs first, so the statement cannot end the caller's transaction. Raises the same as
+    check_transform.
+    """
+    check_transform(connection, transform, staging=staging)
+    cursor = _execute(connection, transform, staging, prefix="")
+    return CommandTag(text=cursor.statusmessage or "", rows=cursor.rowcount)
+
+
+def place_table(text: str, table: str) -> tuple[str, list[int]]:
+    r"""Replace each placeholder by the table's name. Return the new text and the placeholders' old positions.
+
+    >>> place_table("SELECT ':staging' FROM :staging s", '"a"."b"')
+    ('SELECT \':staging\' FROM "a"."b" s', [23])
+    """
+    parts, found = [], []
+    start = at = 0
+    while token := _TOKENS.search(text, at):
+        at = token.end()
+        if token["comment"]:
+            at = _end_of_comment(text, at)
+        elif token["placeholder"]:
+            found.append(token.start())
+            parts += [text[start : token.start()], table]
+            start = at
+    return "".join([*parts, text[start:]]), found
+
+
+def find_position(text: str, position: int) -> tuple[int, int]:
+    r"""Return the line and column, both from 1, of a character's index in a text.
+
+    >>> find_position("SELECT 1\n  FROM x", 11)
+    (2, 3)
+    """
+    before = text[:position]
+    return before.count("\n") + 1, position - (before.rfind("\n") + 1) + 1
+
+
+def to_original(position: int, *, table: str, found: list[int]) -> int:
+    """Return the position in the file for a position in the text that place_table returned.
+
+    A character of the table's name has the position of its placeholder. `found` are the placeholders' positions in the
+    file.
+
+    >>> to_original(25, table='"a"."b"', found=[10])
+    26
+    """
+    shift = 0
+    for start in found:
+        placed = start + shift
+        if position < placed:
+            break
+        if position < placed + len(table):
+            return start
+        shift += len(table) - len(PLACEHOLDER)
+    return position - shift
+
+
+def _end_of_comment(text: str, at: int) -> int:
+    depth = 1
+    while depth and (mark := _COMMENT_ENDS.search(text, at)):
+        depth += 1 if mark[0] == "/*" else -1
+        at = mark.end()
+    return at if not depth else len(text)
+
+
+def _execute(
+    connection: Connection, transform: Transform, staging: TableName, *, prefix: str
+) -> psycopg.Cursor[tuple[Any, ...]]:
+    assert staging.schema is not None
+    table = sql.Identifier(staging.schema, staging.name).as_string(connection)
+    statement, found = place_table(transform.text, table)
+    if not found:
+        raise UsageError(
+            f"{transform.name} does not use {PLACEHOLDER}",
+            detail=f"{PLACEHOLDER} stands for the table that holds the files' records.",
+            hint=_HOW,
+        )
+    try:
+        with users_settings(connection):
+            # A binary result requires the extended protocol, which accepts only one statement.
+            return connection.cursor().execute((prefix + statement).encode(), binary=True)
+    except psycopg.Error as error:
+        explained = to_penstock_error(error, f"running {transform.name}")
+        position = error.diag.statement_position
+        place = transform.name
+        if position is not None:
+            index = to_original(int(position) - 1 - len(prefix), table=table, found=found)
+            line, column = find_position(transform.text, max(index, 0))
+            place = f"{transform.name} line {line}, column {column}"
+        raise _name_place(explained, place) from error
+
+
+def _name_place(error: PenstockError, place: str) -> PenstockError:
+    error.detail = f"{place}.\n{error.detail}"
+    if error.sqlstate == "42601":
+        # A syntax error is caused by the file, not by the target.
+        return UsageError(
+            error.message,
+            detail=error.detail,
+            hint="Correct the statement; it must be one INSERT or MERGE.",
+            sqlstate=error.sqlstate,
+        )
+    return error

@@ -1,0 +1,191 @@
+"""Adds to the errors of a merge the records of the files that caused them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import psycopg
+from psycopg import sql
+
+from penstock.core.catalogue.staging import BLOCK_COLUMN, OBJECT_COLUMN, POSITION_COLUMNS, SEQUENCE_COLUMN
+from penstock.core.connect.connection import Connection
+from penstock.core.connect.errors import NOT_NULL_VIOLATION, in_transaction, to_penstock_error, translate_errors
+from penstock.core.errors import DataError, FileLocation
+from penstock.core.frozen import frozen
+from penstock.core.sql import fetch_one, list_identifiers, table_identifier
+from penstock.loading.land.merge_key import Key, equals_previous, key_order
+
+if TYPE_CHECKING:
+    from psycopg.errors import Diagnostic
+
+    from penstock.core.values.table import TableName
+
+# The SQLSTATE of a missing privilege, and of a row that a row-level security policy refuses.
+_INSUFFICIENT_PRIVILEGE = "42501"
+# The function of the server that raises 42501 if a policy refused the row.
+_POLICY_FUNCTION = "ExecWithCheckOptions"
+
+
+@frozen
+class RecordPosition:
+    """A record's position in the files."""
+
+    # The number of its object in the load.
+    object_number: int
+    # The offset of its block, in bytes.
+    block_start: int
+    # Its number in the block.
+    record: int
+
+
+# Names the record at a position: its place in a file, or a text if the file is not here.
+NameRecord = Callable[[RecordPosition], FileLocation | str]
+
+
+def is_policy_violation(diagnostic: Diagnostic) -> bool:
+    """Return whether a policy refused a row. A missing privilege raises the same SQLSTATE."""
+    return diagnostic.sqlstate == _INSUFFICIENT_PRIVILEGE and diagnostic.source_function == _POLICY_FUNCTION
+
+
+def find_position(
+    connection: Connection, staging: TableName, object_number: int, block_start: int, sequence: int
+) -> RecordPosition:
+    """Return the position of a record.
+
+    The record's number is how many records of its block are staged up to and including it.
+    """
+    query = sql.SQL("SELECT pg_catalog.count(*) FROM {} WHERE {} = %s AND {} = %s AND {} <= %s").format(
+        table_identifier(staging), *map(sql.Identifier, (OBJECT_COLUMN, BLOCK_COLUMN, SEQUENCE_COLUMN))
+    )
+    (record,) = fetch_one(connection, query, [object_number, block_start, sequence])
+    return RecordPosition(object_number=object_number, block_start=block_start, record=record)
+
+
+_COMMA = sql.SQL(", ")
+
+_UNIQUE_VIOLATION = "23505"
+
+# Longer values of a key are shortened in errors.
+_SHOWN_CHARACTERS = 100
+
+
+class DuplicateKey(DataError):
+    """Two records of the files have the same key."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        detail: str | None = None,
+        hint: str | None = None,
+        record_positions: tuple[RecordPosition, ...] = (),
+    ) -> None:
+        super().__init__(message, detail=detail, hint=hint)
+        self.record_positions = record_positions
+
+
+def name_by_number(position: RecordPosition) -> str:
+    """Describe a record for an error message, if only the number of its object is known."""
+    return f"object {position.object_number}, record {position.record} from byte {position.block_start} on"
+
+
+def refuse_duplicates(connection: Connection, staging: TableName, key: Key, *, name_record: NameRecord) -> None:
+    """Raise DuplicateKey for the first record, in file order, that has the same key as an earlier record."""
+    with translate_errors(f"looking for duplicate keys in {staging}"):
+        row = connection.execute(_compose_duplicates(staging, key)).fetchone()
+        if row is None:
+            return
+        values, *positions = row
+        found = (find_position(connection, staging, *positions[3:]), find_position(connection, staging, *positions[:3]))
+    shown = ", ".join("null" if value is None else _shorten(value) for value in values)
+    first, second = map(name_record, found)
+    error = DuplicateKey(
+        f"key ({', '.join(key.names)})=({shown}) is duplicated in the files",
+        detail=f"First in {first}, then in {second}.",
+        hint="Correct the files, or use --keep first or --keep last to choose a record.",
+        record_positions=found,
+    )
+    error.location = second if isinstance(second, FileLocation) else None
+    raise error
+
+
+@contextmanager
+def explain_merge(
+    connection: Connection,
+    columns: Sequence[str],
+    *,
+    what: str,
+    name_record: NameRecord,
+    find_refused: Callable[[str], RecordPosition | None],
+    has_key: bool = True,
+) -> Iterator[None]:
+    """Run the block in a savepoint. If the server raises an error, add a hint and a record that caused the error.
+
+    `find_refused` gets the error's SQLSTATE and returns a record that is refused with it, or None if it finds none.
+    """
+    try:
+        with in_transaction(connection):
+            yield
+    except psycopg.Error as error:
+        explained = to_penstock_error(error, what)
+        explained.hint = _choose_hint(error.diag, columns, has_key=has_key) or explained.hint
+        is_records = isinstance(explained, DataError) or is_policy_violation(error.diag)
+        if is_records and error.sqlstate is not None and (position := find_refused(error.sqlstate)) is not None:
+            named = name_record(position)
+            explained.detail = f"One such record: {named}.\n{explained.detail}"
+            explained.location = named if isinstance(named, FileLocation) else None
+        raise explained from error
+
+
+def _choose_hint(diagnostic: Diagnostic, columns: Sequence[str], *, has_key: bool) -> str | None:
+    """Return the hint for errors that only a merge raises, or that mean something else in a merge.
+
+    If the server sent a hint, such as a trigger's, that hint is kept.
+    """
+    if diagnostic.message_hint:
+        return None
+    if is_policy_violation(diagnostic):
+        return "Correct the record in the file, or have the table's owner change the policy: see pg_policies."
+    if diagnostic.sqlstate == NOT_NULL_VIOLATION and diagnostic.column_name not in columns:
+        return (
+            f'INSERT asks for column "{diagnostic.column_name}" before it looks for a row with the key: give the'
+            " column a value with --set, or a default."
+        )
+    if diagnostic.sqlstate == _UNIQUE_VIOLATION and has_key:
+        return (
+            f'A row conflicts in a unique index other than the key\'s, "{diagnostic.constraint_name}": correct the'
+            " record in the file, or the row in the table."
+        )
+    return None
+
+
+def _compose_duplicates(staging: TableName, key: Key) -> sql.Composed:
+    """Return the query for the first record that has the same key as an earlier record.
+
+    It returns the record's key values and position, and the position of the earlier record.
+    """
+    values = _COMMA.join(sql.SQL("{}::pg_catalog.text").format(sql.Identifier(name)) for name in key.names)
+    previous = _COMMA.join(
+        sql.SQL("pg_catalog.lag({}) OVER w AS {}").format(sql.Identifier(name), sql.Identifier(f"previous_{number}"))
+        for number, name in enumerate(POSITION_COLUMNS)
+    )
+    order = [*key_order(key), *map(sql.Identifier, POSITION_COLUMNS)]
+    return sql.SQL(
+        "SELECT s.penstock_values, {positions}, s.previous_0, s.previous_1, s.previous_2"
+        " FROM (SELECT ARRAY[{values}] AS penstock_values, {positions}, {previous}, {is_duplicate} AS is_duplicate"
+        " FROM {staging} WINDOW w AS (ORDER BY {order})) AS s"
+        " WHERE s.is_duplicate ORDER BY {positions} LIMIT 1"
+    ).format(
+        values=values,
+        positions=list_identifiers(POSITION_COLUMNS),
+        previous=previous,
+        is_duplicate=equals_previous(key),
+        staging=table_identifier(staging),
+        order=_COMMA.join(order),
+    )
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."

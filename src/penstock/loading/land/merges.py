@@ -1,0 +1,313 @@
+"""Stores staged records by one statement, or sorts out the records that the table refuses.
+
+The server merges the records in groups. If a group fails, it sorts out the bad records (loading/land/merge_sorting.py);
+a merge without bad records is not slower (docs/decisions/0012). The bytes of refused records are found in their objects
+(locate.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import groupby, islice
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from penstock.changes.records import find_changed
+from penstock.core.connect.errors import translate_errors
+from penstock.core.errors import PenstockError, TargetError
+from penstock.core.sql import table_identifier
+from penstock.ledger.rejects import Correction, Reject, RejectStore
+from penstock.ledger.schema import has_ledger
+from penstock.loading.land.locate import make_finder
+from penstock.loading.land.merge import (
+    MergeCounts,
+    MergeParts,
+    check_merge,
+    check_transform,
+    count_staged,
+    find_parts,
+    run_transform,
+)
+from penstock.loading.land.merge_errors import refuse_duplicates
+from penstock.loading.land.merge_key import check_key, check_key_names
+from penstock.loading.land.merge_sorting import MergeSorter, check_constraints_at_once, settle
+from penstock.loading.land.merge_whole import merge_whole
+from penstock.loading.rejects.explain import RECORD_CODES, is_own_code, too_many_rejects
+from penstock.loading.rejects.sorting import find_hindrance
+from penstock.loading.values.outcome import StatementOutcome
+from penstock.loading.values.plan import table_after_creation
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.core.connect.connection import Connection
+    from penstock.core.values.job import TargetJob
+    from penstock.core.values.job import Transform as Sql
+    from penstock.core.values.table import TableFacts, TableName
+    from penstock.loading.land.context import LandingContext, NoteStatement
+    from penstock.loading.land.merge import MergeParts
+    from penstock.loading.land.merge_errors import NameRecord
+    from penstock.loading.values.plan import TargetPlan
+
+
+class Statement:
+    """Stores the staged records of one target in its table. Methods raise PenstockError.
+
+    `number` is the target's number in the job, `columns` are those of the staging table.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        number: int,
+        job: TargetJob,
+        facts: TableFacts,
+        columns: Sequence[str],
+        staging: TableName,
+    ) -> None:
+        self._connection = connection
+        self._number = number
+        self._job = job
+        self.facts = facts
+        self._columns = columns
+        self._staging = staging
+
+    @staticmethod
+    def check_table(target: TargetPlan, connection: Connection, *, ledger_schema: str) -> None:
+        """Raise TargetError if the table lacks what the statement needs; changes nothing."""
+
+    def check(self) -> None:
+        """Raise what the server would refuse at the load's end; changes nothing."""
+
+    def find_parts(self) -> MergeParts | None:
+        """Return the parts of a merge whose bad records can be sorted out, or None if it is not such a merge."""
+        return None
+
+    def run(self, name_record: NameRecord, note: NoteStatement) -> MergeCounts:
+        """Store all records. `name_record` names a record in errors, `note` is told of a statement of the user's."""
+        raise NotImplementedError
+
+
+class Merge(Statement):
+    """Inserts all records, or looks for the rows with their keys."""
+
+    @staticmethod
+    def check_table(target: TargetPlan, connection: Connection, *, ledger_schema: str) -> None:
+        """Raise TargetError if the table lacks the key."""
+        facts, job = target.facts, target.job
+        if not job.key:
+            return
+        if facts is None:
+            # The key becomes the primary key of the table that the load creates.
+            check_key_names(table_after_creation(target), job.key, target.column_map.columns)
+            return
+        try:
+            check_key(connection, facts, job.key, columns=target.column_map.columns, updates=job.landing.updates)
+        except TargetError as error:
+            if has_ledger(connection, ledger_schema) and find_changed(connection, ledger_schema, [facts.oid]):
+                error.hint = "A load has dropped keys of the table, to rebuild them: see penstock repair --plan."
+            raise
+
+    def check(self) -> None:
+        """Let the server plan the merge."""
+        check_merge(self._connection, self.find_parts())
+
+    def find_parts(self) -> MergeParts:
+        """Return the parts of the merge."""
+        return find_parts(
+            self._connection,
+            staging=self._staging,
+            target=self.facts,
+            columns=self._columns,
+            key=self._job.key,
+            updates=self._job.landing.updates,
+            keep=self._job.keep,
+        )
+
+    def run(self, name_record: NameRecord, note: NoteStatement) -> MergeCounts:  # noqa: ARG002 (of other statements)
+        """Merge all records."""
+        return merge_whole(self._connection, self.find_parts(), name_record=name_record)
+
+
+class Transform(Statement):
+    """Runs the user's statement."""
+
+    def check(self) -> None:
+        """Let the server plan the statement."""
+        check_transform(self._connection, self._sql, staging=self._staging)
+
+    def run(self, name_record: NameRecord, note: NoteStatement) -> MergeCounts:  # noqa: ARG002 (of other statements)
+        """Run the statement, and note what it has done."""
+        staged = count_staged(self._connection, self._staging)
+        done = run_transform(self._connection, self._sql, staging=self._staging)
+        table = str(self.facts.name)
+        said = StatementOutcome(name=self._sql.name, table=table, records=staged, tag=done.text, rows=done.rows)
+        note(self._number, said)
+        return MergeCounts(staged=staged, inserted=done.rows)
+
+    @property
+    def _sql(self) -> Sql:
+        assert self._job.transform is not None
+        return self._job.transform
+
+
+# Each statement by the name that landings have for it (core/values/mode.py).
+STATEMENTS: dict[str, type[Statement]] = {"merge": Merge, "transform": Transform}
+
+
+# The SQLSTATE of a row that a policy refuses. Without policies it means that the role lacks a right, which no other
+# record would change.
+_POLICY = "42501"
+
+# How many rejected records, and how many bytes of them, one INSERT into the ledger has.
+_WRITTEN_RECORDS = 1000
+_WRITTEN_BYTES = 4 * 1024 * 1024
+
+# How many records an error quotes.
+_SHOWN = 3
+
+
+class RejectingMerges:
+    """The merges of one load that may reject records. Methods raise PenstockError."""
+
+    def __init__(self, context: LandingContext) -> None:
+        self._context = context
+        self._plan = context.plan
+        self._connection = context.connection
+        self._store = RejectStore(context.schema, context.claim.load_id)
+        self._sorters: list[MergeSorter] = []
+
+    def run(
+        self, statements: Sequence[Statement], *, name_record: NameRecord, note: NoteStatement
+    ) -> list[MergeCounts]:
+        """Run the statements, and return the counts of each one's records that are not rejected.
+
+        `name_record` names a record in errors, `note` is told of statements of the user's.
+        """
+        check_constraints_at_once(self._connection)
+        results: list[MergeCounts | MergeSorter] = []
+        for statement in statements:
+            facts = statement.facts
+            refusal = self._find_refusal(facts)
+            parts = statement.find_parts() if refusal is None else None
+            if parts is None:
+                with explaining(refusal, facts):
+                    results.append(statement.run(name_record, note))
+            else:
+                results.append(self._sort(parts, name_record))
+        settle(self._sorters)
+        self._refuse_too_many()
+        for sorter in self._sorters:
+            if sorter.refused.count():
+                self._reject(sorter)
+        return [result.counts() if isinstance(result, MergeSorter) else result for result in results]
+
+    def _find_refusal(self, facts: TableFacts) -> str | None:
+        """Return a hint that says why a table's records cannot be rejected, or None if they can."""
+        if not self._plan.is_repeatable:
+            return "Say --spool: a record is rejected byte for byte, and a pipe cannot be read again for that."
+        return find_refusal(self._connection, facts)
+
+    def _sort(self, parts: MergeParts, name_record: NameRecord) -> MergeSorter:
+        """Begin a merge. Raises DataError if --keep error is given and two records have the same key."""
+        sorter = open_sorter(
+            self._connection,
+            parts,
+            number=len(self._sorters),
+            portion_bytes=self._plan.batch.merge_portion_bytes,
+            name_record=name_record,
+        )
+        self._sorters.append(sorter)
+        limit = self._find_limit()
+        sorter.merge(limit=limit)
+        if limit is not None and sorter.noted > limit:
+            raise self._too_many(sorter)
+        return sorter
+
+    # ---------------------------------------------------------------- how many
+
+    def _find_limit(self) -> int | None:
+        most = self._plan.job.rules.max_rejects
+        return None if most is None else max(0, most - self._store.count(self._connection))
+
+    def _refuse_too_many(self) -> None:
+        limit = self._find_limit()
+        if limit is not None and sum(sorter.refused.count() for sorter in self._sorters) > limit:
+            raise self._too_many(next(sorter for sorter in self._sorters if sorter.refused.count()))
+
+    def _too_many(self, sorter: MergeSorter) -> PenstockError:
+        most = self._plan.job.rules.max_rejects
+        assert most is not None
+        number, records = next(groupby(sorter.refused.read(), attrgetter("position.object_number")))
+        finder = make_finder(self._context, number, sorter.refused.read_blocks()[number])
+        shown = list(islice(finder.find(records), _SHOWN))
+        return too_many_rejects(most, shown, uris={number: self._context.objects[number].source.uri})
+
+    # ---------------------------------------------------------------- rejected
+
+    def _reject(self, sorter: MergeSorter) -> None:
+        """Insert refused records into the ledger's rejects, and subtract them from the rows of their ranges."""
+        blocks = sorter.refused.read_blocks()
+        for number, records in groupby(sorter.refused.read(), attrgetter("position.object_number")):
+            finder = make_finder(self._context, number, blocks[number])
+            count = self._write(finder.find(records))
+            correction = Correction(object_number=number, rows=-count, suppressed=0, form=finder.form)
+            self._store.correct(self._connection, [correction])
+
+    def _write(self, rejects: Iterator[Reject]) -> int:
+        """Insert records into the ledger's rejects in groups, and return how many there were."""
+        count = 0
+        for group in _groups(rejects):
+            self._store.insert(self._connection, group)
+            count += len(group)
+        return count
+
+
+def open_sorter(
+    connection: Connection, parts: MergeParts, *, number: int, portion_bytes: int, name_record: NameRecord
+) -> MergeSorter:
+    """Return the sorter of a merge; `number` tells the merges of a transaction apart.
+
+    Raises DataError if --keep error is given and two records have the same key, ServerError.
+    """
+    if parts.key is not None and parts.refuses_duplicates:
+        refuse_duplicates(connection, parts.staging, parts.key, name_record=name_record)
+    own_codes = _find_own_codes(parts.target)
+    return MergeSorter(connection, parts, number=number, own_codes=own_codes, portion_bytes=portion_bytes)
+
+
+def find_refusal(connection: Connection, facts: TableFacts) -> str | None:
+    """Return a hint that says why a table's records cannot be rejected, or None if they can. Raises ServerError."""
+    with translate_errors(f"looking up table {facts.name}"):
+        return find_hindrance(connection, table_identifier(facts.name).as_string(connection))
+
+
+@contextmanager
+def explaining(hint: str | None, facts: TableFacts) -> Iterator[None]:
+    """Add to an error of a record of the table the hint why the record was not rejected."""
+    try:
+        yield
+    except PenstockError as error:
+        if hint is not None and error.sqlstate is not None and is_own_code(error.sqlstate, _find_own_codes(facts)):
+            error.hint = hint
+        raise
+
+
+def _find_own_codes(facts: TableFacts) -> tuple[str, ...]:
+    """Return the beginnings of the SQLSTATEs of errors that a record itself causes."""
+    return (*RECORD_CODES, _POLICY) if facts.row_security_applies else RECORD_CODES
+
+
+def _groups(rejects: Iterator[Reject]) -> Iterator[list[Reject]]:
+    group: list[Reject] = []
+    length_bytes = 0
+    for reject in rejects:
+        group.append(reject)
+        length_bytes += len(reject.raw)
+        if len(group) >= _WRITTEN_RECORDS or length_bytes >= _WRITTEN_BYTES:
+            yield group
+            group, length_bytes = [], 0
+    if group:
+        yield group

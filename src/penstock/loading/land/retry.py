@@ -1,0 +1,347 @@
+"""Retries the rejected records of a complete load on request, those of all its targets in one transaction.
+
+The rows, the counts in the ledger and the end of the rejects are committed together: a retry that is killed has done
+nothing. Records of a table that COPY filled, or that was replaced, are copied into it. Records that a statement stored
+(a merge, a transform) are staged in a temporary table, and the same statement stores them. Referenced tables come
+first; records that violate a foreign key are tried again as long as others are stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from penstock.changes.tables.look import refuse_missing
+from penstock.core.catalogue.catalog import find_table
+from penstock.core.catalogue.staging import make_landing_table, truncate_landing_table
+from penstock.core.errors import FileLocation, TargetError
+from penstock.core.frozen import frozen
+from penstock.core.tuning import DEFAULT_TUNING
+from penstock.core.values.table import TableName
+from penstock.ledger.ledger import commit_durably
+from penstock.ledger.locks import try_lock
+from penstock.ledger.rejects import FOREIGN_KEY_VIOLATION, Reason, Reject, RejectStore, RetryOutcome
+from penstock.ledger.targets import add_counts, read_landed
+from penstock.ledger.values import Claim
+from penstock.loading.land.merge_sorting import settle
+from penstock.loading.land.merges import STATEMENTS, explaining, find_refusal, open_sorter
+from penstock.loading.plan.identity import job_from_json, loaded_columns
+from penstock.loading.plan.plan import rank_tables
+from penstock.loading.rejects.explain import shorten_reason
+from penstock.loading.rejects.pieces import form_from_json, make_origin
+from penstock.loading.rejects.reject_file import read_reject_file
+from penstock.loading.rejects.retry import Resender, committing, removed_meanwhile
+
+if TYPE_CHECKING:
+    from penstock.core.connect.connection import Connection
+    from penstock.core.values.job import TargetJob
+    from penstock.core.values.table import TableFacts
+    from penstock.ledger.rejects import RecordForm, RejectingLoad, StoredForm
+    from penstock.ledger.values import LandedTarget
+    from penstock.loading.context import LoadTools
+    from penstock.loading.land.merge import MergeCounts
+    from penstock.loading.land.merge_errors import RecordPosition
+    from penstock.loading.rejects.pieces import Origin
+
+_TEMPORARY = "pg_temp"
+
+# An object's number, and the offset of one of its records.
+_Key: TypeAlias = tuple[int, int]
+
+
+def retry_rejects(
+    load_id: str,
+    tools: LoadTools,
+    connection: Connection,
+    *,
+    path: Path | None = None,
+    into: TableName | None = None,
+) -> RetryOutcome:
+    """Retry the rejected records of a complete load, or those that the edited reject file `path` has.
+
+    `into` names the table of the file's records if several of the load's files have the same header. Records that are
+    refused again stay rejected. Raises PenstockError; then nothing was changed. Needs TEMPORARY on the database.
+    """
+    tools.connect.refuse_unwritable("load")
+    store = RejectStore(tools.ledger.schema, load_id)
+    load = store.read_load(connection)
+    if load is None:
+        raise TargetError(f"there is no load {load_id}", hint="penstock loads lists them.")
+    if load.state != "complete":
+        raise TargetError(f"load {load_id} has not ended", hint=f"Finish it first: penstock resume {load_id}.")
+    if not try_lock(connection, load.lock_key):
+        raise TargetError("another process works on this load", hint="Try again when it has ended.")
+    refuse_missing(connection, tools.ledger.schema, store.find_tables(connection))
+    edited = None if path is None else read_reject_file(load_id, path, tools, connection, into=into)
+    targets = _find_targets(load_id, load, tools, connection)
+    again = _Retry(Claim(load_id=load_id, epoch=load.epoch, is_resumed=True), tools, connection, targets)
+    rows, suppressed = again.run(edited)
+    return RetryOutcome(load_id=load_id, rows=rows, suppressed=suppressed, left=store.count(connection))
+
+
+@frozen
+class _Staged:
+    """How the records of a target are staged and stored. `number` is the target's number in the job."""
+
+    number: int
+    job: TargetJob
+    facts: TableFacts
+    columns: tuple[str, ...]
+    table: TableName
+
+
+@frozen
+class _Target:
+    """A table, and the forms of its objects with rejected records; `staged` is None if COPY fills the table."""
+
+    forms: Mapping[int, tuple[StoredForm, RecordForm]]
+    facts: TableFacts | None
+    staged: _Staged | None = None
+
+    @property
+    def objects(self) -> list[int]:
+        """Return the numbers of the objects."""
+        return sorted(self.forms)
+
+    def make_origins(self, server_major: int) -> dict[int, Origin]:
+        """Return where and how the records of each object are sent."""
+        return {
+            number: make_origin(
+                form, number=number, uri=stored.uri, server_major=server_major, has_positions=self.staged is not None
+            )
+            for number, (stored, form) in self.forms.items()
+        }
+
+
+def _find_targets(load_id: str, load: RejectingLoad, tools: LoadTools, connection: Connection) -> list[_Target]:
+    """Return the targets with rejected records, referenced tables first. Raises TargetError, ServerError."""
+    schema = tools.ledger.schema
+    landed = {
+        TableName(schema=each.landing_schema, name=each.landing_table): each
+        for each in read_landed(connection, schema, load_id)
+    }
+    by_table: dict[TableName, dict[int, tuple[StoredForm, RecordForm]]] = {}
+    for number, stored in RejectStore(schema, load_id).read_forms(connection).items():
+        form = form_from_json(stored.form)
+        by_table.setdefault(form.table, {})[number] = stored, form
+    targets = [
+        _find_target(forms, landed.get(table), load, connection, load_id=load_id) for table, forms in by_table.items()
+    ]
+    ranks, _ = rank_tables([target.facts for target in targets])
+    return [target for _, target in sorted(zip(ranks, targets, strict=True), key=lambda pair: pair[0])]
+
+
+def _find_target(
+    forms: Mapping[int, tuple[StoredForm, RecordForm]],
+    landed: LandedTarget | None,
+    load: RejectingLoad,
+    connection: Connection,
+    *,
+    load_id: str,
+) -> _Target:
+    stored, form = next(iter(forms.values()))
+    if landed is None:
+        return _Target(forms=forms, facts=find_table(connection, form.table))
+    if landed.table is None:
+        raise TargetError(f'table "{stored.table}" of load {load_id} does not exist any more')
+    table = TableName(schema=landed.schema, name=landed.table)
+    facts = find_table(connection, table)
+    if facts is None:
+        raise TargetError(f'table "{table}" does not exist any more')
+    if landed.kind == "replacement":
+        return _Target(forms=_send_into(forms, table), facts=facts)
+    job = None if load.job is None else job_from_json(load.job)
+    if job is None or landed.number >= len(job.targets):
+        raise TargetError(
+            f'rejected records of table "{table}" cannot be retried',
+            detail="They come from a pipe, so the ledger does not have the job that says how they are stored.",
+            hint=f"Write them to a file with penstock rejects {load_id} --reject-file PATH, correct that, and load it"
+            " with the load's own options.",
+        )
+    names = dict.fromkeys((*loaded_columns(load.meaning, landed.number), *_name_columns(forms)))
+    staged = _Staged(
+        number=landed.number,
+        job=job.targets[landed.number],
+        facts=facts,
+        columns=tuple(names),
+        table=TableName(schema=_TEMPORARY, name=f"penstock_retry_{landed.number}"),
+    )
+    return _Target(forms=_send_into(forms, staged.table), facts=facts, staged=staged)
+
+
+def _name_columns(forms: Mapping[int, tuple[StoredForm, RecordForm]]) -> Iterator[str]:
+    for _, form in forms.values():
+        yield from form.column_map.columns
+
+
+def _send_into(
+    forms: Mapping[int, tuple[StoredForm, RecordForm]], table: TableName
+) -> dict[int, tuple[StoredForm, RecordForm]]:
+    return {number: (item, replace(form, table=table, working_names=())) for number, (item, form) in forms.items()}
+
+
+class _Retry:
+    """One retry, in one session and one transaction. Methods raise CopyFailed, PenstockError."""
+
+    def __init__(self, claim: Claim, tools: LoadTools, connection: Connection, targets: Sequence[_Target]) -> None:
+        self._claim = claim
+        self._schema = tools.ledger.schema
+        self._targets = targets
+        origins = {
+            number: each for target in targets for number, each in target.make_origins(tools.server_major).items()
+        }
+        self._resender = Resender(claim, tools, connection, origins)
+        self._session = self._resender.session
+        self._merges = count()
+        self._made: set[int] = set()
+        self._rows = self._suppressed = 0
+
+    def run(self, edited: Mapping[_Key, bytes] | None) -> tuple[int, int]:
+        """Send all records, or those that `edited` has; return how many rows were stored, and how many suppressed."""
+        with committing(self._session, self._claim):
+            self._send_all(edited=edited)
+            while self._send_all(codes=[FOREIGN_KEY_VIOLATION]):
+                pass
+            # No later commit of the load flushes the WAL.
+            self._session.execute(commit_durably())
+        return self._rows, self._suppressed
+
+    def _send_all(self, *, edited: Mapping[_Key, bytes] | None = None, codes: Sequence[str] | None = None) -> int:
+        """Send records of all targets once, and return how many of them are no rejects any more."""
+        left = set(edited or ())
+        settled = 0
+        for target in self._targets:
+            chosen = _Chosen(self._resender, target.objects, edited=edited, codes=codes, left=left)
+            settled += self._copy(chosen) if target.staged is None else self._merge(target.staged, chosen)
+        if left:
+            raise removed_meanwhile()
+        return settled
+
+    def _copy(self, chosen: _Chosen) -> int:
+        """Send records to the table itself."""
+        settled = 0
+        for rejects in chosen.read():
+            found = self._resender.send(rejects)
+            settled += self._resender.settle(rejects, found.rejects, suppressed=found.suppressed)
+            self._rows += found.rows
+            self._suppressed += found.suppressed.total()
+        return settled
+
+    # ---------------------------------------------------------------- targets that are staged
+
+    def _merge(self, staged: _Staged, chosen: _Chosen) -> int:
+        """Stage records, and have the target's statement store them."""
+        refused: dict[_Key, Reject] = {}
+        has_records = False
+        for rejects in chosen.read():
+            self._make_table(staged)
+            has_records = True
+            refused |= {_key(reject): reject for reject in self._resender.send(rejects).rejects}
+        if not has_records:
+            return 0
+        with self._session.between_copies() as connection:
+            counts, reasons = self._store(staged, connection)
+            landed = counts.landed(number=staged.number, target_oid=staged.facts.oid)
+            add_counts(connection, self._schema, self._claim.load_id, landed)
+        self._rows += counts.inserted + counts.updated
+        self._suppressed += counts.suppressed
+        settled = 0
+        for rejects in chosen.read():
+            again = [refused[_key(reject)] for reject in rejects if _key(reject) in refused]
+            again += [replace(reject, reason=reasons[_key(reject)]) for reject in rejects if _key(reject) in reasons]
+            settled += self._resender.settle(rejects, again, suppressed={})
+        return settled
+
+    def _make_table(self, staged: _Staged) -> None:
+        """Create the target's staging table, if this retry has not."""
+        if staged.number in self._made:
+            return
+        with self._session.between_copies() as connection:
+            make_landing_table(
+                connection,
+                schema=_TEMPORARY,
+                name=staged.table.name,
+                target=staged.facts,
+                columns=staged.columns,
+                as_text=staged.job.transform is not None,
+            )
+        self._made.add(staged.number)
+
+    def _store(self, staged: _Staged, connection: Connection) -> tuple[MergeCounts, dict[_Key, Reason]]:
+        """Store the staged records and empty the table; return the counts, and why some were refused."""
+        statement = STATEMENTS[staged.job.landing.statement](
+            connection,
+            number=staged.number,
+            job=staged.job,
+            facts=staged.facts,
+            columns=staged.columns,
+            staging=staged.table,
+        )
+        statement.check()
+        refusal = find_refusal(connection, staged.facts)
+        parts = statement.find_parts() if refusal is None else None
+        reasons: dict[_Key, Reason] = {}
+        if parts is None:
+            with explaining(refusal, staged.facts):
+                counts = statement.run(self._name_record, lambda _number, _said: None)
+        else:
+            sorter = open_sorter(
+                connection,
+                parts,
+                number=next(self._merges),
+                portion_bytes=DEFAULT_TUNING.batch.merge_portion_bytes,
+                name_record=self._name_record,
+            )
+            sorter.merge()
+            settle([sorter])
+            for record in sorter.refused.read():
+                key = record.position.object_number, record.position.block_start
+                reasons[key] = shorten_reason(record.reason)
+            counts = sorter.counts()
+        truncate_landing_table(connection, staged.table)
+        return counts, reasons
+
+    def _name_record(self, position: RecordPosition) -> FileLocation | str:
+        """Return the line of a staged record in its file; each is a block of its own."""
+        number, start = position.object_number, position.block_start
+        with self._session.between_copies() as connection:
+            (reject,) = self._resender.store.read(connection, beyond=(number, start - 1), limit_bytes=1)
+        return FileLocation(file=self._resender.origins[number].uri, line=reject.line)
+
+
+class _Chosen:
+    """The rejected records of some objects that are sent in one pass.
+
+    With `edited`, only those that it has are sent, with its bytes; they are removed from `left`.
+    """
+
+    def __init__(
+        self,
+        resender: Resender,
+        objects: Sequence[int],
+        *,
+        edited: Mapping[_Key, bytes] | None,
+        codes: Sequence[str] | None,
+        left: set[_Key],
+    ) -> None:
+        self._resender = resender
+        self._objects = objects
+        self._edited = edited
+        self._codes = codes
+        self._left = left
+
+    def read(self) -> Iterator[list[Reject]]:
+        """Yield the records, a few MiB at a time; it may be called again before they are settled."""
+        for rejects in self._resender.read(objects=self._objects, codes=self._codes):
+            if self._edited is None:
+                yield rejects
+            elif chosen := [reject for reject in rejects if _key(reject) in self._edited]:
+                self._left.difference_update(map(_key, chosen))
+                yield [replace(reject, raw=self._edited[_key(reject)]) for reject in chosen]
+
+
+def _key(reject: Reject) -> _Key:
+    return reject.object_number, reject.start

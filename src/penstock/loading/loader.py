@@ -1,0 +1,419 @@
+"""Plans, checks and runs loads."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from penstock.changes.tables.look import refuse_missing
+from penstock.core.aws.credentials import AwsCredentials
+from penstock.core.catalogue.locking import telling_once, with_lock_retries
+from penstock.core.closing import Closing, log_notice, log_warning
+from penstock.core.errors import TableExistsError
+from penstock.core.files.listing import recorded_name
+from penstock.core.files.streams import SourceReader
+from penstock.core.host import cpu_count
+from penstock.core.tuning import DEFAULT_TUNING, LoadTuning
+from penstock.core.values.dialect import Notice
+from penstock.core.values.job import Housekeeping, LoadJob, LoadRules
+from penstock.core.values.options import OptionError
+from penstock.ledger.ledger import Ledger
+from penstock.ledger.lookup import look_for_ledgers, refuse_known_elsewhere
+from penstock.ledger.rights import read_rights
+from penstock.ledger.schema import has_ledger
+from penstock.ledger.upkeep import find_left_rejects
+from penstock.loading.claim.claim import foresee_load
+from penstock.loading.claim.decide import refuse_joint
+from penstock.loading.context import LoadTools, Patience, patiently
+from penstock.loading.imports.instance import plan_by_instance
+from penstock.loading.imports.route import refuse_check
+from penstock.loading.indexes.plan import free_references, plan_indexes
+from penstock.loading.listener import Listener
+from penstock.loading.plan.gather import find_objects, gather_inputs
+from penstock.loading.plan.modes import refuse_altered
+from penstock.loading.plan.plan import TargetInput, plan_load
+from penstock.loading.plan.space import SpaceGuard
+from penstock.loading.run import run_load
+from penstock.loading.send.formats import choose_formats
+from penstock.loading.steps.order import plan_steps
+from penstock.loading.types.alter import find_dependents
+from penstock.loading.values.work import all_objects
+from penstock.loading.warned import WarningLog, strict_error
+from penstock.loading.watch import LoadWatch
+
+if TYPE_CHECKING:
+    from penstock.core.catalogue.catalog import DiskForecast
+    from penstock.core.connect.connection import Connection, ConnectionFactory
+    from penstock.core.values.accounts import UnreadableObject
+    from penstock.core.values.server import ServerFacts
+    from penstock.core.values.source import ObjectSample
+    from penstock.ledger.values import LedgerOutlook, LeftRejects
+    from penstock.loading.values.outcome import CheckOutcome, LoadOutcome, LoadProgress, Problem
+    from penstock.loading.values.plan import LoadPlan
+    from penstock.settings.backend import SettingsBackend
+
+_Result = TypeVar("_Result")
+
+_HOUSEKEEPING = Housekeeping()
+
+
+class Loader(Closing):
+    """Plans, checks and runs loads into one server. Close it, or use it as a context manager.
+
+    If `resumes` is given, it is the id of the load to resume, and no other load is begun. Standard input can be read
+    only once, so plan and run with the same Loader. Warnings and notices are logged if no callback takes them.
+    """
+
+    def __init__(
+        self,
+        connect: ConnectionFactory,
+        housekeeping: Housekeeping = _HOUSEKEEPING,
+        *,
+        resumes: str | None = None,
+        tuning: LoadTuning = DEFAULT_TUNING,
+    ) -> None:
+        if housekeeping.settings not in ("none", "auto"):
+            # Imported only if the load changes settings.
+            from penstock.settings.decide import PROFILES  # noqa: PLC0415 (19 ms)
+
+            if housekeeping.settings not in PROFILES:
+                raise OptionError("settings", housekeeping.settings, f"none, auto or {', '.join(PROFILES)}")
+        self._connect = connect
+        self._resumes = resumes
+        self._tuning = tuning
+        self._housekeeping = housekeeping
+        self._ledger = Ledger(housekeeping.ledger_schema)
+        self._sources = SourceReader(credentials=AwsCredentials(), spools=housekeeping.spool)
+        self._server: ServerFacts | None = None
+        self._samples: tuple[ObjectSample, ...] = ()
+        self._retry_for_s = 0.0
+        self._on_notice: Callable[[str], None] | None = None
+
+    def close(self) -> None:
+        """Close the sources, and the session that is kept for the next step."""
+        self._sources.close()
+        self._connect.close()
+
+    @property
+    def server(self) -> ServerFacts:
+        """Return the server's facts. Call this only after a load was planned."""
+        assert self._server is not None
+        return self._server
+
+    def plan(self, job: LoadJob, *, on_notice: Callable[[str], None] | None = None) -> LoadPlan:
+        """Examine sources, table and server, and return what a load would do. Changes nothing. Raises PenstockError.
+
+        After the first successful connection, transient faults are retried as during the load.
+        """
+        self._retry_for_s, self._on_notice = job.rules.retry_for, on_notice or log_notice
+        self._sources.max_record_bytes = job.rules.max_record
+        self._sources.skips_unreadable = job.rules.skips_unreadable
+        plan = self._patiently(lambda: self._look(job))
+        if (path := self._housekeeping.reject_file) is not None:
+            from penstock.core.files.newfile import check_writable  # noqa: PLC0415 (2 ms, few loads need it)
+
+            objects = [source for target in plan.targets for source in target.objects]
+            # Standard input (descriptor 0) may be the same file as the reject file.
+            check_writable(path, sources=[0 if source.location == "-" else source.location for source in objects])
+        if (path := self._housekeeping.record) is not None:
+            from penstock.core.files.newfile import check_new  # noqa: PLC0415 (2 ms, few loads need it)
+
+            check_new(path)
+        return plan
+
+    def _patiently(self, act: Callable[[], _Result]) -> _Result:
+        patience = Patience(self._retry_for_s, time.perf_counter)
+        return patiently(act, patience, sleep=time.sleep, notice=self._on_notice)
+
+    def _in_session(self, act: Callable[[Connection], _Result]) -> _Result:
+        """Return the result of `act` with a session. Retry it after transient errors. Raises PenstockError."""
+
+        def run() -> _Result:
+            with self._connect.borrow() as connection:
+                return act(connection)
+
+        return self._patiently(run)
+
+    def _look(self, job: LoadJob) -> LoadPlan:
+        with self._hearing() as heard:
+            plan = choose_formats(self._find_types(self._plan_load(job, heard)), self._samples, self.server)
+        return replace(plan, notices=(*plan.notices, *heard.notices))
+
+    def _plan_load(self, job: LoadJob, heard: WarningLog) -> LoadPlan:
+        with self._connect.borrow() as connection:
+            if self._resumes is not None:
+                self._check_rights(self._resumes, job, connection)
+            schema = self._ledger.schema
+            ledgers = look_for_ledgers(connection, schema)
+            unreadable: list[UnreadableObject] = []
+            server, job, inputs = gather_inputs(
+                job,
+                sources=self._sources,
+                connection=connection,
+                on_notice=heard.add,
+                on_unreadable=unreadable.append,
+                ledger_schema=schema,
+                has_ledger=ledgers.exists,
+            )
+            self._server = server = replace(server, is_embedded=self._connect.is_embedded)
+            oids = [gathered.facts.oid for gathered in inputs if gathered.facts is not None]
+            if oids and ledgers.exists:
+                refuse_missing(connection, schema, oids)
+            if ledgers.others and not job.rules.is_repeating:
+                tables, items = find_objects(inputs)
+                refuse_known_elsewhere(connection, ledgers, tables, items)
+            self._samples = tuple(gathered.sample for gathered in inputs)
+            # Reading a definition waits for a session that has locked the table against readers.
+            read = partial(
+                with_lock_retries,
+                connection,
+                relations=oids,
+                deadline_s=job.rules.retry_for,
+                on_blocked=telling_once(self._on_notice or log_notice, "read the definition of the tables"),
+            )
+            plan = replace(read(partial(self._plan, job, inputs, connection)), unreadable=tuple(unreadable))
+            if not server.is_local:
+                plan = plan_by_instance(plan, server, host=connection.info.host)
+            if plan.needs_more_than_copy:
+                from penstock.loading.land.landing import check_landings  # noqa: PLC0415 (20 ms, for merges and replacements)
+
+                read(partial(check_landings, plan, connection, ledger_schema=schema))
+            if job.rules.via != "client":
+                from penstock.loading.imports.instance import plan_route  # noqa: PLC0415 (for who imports from S3)
+
+                plan = plan_route(plan, server, connection, self._sources)
+        refuse_joint(plan)
+        return self._note_refusal(plan)
+
+    def _find_types(self, plan: LoadPlan) -> LoadPlan:
+        """Return the plan with the columns that depend on the content of the files."""
+        if not any(target.job.types != "text" or target.job.add_columns for target in plan.targets):
+            return plan
+        from penstock.loading.types.find import find_columns  # noqa: PLC0415 (for who asks for types)
+
+        return find_columns(
+            plan,
+            self._tools(None, self._on_notice, rules=plan.job.rules),
+            server_encoding=self.server.server_encoding,
+            find_dependents=lambda oid, name: self._in_session(partial(find_dependents, oid=oid, column=name)),
+        )
+
+    def _check_rights(self, load_id: str, job: LoadJob, connection: Connection) -> None:
+        """Raise TargetError if another role's job needs rights that this role may not use for it.
+
+        If another login wrote the job, the load reads only sources that every user of this machine may read.
+        """
+        # Raises TargetError if the ledger cannot be trusted.
+        has_ledger(connection, self._ledger.schema)
+        rights = read_rights(connection, self._ledger.schema, load_id)
+        if rights is not None:
+            rights.refuse_others_job("resume", job)
+            if not rights.is_own_login:
+                self._sources = SourceReader(is_for_others=True)
+
+    @contextmanager
+    def _hearing(
+        self, on_warning: Callable[[Notice], None] | None = None, *, is_strict: bool = False
+    ) -> Iterator[WarningLog]:
+        """Provide a log that collects the warnings of the server and of the load while the block runs."""
+        log = WarningLog(on_warning, is_strict=is_strict)
+        before = self._connect.on_warning
+        self._connect.on_warning = partial(log.warn, "server")
+        try:
+            yield log
+        finally:
+            self._connect.on_warning = before
+
+    def _plan(self, job: LoadJob, inputs: Sequence[TargetInput], connection: Connection) -> LoadPlan:
+        """Return the plan, including which indexes and keys are dropped.
+
+        If foreign keys are dropped, the load is planned again without them, because it can then use several sessions.
+        """
+        server, load_id = self.server, str(uuid.uuid4())
+        cpus = cpu_count() if server.is_local else None
+        make = partial(plan_load, job, server=server, cpu_count=cpus, load_id=load_id, tuning=self._tuning)
+        plan, freed = plan_indexes(make(inputs), connection)
+        if not any(freed.values()):
+            return plan
+        again = make(free_references(inputs, freed))
+        targets = zip(again.targets, plan.targets, strict=True)
+        return replace(again, targets=tuple(replace(new, indexes=old.indexes) for new, old in targets))
+
+    def _note_refusal(self, plan: LoadPlan) -> LoadPlan:
+        """Return the plan.
+
+        If this connection cannot load, it has a notice, because planning also works through a pooler.
+        """
+        refusal = self._connect.find_refusal("load")
+        if refusal is None:
+            return plan
+        is_pooler = self._connect.pooler is not None
+        notice = Notice(code="pooler" if is_pooler else "read-only", message=refusal.text, hint=refusal.remedy)
+        return replace(plan, notices=(*plan.notices, notice))
+
+    def foresee(self, plan: LoadPlan) -> tuple[LoadPlan, LedgerOutlook]:
+        """Return the plan with what its steps will do and their warnings, and what `run` would do with each object.
+
+        Changes nothing. Reads the ledger, and the beginning of each new object. Raises the errors that `run` would
+        raise before the first row.
+        """
+        with self._hearing() as heard:
+            tools = self._leasing(plan, replace(self._tools(None, None, rules=plan.job.rules), warnings=heard))
+            outlook = self._in_session(partial(foresee_load, plan, tools))
+            foreseen = self._in_session(partial(plan_steps, plan, tools)) if plan.targets else plan
+        return replace(foreseen, notices=(*plan.notices, *heard.notices)), outlook
+
+    def forecast_volume(self, plan: LoadPlan, *, device: str, free_bytes: int) -> DiskForecast:
+        """Return how many bytes a planned load is expected to add to a server that has all its files on one volume.
+
+        Raises ServerError.
+        """
+        guard = SpaceGuard(samples=self._samples)
+        works = all_objects(plan.targets)
+
+        return self._in_session(partial(guard.forecast_volume, plan, works, device=device, free_bytes=free_bytes))
+
+    def run(
+        self,
+        plan: LoadPlan,
+        *,
+        on_progress: Callable[[LoadProgress], None] | None = None,
+        on_notice: Callable[[str], None] | None = None,
+        on_warning: Callable[[Notice], None] | None = None,
+    ) -> LoadOutcome:
+        """Load the plan's objects that are not loaded yet.
+
+        If another load has created the table meanwhile, use that table.
+
+        `on_notice` is called with what the load does or waits for. `on_warning` is called with each warning that is not
+        among the plan's notices; the outcome has all warnings. Raises PenstockError, which says which rows stay
+        committed and how to resume. If `on_progress` raises an error, the load ends as by an interrupt, and the error
+        is raised then.
+        """
+        try:
+            return self._run(plan, on_progress, on_notice, on_warning)
+        except TableExistsError:
+            again = self.plan(plan.job, on_notice=on_notice)
+            if _count_created(again) >= _count_created(plan):
+                # The table exists, but this role cannot see it.
+                raise
+        # Another load has created a table since the plan was made.
+        for notice in again.notices:
+            if on_warning is not None and notice not in plan.notices:
+                on_warning(notice)
+        return self.run(again, on_progress=on_progress, on_notice=on_notice, on_warning=on_warning)
+
+    def _run(
+        self,
+        plan: LoadPlan,
+        on_progress: Callable[[LoadProgress], None] | None,
+        on_notice: Callable[[str], None] | None,
+        on_warning: Callable[[Notice], None] | None,
+    ) -> LoadOutcome:
+        is_strict = _refuse_warned(plan)
+        listener = None if on_progress is None else Listener(on_progress)
+        with self._hearing(on_warning or log_warning, is_strict=is_strict) as heard:
+            tools = replace(self._tools(listener, on_notice, rules=plan.job.rules), warnings=heard)
+            watch = LoadWatch(self._connect, plan, server=self.server, house=self._housekeeping)
+            with nullcontext() if listener is None else listener.raising():
+                outcome = watch.run(lambda: run_load(plan, self._leasing(plan, tools)), tools.notice)
+        outcome = replace(outcome, server=self.server.name, database=self.server.database)
+        left = self._find_left_rejects(plan, outcome) if outcome.objects_skipped else ()
+        return replace(outcome, rejects_left=left, warnings=(*plan.notices, *heard.notices))
+
+    def _find_left_rejects(self, plan: LoadPlan, outcome: LoadOutcome) -> tuple[LeftRejects, ...]:
+        schema, load_id = self._ledger.schema, outcome.load_id
+        oids = [target.facts.oid for target in plan.targets if target.facts is not None]
+        uris = [recorded_name(work.source) for work in all_objects(plan.targets)]
+        find = partial(find_left_rejects, schema=schema, oids=oids, uris=uris, but_load=load_id)
+        return tuple(self._in_session(find))
+
+    def _leasing(self, plan: LoadPlan, tools: LoadTools) -> LoadTools:
+        """Return the tools with the lease that --settings requires."""
+        choice = self._housekeeping.settings
+        if choice == "none":
+            return tools
+        from penstock.loading.steps.lease import LoadLease  # noqa: PLC0415 (39 ms, only if settings change)
+
+        lease = LoadLease(plan, self._samples, tools, choice=choice, is_local=self.server.is_local)
+        return replace(tools, lease=lease)
+
+    def _open_settings(self) -> SettingsBackend:
+        from penstock.settings.backend import open_backend  # noqa: PLC0415 (50 ms, only if settings change)
+
+        return open_backend(self._connect, may_share_group=self._housekeeping.shared_group)
+
+    def write_rejects(self, outcome: LoadOutcome) -> list[Path]:
+        """Write the rejected records if --reject-file is given, to several files if headers or dialects differ."""
+        load_id, path = outcome.load_id, self._housekeeping.reject_file
+        if not outcome.rejected or load_id is None or path is None:
+            return []
+        from penstock.loading.rejects.reject_file import write_reject_files  # noqa: PLC0415 (23 ms, few loads need it)
+
+        return self._in_session(partial(write_reject_files, load_id, path, self._tools(None, None)))
+
+    def check(
+        self,
+        plan: LoadPlan,
+        *,
+        on_problem: Callable[[Problem], None] | None = None,
+        on_progress: Callable[[LoadProgress], None] | None = None,
+        on_warning: Callable[[Notice], None] | None = None,
+    ) -> CheckOutcome:
+        """Parse everything as the server would, and load nothing.
+
+        Every bad record is reported. Raises PenstockError.
+
+        Needs SELECT on the tables and TEMPORARY on the database. Types, NOT NULL and CHECK are checked; keys are not.
+        """
+        from penstock.loading.rejects.check import check_load  # noqa: PLC0415 (15 ms, loads do not need it)
+
+        refuse_check(plan)
+        refuse_altered(plan)
+        _refuse_warned(plan)
+        with self._hearing(on_warning or log_warning) as heard:
+            tools = replace(self._tools(on_progress, None, rules=plan.job.rules), warnings=heard)
+            outcome = check_load(plan, tools, on_problem=on_problem)
+        warnings = (*plan.notices, *heard.notices)
+        return replace(outcome, server=self.server.name, database=self.server.database, warnings=warnings)
+
+    def _tools(
+        self,
+        on_progress: Callable[[LoadProgress], None] | None,
+        on_notice: Callable[[str], None] | None,
+        *,
+        rules: LoadRules | None = None,
+    ) -> LoadTools:
+        return LoadTools(
+            connect=self._connect,
+            sources=self._sources,
+            server_major=self.server.major,
+            ledger=self._ledger,
+            is_publishing_allowed=self._housekeeping.publish_ledger,
+            guard=SpaceGuard(samples=self._samples) if self.server.is_local else None,
+            on_progress=on_progress,
+            on_notice=on_notice or log_notice,
+            server=self.server,
+            open_settings=self._open_settings,
+            resumes=self._resumes,
+            max_record_bytes=(rules or LoadRules()).max_record,
+            rejects_torn=rules is not None and rules.on_error == "reject",
+        )
+
+
+def _count_created(plan: LoadPlan) -> int:
+    return sum(target.create_columns is not None for target in plan.targets)
+
+
+def _refuse_warned(plan: LoadPlan) -> bool:
+    """Return whether warnings are errors. Raise UsageError if they are errors and the plan has a warning."""
+    is_strict = plan.job.rules.warnings == "error"
+    if is_strict and plan.notices:
+        raise strict_error(plan.notices[0])
+    return is_strict

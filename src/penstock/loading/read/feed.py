@@ -1,0 +1,527 @@
+"""Hands blocks of objects to sessions: readers put blocks into bounded queues, and sessions take any that is ready.
+
+One thread reads an object. Another object is opened only if sessions would otherwise wait, so that a single file keeps
+all sessions busy, and so do many small ones. Only the queues take memory, so it does not grow with the files.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+from penstock.core.errors import PenstockError
+from penstock.core.files.listing import is_remote
+from penstock.core.units import MIB
+from penstock.core.values.accounts import FileOutcome, ReaderSeconds, Stopwatch, add_seconds
+from penstock.core.values.source import SourceObject
+from penstock.ledger.rejects import RecordForm
+from penstock.loading.copy.payload import BinaryBlocks, Encoder
+from penstock.loading.values.block import Block, CopySpec
+from penstock.loading.values.outcome import FileProgress, LoadProgress
+from penstock.loading.values.plan import TargetPlan
+from penstock.loading.values.work import ObjectWork
+
+if TYPE_CHECKING:
+    from penstock.loading.formats.format import ObjectReader, Opened
+
+_log = logging.getLogger(__name__)
+
+# At 800 MB/s a queue of 8 blocks of 512 KiB lasts 5 ms: as long as a reader waits for the interpreter lock.
+_QUEUE_BLOCKS = 8
+
+# A small object in an object store takes mostly the time until its first byte (S3: 30 to 200 ms; a MiB takes some
+# 12 ms more). So this many small objects are read at the same time.
+_SMALL_READERS = 8
+_SMALL_BYTES = MIB
+
+# Objects are claimed so long before they are needed: an answer of the server and the look that asks for it take less.
+# Sessions that wait for slow readers get another reader after this time, so that hosts that begin together share.
+_CLAIM_AHEAD_S = 0.5
+
+# A rate is measured over this time at least, since the first megabytes only fill the buffers of sockets.
+_LEAST_RATE_S = 0.5
+
+# How long a reader takes at most to notice that the load has failed, unless it hangs.
+_READER_PATIENCE_S = 1.0
+
+
+class Abandoned(Exception):
+    """The load has failed in another thread; the thread that gets this exception stops."""
+
+
+class _Stopped(Exception):
+    """`BlockFeed.stop` was called: no session takes blocks any more, and nothing has failed."""
+
+
+class NothingReady(Exception):
+    """No block was ready within `patience_s`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The encoder and the record form of an open object: how its records are sent and read.
+
+    `binary` encodes its blocks in the binary format, None if all of them are sent as text.
+    """
+
+    encoder: Encoder
+    form: RecordForm
+    binary: BinaryBlocks | None = None
+
+
+@dataclass(slots=True, eq=False)
+class OpenObject:
+    """One object of the load, and its progress; `encoder` and `form` are set once the object has a block."""
+
+    work: ObjectWork
+    reading: Reading | None = None
+    stream: ObjectReader | None = None
+    queue: deque[Block] = field(default_factory=deque)
+    is_read: bool = False
+    bytes_read: int = 0
+    rows: int = 0
+    # Bytes of text that were put into the queue, and that were taken from it.
+    text_read: int = 0
+    text_taken: int = 0
+    # Blocks that sessions have taken and not sent yet.
+    in_flight: int = 0
+    began_s: float | None = None
+    ended_s: float | None = None
+
+    @property
+    def encoder(self) -> Encoder:
+        """Return the encoder that writes the object's records for COPY."""
+        return self._opened().encoder
+
+    @property
+    def form(self) -> RecordForm:
+        """Return how the object's records are read."""
+        return self._opened().form
+
+    @property
+    def binary(self) -> BinaryBlocks | None:
+        """Return what encodes the object's blocks in the binary format, None if they are sent as text."""
+        binary = self._opened().binary
+        return binary if binary is not None and binary.is_active else None
+
+    @property
+    def spec(self) -> CopySpec:
+        """Return the COPY command that the next block probably needs."""
+        binary = self.binary
+        return self.encoder.spec if binary is None else binary.spec
+
+    def _opened(self) -> Reading:
+        if self.reading is None:
+            raise RuntimeError("an object has blocks before it is opened")
+        return self.reading
+
+    @property
+    def target(self) -> TargetPlan:
+        """Return the plan of the object's table."""
+        return self.work.target
+
+    @property
+    def source(self) -> SourceObject:
+        """Return the object as it was listed."""
+        return self.work.source
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether every block has been taken."""
+        return self.is_read and not self.queue
+
+    def seconds(self, now_s: float) -> float:
+        """Return the seconds from when its first block was taken to when its last one was sent, or to now."""
+        if self.began_s is None:
+            return 0.0
+        return (self.ended_s if self.ended_s is not None and self.is_drained else now_s) - self.began_s
+
+
+OpenBlocks: TypeAlias = "Callable[[ObjectWork], Opened]"
+
+
+# Returns what encodes an object's blocks in the binary format, None if they are sent as text.
+OpenBinary = Callable[[ObjectWork, Encoder, RecordForm], BinaryBlocks | None]
+
+
+class BlockFeed:
+    """Hands blocks to sessions; all methods are safe from any thread.
+
+    `take` returns None at the end and raises Abandoned after `abandon` was called; `failure` is the first cause.
+    If `on_object_failed` is given, it is called with an object that cannot be read further; otherwise the load ends.
+    If `is_open`, more objects may be added until `end` is called: several hosts share the load's objects. Then
+    `wanted_bytes` says when to add some, of at least `least_claim_bytes`.
+    """
+
+    def __init__(
+        self,
+        work: Sequence[ObjectWork],
+        open_blocks: OpenBlocks,
+        *,
+        reader_limit: int,
+        sessions: int,
+        is_in_job_order: bool = False,
+        is_open: bool = False,
+        least_claim_bytes: int = 0,
+        on_object_failed: Callable[[OpenObject, PenstockError], None] | None = None,
+        open_binary: OpenBinary | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._objects = [OpenObject(item) for item in work]
+        # Largest first, so that the end of the load does not wait for the slow decompression of one big file.
+        self._unopened = deque(self._objects if is_in_job_order else sorted(self._objects, key=_size_rank))
+        # Objects that were opened and are not sent to the end; the progress of those in `_done` is final.
+        self._active: list[OpenObject] = []
+        self._done: list[FileProgress] = []
+        self._done_bytes = 0
+        self._open_blocks = open_blocks
+        self._open_binary = open_binary
+        self._on_object_failed = on_object_failed
+        self._reader_limit = reader_limit
+        self._is_in_job_order = is_in_job_order
+        self._readers = 0
+        self.most_readers = 0
+        self.reader_seconds = ReaderSeconds()
+        self._clock = clock
+        self.lock = threading.RLock()
+        self._changed = threading.Condition(self.lock)
+        self._threads: set[threading.Thread] = set()
+        self.rows = 0
+        self.sessions = sessions
+        self.failure: BaseException | None = None
+        self._is_stopped = False
+        self._is_open, self._is_joint = is_open, is_open
+        self._least_claim_bytes = least_claim_bytes
+        self._is_hungry = False
+        self._began_s = self._added_s = clock()
+
+    def wanted_bytes(self) -> int:
+        """Return how many bytes of objects to add now: as much again as is claimed ahead, if less than that is left."""
+        with self._changed:
+            if not self._is_open or self._is_stopped or self.failure is not None:
+                return 0
+            now_s = self._clock()
+            taken = self._done_bytes + sum(map(_bytes_taken, self._active))
+            rate = taken / max(now_s - self._began_s, _LEAST_RATE_S)
+            left = sum(map(_bytes_left, (*self._active, *self._unopened)))
+            is_starving = self._is_hungry and now_s - self._added_s > _CLAIM_AHEAD_S
+            if left > rate * _CLAIM_AHEAD_S and not is_starving:
+                return 0
+            self._is_hungry = False
+            return max(self._least_claim_bytes, int(rate * _CLAIM_AHEAD_S))
+
+    @property
+    def unsent(self) -> int:
+        """Return how many objects are not sent to their end."""
+        with self._changed:
+            return len(self._unopened) + sum(not opened.is_drained for opened in self._active)
+
+    def add(self, work: Iterable[ObjectWork]) -> None:
+        """Add objects to an open feed."""
+        with self._changed:
+            added = [OpenObject(item) for item in work]
+            self._objects += added
+            self._unopened += sorted(added, key=_size_rank)
+            self._added_s = self._clock()
+            self._changed.notify_all()
+
+    def end(self) -> None:
+        """Add no more objects: sessions end when all are sent."""
+        with self._changed:
+            self._is_open = False
+            self._changed.notify_all()
+
+    def take(
+        self, *, session: int, prefer: CopySpec | None, patience_s: float | None = None
+    ) -> tuple[OpenObject, Block] | None:
+        """Wait for a block and return it; prefer one that the COPY command `prefer` can carry.
+
+        A session whose number is beyond the present count of sessions waits until the end, or gets None if other hosts
+        need its connection. Raises NothingReady if
+        `patience_s` is given and no block is ready for that long.
+        """
+        ends_s = None if patience_s is None else time.monotonic() + patience_s
+        with self._changed:
+            while True:
+                if self.failure is not None:
+                    raise Abandoned
+                if self._is_stopped:
+                    return None
+                if session < self.sessions and (ready := self._choose(prefer)) is not None:
+                    return self._pop(ready)
+                if self._is_over() or (self._is_joint and session >= self.sessions):
+                    return None
+                if session < self.sessions:
+                    self._open_another()
+                left_s = None if ends_s is None else ends_s - time.monotonic()
+                if left_s is not None and left_s <= 0:
+                    raise NothingReady
+                self._changed.wait(left_s)
+
+    def set_sessions(self, count: int) -> None:
+        """Let only the first `count` sessions take blocks from now on."""
+        with self._changed:
+            self.sessions = count
+            self._changed.notify_all()
+
+    def note_sent(self, opened: OpenObject, rows: int) -> None:
+        """Count a block's rows after the block was sent to the server."""
+        with self._changed:
+            opened.rows += rows
+            self.rows += rows
+            opened.ended_s = self._clock()
+            opened.in_flight -= 1
+            self._retire(opened)
+
+    def note_suppressed(self, opened: OpenObject, rows: int) -> None:
+        """Subtract rows that were sent and not stored: a trigger suppressed them, or they were rejected."""
+        with self._changed:
+            opened.rows -= rows
+            self.rows -= rows
+
+    def discard(self, opened: OpenObject) -> bool:
+        """Take back an object that cannot be read to its end; return False if a block of it was taken."""
+        with self._changed:
+            if opened.began_s is None:
+                opened.queue.clear()
+            return opened.began_s is None
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether the load has failed or is stopped, which also interrupts reading."""
+        return self.failure is not None or self._is_stopped
+
+    def stop(self) -> None:
+        """Hand out no more blocks: sessions finish what they have taken, and readers end."""
+        with self._changed:
+            self._is_stopped = True
+            for opened in self._active:
+                opened.queue.clear()
+            self._changed.notify_all()
+
+    def abandon(self, cause: BaseException) -> None:
+        """Stop all readers and sessions; the first cause is kept."""
+        with self._changed:
+            if self.failure is None:
+                self.failure = cause
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Wait until the readers have ended and closed their streams.
+
+        If the load has failed or was stopped, do not wait for a reader that hangs, for example on a silent network: it
+        ends on its own or with the process.
+        """
+        ends_s = time.monotonic() + _READER_PATIENCE_S
+        with self._changed:
+            threads = list(self._threads)
+        for thread in threads:
+            has_ended_well = self.failure is None and not self._is_stopped
+            thread.join(None if has_ended_well else max(0.0, ends_s - time.monotonic()))
+
+    def progress(self, *, bytes_copied: int, size_bytes: int | None, elapsed_s: float) -> LoadProgress:
+        """Return the progress of the load; the arguments are values that the feed does not know."""
+        with self._changed:
+            return LoadProgress(
+                rows=self.rows,
+                bytes_read=self.bytes_read,
+                bytes_copied=bytes_copied,
+                size_bytes=size_bytes,
+                elapsed_s=elapsed_s,
+                sessions=self.sessions,
+                files=(*self._done, *(self._describe(opened) for opened in self._active)),
+                file_count=len(self._objects),
+            )
+
+    def outcomes(self) -> tuple[FileOutcome, ...]:
+        """Return each object's rows and seconds in the order of the job."""
+        now_s = self._clock()
+        return tuple(
+            FileOutcome(
+                uri=opened.source.uri,
+                table=str(opened.target.table),
+                rows=opened.rows,
+                seconds=opened.seconds(now_s),
+            )
+            for opened in self._objects
+        )
+
+    @property
+    def bytes_read(self) -> int:
+        """Return the stored bytes read so far, of all objects."""
+        with self._changed:
+            return self._done_bytes + sum(map(_bytes_read, self._active))
+
+    # ---------------------------------------------------------------- inside, with the lock held
+
+    def _choose(self, prefer: CopySpec | None) -> OpenObject | None:
+        ready = [opened for opened in self._active if opened.queue]
+        if not ready:
+            return None
+        same = (opened for opened in ready if opened.spec == prefer)
+        return next(same, ready[0])
+
+    def _pop(self, opened: OpenObject) -> tuple[OpenObject, Block]:
+        if opened.began_s is None:
+            opened.began_s = self._clock()
+        block = opened.queue.popleft()
+        opened.text_taken += block.size_bytes
+        opened.in_flight += 1
+        self._changed.notify_all()
+        return opened, block
+
+    def _is_over(self) -> bool:
+        is_empty = not self._is_open and not self._unopened
+        return self._is_stopped or (is_empty and all(opened.is_drained for opened in self._active))
+
+    def _retire(self, opened: OpenObject) -> None:
+        """Move an object to those that are done if all its blocks have been sent."""
+        if opened.is_drained and not opened.in_flight and opened in self._active:
+            self._active.remove(opened)
+            self._done.append(self._describe(opened))
+            self._done_bytes += opened.bytes_read
+
+    def _describe(self, opened: OpenObject) -> FileProgress:
+        return FileProgress(
+            uri=opened.source.uri,
+            table=str(opened.target.table),
+            size_bytes=opened.source.size_bytes,
+            bytes_read=_bytes_read(opened),
+            rows=opened.rows,
+            seconds=opened.seconds(self._clock()),
+            is_done=opened.is_drained,
+        )
+
+    def _open_another(self) -> None:
+        if self._readers >= self._present_limit():
+            return
+        self._is_hungry |= not self._unopened
+        if (opened := self._next_object()) is not None:
+            self._readers += 1
+            self.most_readers = max(self.most_readers, self._readers)
+            # A daemon thread, so that the process can end while a source is silent.
+            thread = threading.Thread(target=self._run_reader, args=(opened,), name="penstock-read", daemon=True)
+            self._threads.add(thread)
+            thread.start()
+
+    def _present_limit(self) -> int:
+        """Return how many readers there may be if the next object is to have one."""
+        is_small = bool(self._unopened) and _is_small_and_remote(self._unopened[0].source)
+        return max(self._reader_limit, _SMALL_READERS) if is_small else self._reader_limit
+
+    def _next_object(self) -> OpenObject | None:
+        """Return the object to open next, or None; in job order, wait until all blocks of the last one are taken."""
+        is_held = self._is_in_job_order and any(not opened.is_drained for opened in self._active)
+        if self.failure is not None or self._is_stopped or not self._unopened or is_held:
+            return None
+        opened = self._unopened.popleft()
+        self._active.append(opened)
+        return opened
+
+    # ---------------------------------------------------------------- reader threads
+
+    def _run_reader(self, first: OpenObject) -> None:
+        opened: OpenObject | None = first
+        try:
+            while opened is not None:
+                self._read(opened)
+                with self._changed:
+                    # Read small objects one after another. Once enough is queued, end; `take` starts another reader.
+                    is_enough = sum(len(other.queue) for other in self._active) >= _QUEUE_BLOCKS
+                    opened = None if is_enough else self._next_object()
+        except _Stopped:
+            _log.debug("stopped reading %s", first.source.uri)
+        except BaseException as failure:  # noqa: BLE001 (whatever ends a reader ends the load, which raises it)
+            self.abandon(failure)
+        with self._changed:
+            self._readers -= 1
+            self._threads.discard(threading.current_thread())
+            self._changed.notify_all()
+
+    def _read(self, opened: OpenObject) -> None:
+        try:
+            self._read_blocks(opened)
+        except PenstockError as error:
+            if self._on_object_failed is None:
+                raise
+            self._on_object_failed(opened, error)
+        with self._changed:
+            opened.stream = None
+            opened.is_read = True
+            self._retire(opened)
+            self._changed.notify_all()
+
+    def _read_blocks(self, opened: OpenObject) -> None:
+        watch = Stopwatch(self._clock)
+        stream, blocks, encoder, form = self._open_blocks(opened.work)
+        spent = ReaderSeconds()
+        making_s = 0.0
+        with stream:
+            binary = None if self._open_binary is None else self._open_binary(opened.work, encoder, form)
+            opened.stream, opened.reading = stream, Reading(encoder, form, binary)
+            try:
+                for block in blocks:
+                    making_s += watch.lap()
+                    self._put(opened, block)
+                    spent.queueing_s += watch.lap()
+            finally:
+                making_s += watch.lap()
+                spent.reading_s = stream.reading_s
+                spent.decompressing_s = max(0.0, stream.text_s - stream.reading_s)
+                spent.cutting_s = max(0.0, making_s - stream.text_s)
+                with self.lock:
+                    add_seconds(self.reader_seconds, spent)
+            opened.bytes_read = stream.bytes_read
+
+    def _put(self, opened: OpenObject, block: Block) -> None:
+        with self._changed:
+            while len(opened.queue) >= _QUEUE_BLOCKS and self.failure is None and not self._is_stopped:
+                self._changed.wait()
+            if self.failure is not None:
+                raise Abandoned
+            if self._is_stopped:
+                raise _Stopped
+            opened.queue.append(block)
+            opened.text_read += block.size_bytes
+            self._changed.notify_all()
+
+
+def _bytes_read(opened: OpenObject) -> int:
+    stream = opened.stream
+    return opened.bytes_read if stream is None else stream.bytes_read
+
+
+def _bytes_taken(opened: OpenObject) -> float:
+    """Return how many stored bytes of an object sessions have taken: the part of its text times what was read."""
+    return _bytes_read(opened) * opened.text_taken / opened.text_read if opened.text_read else 0.0
+
+
+def _bytes_left(opened: OpenObject) -> float:
+    """Return how many stored bytes of an object are left to take; if its size is not known, it is taken to be much."""
+    if opened.is_drained:
+        return 0.0
+    size_bytes = opened.source.size_bytes
+    return float("inf") if size_bytes is None else max(0.0, size_bytes - _bytes_taken(opened))
+
+
+def _size_rank(opened: OpenObject) -> tuple[bool, int]:
+    size_bytes = opened.source.size_bytes
+    return size_bytes is not None, -(size_bytes or 0)
+
+
+def _is_small_and_remote(source: SourceObject) -> bool:
+    return source.size_bytes is not None and source.size_bytes <= _SMALL_BYTES and is_remote(source.location)
+
+
+def reader_limit(objects: int | None, *, sessions: int) -> int:
+    """Return how many objects may be open at once: one for each session, since slow ones may need it, and at least 2.
+
+    There are never more than there are `objects`, if their number is known.
+    """
+    limit = max(2, sessions)
+    return limit if objects is None else max(1, min(objects, limit))

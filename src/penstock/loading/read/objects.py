@@ -1,0 +1,68 @@
+"""Opens an object for loading, by its format, and says what becomes of objects that cannot be read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import copy
+from typing import TYPE_CHECKING
+
+from penstock.core.errors import SourceError
+from penstock.core.units import count_nouns
+from penstock.core.values.accounts import UnreadableObject, describe_error
+from penstock.loading.formats import format_of
+from penstock.loading.plan.dialects import refuse_other_pipe
+
+if TYPE_CHECKING:
+    from penstock.core.errors import PenstockError
+    from penstock.ledger.values import Coverage
+    from penstock.loading.context import LoadTools
+    from penstock.loading.formats.format import Opened
+    from penstock.loading.formats.sums import RangeSums
+    from penstock.loading.read.format_check import FormatCheck
+    from penstock.loading.values.work import ObjectWork
+
+
+def open_blocks(
+    work: ObjectWork, tools: LoadTools, *, sums: RangeSums | None = None, format_check: FormatCheck | None = None
+) -> Opened:
+    """Open an object; see Format.open. `format_check` looks at the blocks."""
+    refuse_other_pipe(work, tools.sources, tools.warnings)
+    stream, blocks, encoder, form = format_of(work.target).open(work, tools, sums=sums)
+    if format_check is not None:
+        blocks = format_check.watch(blocks, work, encoder)
+    return stream, blocks, encoder, form
+
+
+def is_unreadable(error: PenstockError) -> bool:
+    """Whether an error of a reader says that its object cannot be read, now or later, as it is."""
+    return isinstance(error, SourceError) and not error.is_transient
+
+
+def describe_unreadable(work: ObjectWork, error: PenstockError, coverage: Coverage | None) -> UnreadableObject:
+    """Return what the load and the ledger say of an object; `coverage` is what is committed of it."""
+    reason = describe_error(error)
+    if coverage is not None and coverage.ranges:
+        reason += f" ({count_nouns(coverage.rows, 'row')} of it committed)"
+    return UnreadableObject(uri=work.source.uri, table=str(work.target.table), reason=reason)
+
+
+def refuse_emptying(errors: Mapping[int, PenstockError], objects: Mapping[int, ObjectWork], *, is_all: bool) -> None:
+    """Raise the error of an object if the load would empty its table, since no object for the table can be read.
+
+    If `is_all`, the objects are all that the sources list: then raise it too if none of them can be read.
+    """
+    readable = {work.target_index for number, work in objects.items() if number not in errors}
+    for number, error in errors.items():
+        work = objects[number]
+        if (work.target.landing.is_fresh and work.target_index not in readable) or (is_all and not readable):
+            raise error
+
+
+def refuse_partial(errors: Mapping[int, PenstockError], coverage: Mapping[int, Coverage]) -> None:
+    """Raise the error of an object of which rows are committed to its table."""
+    for number, error in errors.items():
+        if (found := coverage.get(number)) is not None and found.ranges:
+            extended = copy(error)
+            stays = "The load's other objects are loaded; what was committed of this one stays."
+            extended.detail = stays if error.detail is None else f"{error.detail}\n{stays}"
+            raise extended

@@ -1,0 +1,136 @@
+"""Counts the values that a column takes only by changing them, in the blocks of a load, and warns of them.
+
+The Rust core decides what is changed (rust/src/kept.rs). A block that is sent in the binary format has no such value:
+the encoder declines it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from penstock.core.units import format_count
+from penstock.core.values.dialect import Notice
+from penstock.core.values.names import quote_name, quote_table
+from penstock.core.values.server import DateOrder
+from penstock.loading.copy.payload import python_codec
+from penstock.loading.formats import format_of
+from penstock.loading.plan.modes import suggest_kept, widenable
+from penstock.loading.values.plan import table_after_creation
+from penstock.loading.values.types import CHANGES, ORDER, Witness
+
+if TYPE_CHECKING:
+    from penstock import _native
+    from penstock.loading.copy.payload import Encoder
+    from penstock.loading.values.block import Block
+    from penstock.loading.values.work import ObjectWork
+    from penstock.loading.warned import WarningLog
+
+# What a column does not keep, by the names of CHANGES.
+_LOST: Final = {
+    "form": "leading zeros, 0x, _ or words",
+    "sign": "the sign of zero",
+    "digits": "all digits",
+    "time": "the time",
+    "zone": "the time zone",
+    "day": "the day",
+    "blanks": "blanks beyond its length",
+}
+
+
+@dataclass(slots=True)
+class _Found:
+    """Values that one column changes: what it does not keep of them, how many, and the first by object and line."""
+
+    work: ObjectWork
+    column: str
+    position: tuple[int, int]
+    value: str
+    lost: int = 0
+    count: int = 0
+
+    def add(self, other: _Found) -> None:
+        if other.position < self.position:
+            self.work, self.position, self.value = other.work, other.position, other.value
+        self.lost |= other.lost
+        self.count += other.count
+
+
+class ValueCheck:
+    """Counts changed values in the blocks of one load, each block once; safe from any thread."""
+
+    def __init__(self, warnings: WarningLog, order: DateOrder) -> None:
+        self.warnings = warnings
+        self._order = order
+        self._lock = threading.Lock()
+        # By table, column, and whether it is about the order of dates.
+        self._found: dict[tuple[str, str, bool], _Found] = {}
+        # The blocks with such values, by object and start: the next attempt reads again what was not committed.
+        self._seen: set[tuple[int, int]] = set()
+
+    def look(
+        self, block: Block, work: ObjectWork, encoder: Encoder, payload: Sequence[bytes | memoryview] = ()
+    ) -> None:
+        """Count what the columns would change in a block, before it is sent; `payload` is its text, if known."""
+        if not encoder.kept or block.fault is not None or not block.records:
+            return
+        changes = [
+            each for each in encoder.find_changes(block, payload) if each[1] != ORDER or not self._order.is_chosen
+        ]
+        if changes:
+            self._add(changes, block, work, encoder)
+            if self.warnings.is_strict:
+                # Warn before the block is sent, so that the load ends before its next commit.
+                self.conclude()
+
+    def conclude(self) -> None:
+        """Warn of what was found since the last call."""
+        with self._lock:
+            found, self._found = self._found, {}
+        for each in sorted(found.values(), key=lambda each: each.position):
+            self.warnings.add(_compose_notice(each, self._order))
+
+    def _add(self, changes: Iterable[_native.Change], block: Block, work: ObjectWork, encoder: Encoder) -> None:
+        codec = python_codec(encoder.spec.encoding)
+        with self._lock:
+            if (work.number, block.start) in self._seen:
+                return
+            self._seen.add((work.number, block.start))
+            for index, lost, count, line, value in changes:
+                column, shown = encoder.spec.columns[index], value.decode(codec, errors="replace")
+                found = _Found(work, column, (work.number, block.first_line + line), shown, lost, count)
+                known = self._found.setdefault((str(work.target.table), column, lost == ORDER), found)
+                if known is not found:
+                    known.add(found)
+
+
+def _compose_notice(found: _Found, order: DateOrder) -> Notice:
+    target, line, uri = found.work.target, found.position[1], found.work.source.uri
+    seen = Witness(uri=uri, line=line, value=found.value).shown
+    more = f" and {format_count(found.count - 1)} more" if found.count > 1 else ""
+    name = f'column "{found.column}" of table "{target.table}"'
+    column = table_after_creation(target).column(found.column)
+    type_name = "" if column is None else column.type_name
+    if found.lost == ORDER:
+        return Notice(
+            code="unclear-date",
+            message=f"dates of {name} may begin with day, month or year, and DateStyle ({order.date_style}) decides: "
+            f"{seen}{more}",
+            uri=uri,
+            line=line,
+            hint="Set DateStyle for this load: PGOPTIONS='-c datestyle=ISO,DMY', or MDY or YMD. It ends this warning.",
+        )
+    kept = suggest_kept(type_name, found.value)
+    change = f"ALTER TABLE {quote_table(target.table)} ALTER COLUMN {quote_name(found.column)} TYPE {kept}"
+    can_widen = target.facts is not None and found.column in widenable(target.facts) and not format_of(target).is_typed
+    widen = " --types widen does so before a load." if can_widen and target.job.types != "widen" else ""
+    lost = " and ".join(_LOST[each] for number, each in enumerate(CHANGES) if found.lost & 1 << number)
+    return Notice(
+        code="value-changed",
+        message=f"{name} does not keep {lost}, as its type is {type_name}: {seen}{more}",
+        uri=uri,
+        line=line,
+        hint=f"If that matters, run: {change}; and load the file again.{widen}",
+    )

@@ -1,1 +1,0 @@
-"""Reads objects: opens them, cuts them into blocks, and hands these to sessions."""

@@ -1,0 +1,550 @@
+"""Sorts records on the server: it stores those that the table accepts, and reports why it refused the others.
+
+Records are copied into a temporary table, which is dropped at the end of the transaction. Records of files are copied
+as text, which COPY always accepts. One DO statement then stores them by INSERT, or by the statement of a merge, in
+stretches of consecutive records, each under its own savepoint. A sequence counts the records of a stretch that were
+begun, so the position of a failed record is known. The records before it are stored. The failed record is then tried
+again as the first one of a stretch, and recorded with the fields of the error. All the table's types, constraints,
+triggers, partitions and indexes apply as usual. If a stretch fails as a whole, for example because of a foreign key
+that is checked at its end, the next stretch is half as long.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+from psycopg import sql
+
+from penstock.core.connect.connection import Connection
+from penstock.core.connect.errors import NOT_DATA, hint_missing_right, translate_errors
+from penstock.core.connect.search_path import SETTINGS
+from penstock.core.errors import TargetError
+from penstock.core.frozen import frozen
+from penstock.core.sql import fetch_rows, list_identifiers, table_identifier
+from penstock.core.values.table import TableFacts, TableName
+from penstock.ledger.rejects import Reason
+from penstock.loading.copy.copy import CopySession, compose_table
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from penstock.loading.values.block import CopySpec
+
+HAS_RIGHTS: Final = """
+    SELECT pg_catalog.has_database_privilege(pg_catalog.current_database(), 'TEMPORARY')
+           AND EXISTS (
+                   SELECT
+                     FROM pg_catalog.pg_language AS l
+                    WHERE l.lanname = 'plpgsql'
+                      AND pg_catalog.has_language_privilege(l.oid, 'USAGE')
+               )
+"""
+
+# The sequence counts the records that a stretch has begun, because a sequence is not rolled back. It has a large cache:
+# without one, each nextval takes as long as a small INSERT.
+MAKE: Final = """
+    {drop}
+    CREATE TABLE {stage} ({texts}) ON COMMIT DROP;
+    CREATE TABLE {typed} ({columns}) ON COMMIT DROP;
+    CREATE SEQUENCE {counter} CACHE 1000 OWNED BY {stage}.{first}
+"""
+
+# If a column and a variable have the same name, the name means the column. Variables are qualified with the block's
+# name. {to_users} and {to_own} are search_path.SETTINGS. After an error between them, the savepoint restores the
+# search_path.
+SORT: Final = """
+#variable_conflict use_column
+<<sorting>>
+DECLARE
+    places CONSTANT tid[] := ARRAY(SELECT s.ctid FROM {stage} AS s {portion});
+    total CONSTANT int4 := pg_catalog.cardinality(places);
+    counter CONSTANT regclass := {counter};
+    size int4 := {size};
+    weight int8 := 1;
+    first int4 := 1;
+    last int4;
+    lower tid;
+    upper tid;
+    counted int8;
+    begun int8;
+    bad int4;
+    is_own boolean;
+    stored int8 := 0;
+    affected int8;
+    code text;
+    words text;
+    more text;
+    field text;
+    refusing text;
+    advice text;
+    outcome json[] := '{{}}';
+    {declarations}
+BEGIN
+    counted := pg_catalog.nextval(counter);
+    WHILE first <= total LOOP
+        last := LEAST(first + size - 1, total);
+        lower := places[first];
+        upper := places[last];
+        code := NULL;
+        BEGIN
+            {store}
+        EXCEPTION WHEN OTHERS OR ASSERT_FAILURE THEN
+            GET STACKED DIAGNOSTICS
+                code = RETURNED_SQLSTATE,
+                words = MESSAGE_TEXT,
+                more = PG_EXCEPTION_DETAIL,
+                field = COLUMN_NAME,
+                refusing = PG_DATATYPE_NAME;
+            is_own := code ~ {own_codes} AND code <> ALL ({other_codes});
+            bad := first + GREATEST(pg_catalog.currval(counter) - counted, 1) - 1;
+            {find_field}
+            IF NOT is_own THEN
+                -- Not a record's fault: end the statement, and name the record by its position if that is known.
+                IF first < last AND bad = last THEN
+                    RAISE;
+                END IF;
+                GET STACKED DIAGNOSTICS advice = PG_EXCEPTION_HINT;
+                RAISE USING ERRCODE = code, MESSAGE = words, DETAIL = more, HINT = advice, DATATYPE = bad;
+            END IF;
+        END;
+        begun := pg_catalog.currval(counter) - counted;
+        counted := counted + begun;
+        IF code IS NULL THEN
+            stored := stored + affected;
+            {after_stretch}
+            first := last + 1;
+            size := LEAST(2 * size, {most}, GREATEST(1, pg_catalog.sqrt({factor}::float8 * first / weight)));
+        ELSIF first = last OR begun = 1 THEN
+            bad := first;
+            weight := weight + CASE WHEN first = last THEN {whole_weight} ELSE 1 END;
+            {note}
+            first := first + 1;
+        ELSIF begun > 1 AND bad < last THEN
+            -- Store the records before it first: it may violate the key of one that is refused itself.
+            size := begun - 1;
+        ELSE
+            -- The record is not known, because foreign keys are checked when the statement ends.
+            size := (last - first + 1) / 2;
+        END IF;
+    END LOOP;
+    PERFORM pg_catalog.set_config('penstock.outcome', {outcome}::text, true);
+END sorting
+"""
+
+# STORE stores a stretch by INSERT alone. NOTE and OUTCOME record its refused records, and TAKE_OUTCOME reads them.
+STORE: Final = """
+            {to_users};
+            INSERT INTO {target} ({names}) OVERRIDING SYSTEM VALUE
+            {select};
+            GET DIAGNOSTICS affected = ROW_COUNT;
+            {to_own};
+"""
+STRETCH: Final = """
+s.ctid OPERATOR(pg_catalog.>=) sorting.lower
+               AND s.ctid OPERATOR(pg_catalog.<=) sorting.upper
+               AND pg_catalog.nextval(sorting.counter) OPERATOR(pg_catalog.>) 0
+"""
+NOTE: Final = "outcome := outcome || pg_catalog.json_build_array(bad, code, words, more, field);"
+OUTCOME: Final = "pg_catalog.json_build_object('stored', stored, 'refused', pg_catalog.to_json(outcome))"
+# The outcome is returned as bytes, because in SQL_ASCII its texts may not be valid in any encoding.
+TAKE_OUTCOME: Final = """
+    SELECT pg_catalog.convert_to(
+               pg_catalog.current_setting('penstock.outcome'),
+               CASE pg_catalog.getdatabaseencoding() WHEN 'SQL_ASCII' THEN 'SQL_ASCII' ELSE 'UTF8' END
+           );
+    SELECT pg_catalog.set_config('penstock.outcome', '', true);
+    TRUNCATE {stage}
+"""
+
+SELECT: Final = """
+            SELECT {values}
+              FROM {stage} AS s
+             WHERE {rows}
+"""
+
+# The input function of a composite type calls the input function of each column, as COPY does.
+SELECT_RECORD: Final = """
+            SELECT {values}
+              FROM (
+                       SELECT s.*,
+                              CAST(CAST(ROW({fields}) AS pg_catalog.text) AS {typed}) AS penstock_record
+                         FROM {stage} AS s
+                        WHERE {rows}
+                       OFFSET 0
+                   ) AS s
+"""
+
+# To find the field that a type refuses, each field is converted alone. That also shows whether a type has raised the
+# error: some types raise SQLSTATEs that mean something else for a statement. A domain's CHECK reports the domain's
+# name.
+FIND_FIELD: Final = """
+            IF field = '' AND (NOT is_own OR bad = first AND (code LIKE '22%' OR code = '54001' OR refusing <> '')) THEN
+                DECLARE
+                    fields CONSTANT text[] := (
+                        SELECT ARRAY[{values}]
+                          FROM {stage} AS s
+                         WHERE s.ctid = sorting.places[sorting.bad]
+                    );
+                    names CONSTANT text[] := {names};
+                    quoted text;
+                BEGIN
+                    FOR number IN 1 .. pg_catalog.cardinality(names) LOOP
+                        CONTINUE WHEN fields[number] IS NULL;
+                        quoted := pg_catalog.replace(pg_catalog.replace(fields[number], '\\', '\\\\'), '"', '\\"');
+                        BEGIN
+                            {to_users};
+                            PERFORM CAST(
+                                pg_catalog.concat(
+                                    '(',
+                                    pg_catalog.repeat(',', number OPERATOR(pg_catalog.-) 1),
+                                    '"',
+                                    quoted,
+                                    '"',
+                                    pg_catalog.repeat(',', pg_catalog.cardinality(names) OPERATOR(pg_catalog.-) number),
+                                    ')'
+                                ) AS {typed}
+                            );
+                            {to_own};
+                        EXCEPTION WHEN OTHERS THEN
+                            -- Several fields may have an error with this SQLSTATE. The message text tells which one was
+                            -- reported.
+                            IF SQLSTATE = code AND (field = '' OR SQLERRM = words) THEN
+                                field := names[number];
+                                is_own := true;
+                                EXIT WHEN SQLERRM = words;
+                            END IF;
+                        END;
+                    END LOOP;
+                END;
+            END IF;
+"""
+
+
+_STAGE: Final = "penstock_stage"
+# The name of a table with the types of the target's columns. Its row type reads values as COPY does. The columns of the
+# stage have type text.
+_TYPED: Final = "penstock_typed"
+_COUNTER: Final = "penstock_counter"
+
+# The best number of records in a stretch is about the square root of (this factor / the share of bad records). Longer
+# stretches are undone and stored again too often, and shorter ones have too much overhead. Of 20, 80 and 320 records,
+# 80 were the fastest with 1 % bad records.
+_STRETCH_FACTOR = 60.0
+
+# A bad record without a known position causes as much repeated work as this many bad records with a known one.
+_WHOLE_WEIGHT = 50
+
+_MOST_IN_STRETCH = 2000
+_FIRST_SIZE = 16
+
+_NOTHING: Final = sql.SQL("")
+_COMMA: Final = sql.SQL(", ")
+
+
+@frozen
+class SortingTarget:
+    """The row of sorting_target.sql."""
+
+    oid: int
+    is_plain: bool
+
+
+@frozen
+class SortingColumn:
+    """The row of sorting_columns.sql."""
+
+    name: str
+    type_name: str
+    reading: Literal["text", "cast", "record"]
+
+
+class RefusedRow(NamedTuple):
+    """A row that could not be stored."""
+
+    # Counted from 1 in the order of the COPY.
+    position: int
+    reason: Reason
+
+
+@frozen
+class Sorted:
+    """How many rows were stored, and which were refused. Triggers may have skipped other rows."""
+
+    stored: int
+    refused: tuple[RefusedRow, ...]
+
+
+class _Made(NamedTuple):
+    """The transaction and the spec for which the stage was created. The stage is dropped when the transaction ends."""
+
+    transaction: int
+    spec: CopySpec
+
+
+def find_hindrance(connection: psycopg.Connection[Any], table: str) -> str | None:
+    """Return a hint why records for a table cannot be sorted, or None if they can. Raises psycopg.Error.
+
+    `table` is a quoted name.
+    """
+    if connection.execute(HAS_RIGHTS).fetchone() != (True,):
+        return (
+            "Bad records are sorted out in a temporary table: grant the role TEMPORARY on the database and USAGE on"
+            " language plpgsql."
+        )
+    if not all(row.is_plain for row in fetch_rows(connection, "loading/sorting_target", SortingTarget, table=table)):
+        return "Correct it: records for views, foreign tables and tables with rules on INSERT cannot be rejected."
+    return None
+
+
+class Hindered(Exception):
+    """The records of a table cannot be sorted on the server. The message is a hint."""
+
+
+class Sorter:
+    """Sorts the records of one session. Methods raise CopyFailed.
+
+    `own_codes` are prefixes of the SQLSTATEs that a single bad record causes. Needs TEMPORARY on the database, INSERT
+    on the table, and USAGE on its types and on plpgsql.
+    """
+
+    def __init__(self, session: CopySession, own_codes: Sequence[str]) -> None:
+        self._session = session
+        self._own_codes = own_codes
+        self._made: _Made | None = None
+        self._columns: dict[str, SortingColumn] = {}
+
+    def prepare(self, spec: CopySpec) -> CopySpec:
+        """Create the stage for a table and return the spec of a COPY into it.
+
+        Call `sort` afterwards. Raises Hindered.
+        """
+        self._session.begin()
+        made = _Made(self._session.transaction, spec)
+        if made != self._made:
+            with self._session.between_copies() as connection:
+                table = compose_table(spec).as_string(connection)
+                if (hint := find_hindrance(connection, table)) is not None:
+                    raise Hindered(hint)
+                (target,) = fetch_rows(connection, "loading/sorting_target", SortingTarget, table=table)
+                found = fetch_rows(connection, "loading/sorting_columns", SortingColumn, oid=target.oid)
+                self._columns = {column.name: column for column in found}
+                connection.execute(self._compose_make(made))
+            self._made = made
+        return replace(spec, schema="pg_temp", table=_STAGE)
+
+    def sort(self) -> Sorted:
+        """Store the copied records in their table and return the refused ones."""
+        assert self._made is not None
+        spec = self._made.spec
+        with self._session.between_copies() as connection:
+            statement = compose_sorting(
+                connection,
+                self._own_codes,
+                SortingParts(
+                    stage=_temporary(_STAGE),
+                    store=self._compose_store(spec),
+                    note=sql.SQL(NOTE),
+                    outcome=sql.SQL(OUTCOME),
+                    find_field=self._compose_find_field(spec),
+                ),
+                counter=_temporary(_COUNTER),
+                most_in_stretch=_MOST_IN_STRETCH,
+            )
+            cursor = connection.execute(
+                sql.SQL("{}; {}").format(statement, sql.SQL(TAKE_OUTCOME).format(stage=_temporary(_STAGE)))
+            )
+            cursor.nextset()
+            row = cursor.fetchone()
+        assert row is not None
+        outcome = json.loads(row[0].decode(errors="replace"))
+        refused = (
+            RefusedRow(position, Reason(sqlstate=code, message=message, detail=detail or None, column=column or None))
+            for position, code, message, detail, column in outcome["refused"]
+        )
+        self._session.check_table(spec)
+        return Sorted(stored=outcome["stored"], refused=tuple(refused))
+
+    # ---------------------------------------------------------------- the sorter's statements
+
+    def _compose_make(self, made: _Made) -> sql.Composed:
+        columns = [self._columns[name] for name in made.spec.columns]
+        before = self._made
+        drop = sql.SQL("DROP TABLE {}, {} CASCADE;").format(_temporary(_STAGE), _temporary(_TYPED))
+        return sql.SQL(MAKE).format(
+            # Drop the stage that this transaction has for another table.
+            drop=_NOTHING if before is None or before.transaction != made.transaction else drop,
+            stage=_temporary(_STAGE),
+            texts=_COMMA.join(sql.SQL("{} pg_catalog.text").format(sql.Identifier(column.name)) for column in columns),
+            typed=_temporary(_TYPED),
+            columns=_COMMA.join(
+                sql.SQL("{} {}").format(sql.Identifier(column.name), sql.SQL(column.type_name)) for column in columns
+            ),
+            counter=_temporary(_COUNTER),
+            first=sql.Identifier(columns[0].name),
+        )
+
+    def _compose_store(self, spec: CopySpec) -> sql.Composed:
+        """Return the statement that stores a stretch. It converts the texts as the columns' types do."""
+        values: list[sql.Composable] = []
+        fields: list[sql.Composable] = []
+        for name in spec.columns:
+            column, text = self._columns[name], sql.Identifier("s", name)
+            fields.append(text if column.reading == "record" else sql.NULL)
+            if column.reading == "text":
+                values.append(text)
+            elif column.reading == "cast":
+                values.append(sql.SQL("CAST({} AS {})").format(text, sql.SQL(column.type_name)))
+            else:
+                values.append(sql.SQL("(s.penstock_record).{}").format(sql.Identifier(name)))
+        is_recorded = any(self._columns[name].reading == "record" for name in spec.columns)
+        select = sql.SQL(SELECT_RECORD if is_recorded else SELECT).format(
+            values=_COMMA.join(values),
+            fields=_COMMA.join(fields),
+            typed=_temporary(_TYPED),
+            stage=_temporary(_STAGE),
+            rows=sql.SQL(STRETCH),
+        )
+        names = list_identifiers(spec.columns)
+        return sql.SQL(STORE).format(target=compose_table(spec), names=names, select=select, **SETTINGS)
+
+    def _compose_find_field(self, spec: CopySpec) -> sql.Composed:
+        return sql.SQL(FIND_FIELD).format(
+            values=_COMMA.join(sql.Identifier("s", name) for name in spec.columns),
+            stage=_temporary(_STAGE),
+            names=sql.Literal(list(spec.columns)),
+            typed=_temporary(_TYPED),
+            **SETTINGS,
+        )
+
+
+class SortingParts(NamedTuple):
+    """The parts of the sorting statement that differ between its uses."""
+
+    # The table with the rows to be sorted.
+    stage: sql.Identifier
+    # Stores a stretch.
+    store: sql.Composable
+    # Records the refused row number `bad`.
+    note: sql.Composable
+    # The JSON that is left in setting penstock.outcome.
+    outcome: sql.Composable
+    find_field: sql.Composable = _NOTHING
+    # Runs after a stretch.
+    after_stretch: sql.Composable = _NOTHING
+    declarations: sql.Composable = _NOTHING
+    # The condition for the part of the rows to be sorted; by default all rows.
+    portion: sql.Composable = _NOTHING
+
+
+def compose_sorting(
+    connection: psycopg.Connection[Any],
+    own_codes: Sequence[str],
+    parts: SortingParts,
+    *,
+    counter: sql.Identifier,
+    most_in_stretch: int,
+    first_size: int = _FIRST_SIZE,
+) -> sql.Composed:
+    """Return the statement that stores rows stretch by stretch, and records those that the table refuses."""
+    body = sql.SQL(SORT).format(
+        **parts._asdict(),
+        counter=sql.Literal(counter.as_string(connection)),
+        own_codes=sql.Literal(f"^({'|'.join(own_codes)})"),
+        other_codes=sql.Literal(sorted(NOT_DATA)),
+        most=sql.Literal(most_in_stretch),
+        factor=sql.Literal(_STRETCH_FACTOR),
+        whole_weight=sql.Literal(_WHOLE_WEIGHT),
+        size=sql.Literal(first_size),
+    )
+    return sql.SQL("DO LANGUAGE plpgsql {}").format(sql.Literal(body.as_string(connection)))
+
+
+def _temporary(name: str) -> sql.Identifier:
+    return sql.Identifier("pg_temp", name)
+
+
+_CHECKS_OF_COLUMNS = """
+    SELECT c.conname
+    FROM pg_catalog.pg_constraint c
+    WHERE c.conrelid = pg_catalog.to_regclass(%(table)s)
+      AND c.contype = 'c'
+      AND EXISTS (
+          SELECT
+          FROM pg_catalog.pg_attribute a
+          WHERE a.attrelid = c.conrelid
+            AND a.attnum = ANY (c.conkey)
+            AND a.attname = ANY (%(columns)s)
+      )
+    ORDER BY c.conname
+"""
+
+
+class ScratchTables:
+    """The temporary tables of one session. Each is created when it is first used. Every commit deletes their rows."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._names: dict[tuple[TableName, frozenset[str]], str] = {}
+
+    def name_for(self, facts: TableFacts, filled: Collection[str]) -> str:
+        """Return the name, in pg_temp, of the table for a load that fills the columns `filled`.
+
+        The table has the target's columns, and their NOT NULL and CHECK constraints, except constraints on columns that
+        the server fills (made_up_columns). Defaults are left out too, because the default of a serial column would
+        advance the target's sequence. If the target does not exist yet (OID 0), all columns are text. Needs TEMPORARY
+        on the database and SELECT on the target. Raises TargetError, ServerError.
+        """
+        key = (facts.name, frozenset(filled))
+        if key not in self._names:
+            # The tables are numbered, because two schemas may have a table of the same name.
+            name = f"penstock_check_{len(self._names) + 1}"
+            try:
+                with translate_errors(f"creating a temporary table like {facts.name}"):
+                    _create(self._connection, name, facts)
+                    _loosen(self._connection, name, made_up_columns(facts, filled))
+            except TargetError as error:
+                hint_missing_right(error, "Have the role granted SELECT on the table, and TEMPORARY on the database.")
+                raise
+            self._names[key] = name
+        return self._names[key]
+
+
+def made_up_columns(facts: TableFacts, filled: Collection[str]) -> tuple[str, ...]:
+    """Return the columns that the server fills in a load that fills the columns `filled`.
+
+    If there are any, all generated columns are included, because they may be computed from these columns.
+    """
+    unfilled = {
+        column.name
+        for column in facts.columns
+        if column.name not in filled and not column.is_generated and (column.has_default or column.identity)
+    }
+    return tuple(
+        column.name for column in facts.columns if column.name in unfilled or (unfilled and column.is_generated)
+    )
+
+
+def _create(connection: Connection, name: str, facts: TableFacts) -> None:
+    if facts.oid:
+        body = sql.SQL("LIKE {} INCLUDING CONSTRAINTS INCLUDING GENERATED").format(table_identifier(facts.name))
+    else:
+        body = sql.SQL(", ").join(
+            sql.SQL("{} pg_catalog.text").format(sql.Identifier(column.name)) for column in facts.columns
+        )
+    table = sql.Identifier("pg_temp", name)
+    connection.execute(sql.SQL("CREATE TEMPORARY TABLE {} ({}) ON COMMIT DELETE ROWS").format(table, body))
+
+
+def _loosen(connection: Connection, name: str, columns: Sequence[str]) -> None:
+    """Drop the constraints on columns that are null in the temporary table but not in the target."""
+    if not columns:
+        return
+    checks = connection.execute(_CHECKS_OF_COLUMNS, {"table": f"pg_temp.{name}", "columns": list(columns)}).fetchall()
+    actions = [sql.SQL("ALTER COLUMN {} DROP NOT NULL").format(sql.Identifier(column)) for column in columns]
+    actions += [sql.SQL("DROP CONSTRAINT {}").format(sql.Identifier(check)) for (check,) in checks]
+    connection.execute(
+        sql.SQL("ALTER TABLE {} {}").format(sql.Identifier("pg_temp", name), sql.SQL(", ").join(actions))
+    )

@@ -1,0 +1,142 @@
+"""The client's route: objects are read, cut into blocks and sent by COPY sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from penstock.ledger.rejects import FOREIGN_KEY_VIOLATION, RejectStore
+from penstock.loading.context import UnreadableError
+from penstock.loading.copy.copy import CopySession
+from penstock.loading.read.feed import BlockFeed, reader_limit
+from penstock.loading.read.objects import is_unreadable, open_blocks
+from penstock.loading.rejects.explain import RejectLimit
+from penstock.loading.send.formats import open_binary
+from penstock.loading.send.session import LoadSession
+
+if TYPE_CHECKING:
+    from penstock.core.connect.connection import Connection
+    from penstock.core.errors import PenstockError
+    from penstock.loading.claim.write import ClaimedLoad
+    from penstock.loading.context import LoadTools, NextAttempt
+    from penstock.loading.read.feed import OpenObject
+    from penstock.loading.read.format_check import FormatCheck
+    from penstock.loading.read.value_check import ValueCheck
+    from penstock.loading.rejects.sorter import RejectKeeper
+    from penstock.loading.values.plan import LoadPlan
+    from penstock.loading.values.work import ObjectWork
+
+
+class BlockUnit:
+    """Sends blocks of objects; `first` is the session that holds the load's lock.
+
+    `unreadable` gets the objects that cannot be read to their end, and that the load is done without.
+    """
+
+    def __init__(
+        self,
+        plan: LoadPlan,
+        claimed: ClaimedLoad,
+        tools: LoadTools,
+        *,
+        given: NextAttempt,
+        unreadable: dict[int, PenstockError],
+        first: Connection,
+        format_check: FormatCheck,
+        value_check: ValueCheck,
+    ) -> None:
+        self._plan = plan
+        self._claimed = claimed
+        self._tools = tools
+        self._value_check = value_check
+        self._unreadable = unreadable
+        self._fence = tools.ledger.fence(claimed.claim)
+        self._reject_limit = self._make_limit(first)
+        self._member = member = claimed.member
+        sessions = given.sessions.initial
+        self.feed = BlockFeed(
+            member.work,
+            lambda item: open_blocks(item, tools, format_check=format_check),
+            reader_limit=reader_limit(None if member.is_joint else len(member.work), sessions=sessions),
+            sessions=sessions,
+            is_in_job_order=plan.is_in_job_order,
+            is_open=member.is_joint,
+            least_claim_bytes=plan.tuning.least_claim_bytes,
+            on_object_failed=self._leave_out if plan.job.rules.skips_unreadable else None,
+            open_binary=partial(open_binary, as_text=given.as_text),
+            clock=tools.clock,
+        )
+
+    @property
+    def work(self) -> Sequence[ObjectWork]:
+        """Return the objects of the feed, in its order."""
+        return self._member.work
+
+    def open_session(self, number: int, connection: Connection) -> LoadSession:
+        """Return session `number` on a connection."""
+        session = CopySession(
+            connection,
+            fence=self._fence,
+            is_protected=self._reject_limit is not None,
+            tables=self._claimed.tables,
+        )
+        return LoadSession(
+            number,
+            session,
+            self.feed,
+            ledger=self._tools.ledger,
+            claim=self._claimed.claim,
+            batch_plan=self._plan.batch,
+            server_major=self._tools.server_major,
+            keeper=self._make_keeper(session),
+            # Sessions of several hosts that hold sealed batches could wait for each other unnoticed.
+            seals=not self._member.is_joint,
+            value_check=self._value_check,
+            clock=self._tools.clock,
+        )
+
+    def look(self, sessions: Sequence[object]) -> None:  # noqa: ARG002 (blocks show their own progress)
+        """If several hosts load, claim objects before they are needed, and leave others their share of sessions."""
+        self._member.supply(self.feed)
+
+    def _leave_out(self, opened: OpenObject, error: PenstockError) -> None:
+        """Leave out an object that cannot be read to its end; raise an error if a part of it was sent."""
+        number = opened.work.number
+        if not self._plan.is_repeatable or not is_unreadable(error) or self.feed.is_ending:
+            raise error
+        if opened.work.coverage.ranges or not self.feed.discard(opened):
+            raise UnreadableError(error, number) from error
+        self._tools.notice(f"{error.message}: loading the other objects")
+        self._unreadable[number] = error
+
+    def close(self) -> None:
+        """Do nothing: `look` opens nothing."""
+
+    def _make_limit(self, first: Connection) -> RejectLimit | None:
+        """Return the counter of rejected records, or None if the first rejected record ends the load.
+
+        With --max-rejects it counts from the number of records that earlier runs rejected and that are not stored yet.
+        """
+        rules = self._plan.job.rules
+        if rules.on_error == "stop":
+            return None
+
+        before = self._open_rejects().count(first, but_code=FOREIGN_KEY_VIOLATION) if rules.max_rejects else 0
+        return RejectLimit(rules.max_rejects, before=before)
+
+    def _open_rejects(self) -> RejectStore:
+        return RejectStore(self._tools.ledger.schema, self._claimed.claim.load_id)
+
+    def _make_keeper(self, session: CopySession) -> RejectKeeper | None:
+        if self._reject_limit is None:
+            return None
+        from penstock.loading.rejects.sorter import RejectKeeper  # noqa: PLC0415 (10 ms, for who rejects)
+
+        return RejectKeeper(
+            session,
+            store=self._open_rejects(),
+            limit=self._reject_limit,
+            server_major=self._tools.server_major,
+            most_sorted=self._plan.tuning.most_sorted,
+        )

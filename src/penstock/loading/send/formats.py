@@ -1,0 +1,120 @@
+"""Decides for each table whether its files are sent as text or in COPY's binary format, and what is sent as text again.
+
+The result of a load does not depend on the format. If the server refuses anything of a batch with encoded blocks, the
+batch is undone, and the next attempt sends these objects as text, so that the error names file, line and column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from penstock import _native
+from penstock.core.errors import PenstockError, TargetError, UsageError
+from penstock.core.values.source import ObjectSample
+from penstock.loading.copy.payload import BinaryBlocks, find_obstacle, gain_per_row, make_binary, make_native
+from penstock.loading.formats import format_of
+from penstock.loading.values.plan import CopyChoice, LoadPlan, TargetPlan, table_after_creation
+
+if TYPE_CHECKING:
+    from penstock.core.values.server import ServerFacts
+    from penstock.core.values.table import Column
+    from penstock.ledger.rejects import RecordForm
+    from penstock.loading.copy.payload import Encoder
+    from penstock.loading.values.work import ObjectWork
+
+
+def choose_formats(plan: LoadPlan, samples: Sequence[ObjectSample], server: ServerFacts) -> LoadPlan:
+    """Return the plan with the format of each table's rows. Raises UsageError, TargetError for --copy-format."""
+    targets = [
+        replace(target, copy=_choose(target, sample, plan, server))
+        for target, sample in zip(plan.targets, samples, strict=True)
+    ]
+    return replace(plan, targets=tuple(targets))
+
+
+def _choose(target: TargetPlan, sample: ObjectSample, plan: LoadPlan, server: ServerFacts) -> CopyChoice:
+    asked = target.job.copy_format
+    what = format_of(target).own_copy or ("imports from S3" if plan.route.is_import else None)
+    if what is not None:
+        if asked != "auto":
+            raise UsageError(f"--copy-format is for text files that penstock sends, not for {what}")
+        return CopyChoice()
+    if target.refusal is not None or asked == "text":
+        return CopyChoice(reason="as requested" if asked == "text" else "every object is loaded already")
+    columns = _find_columns(target, target.column_map.columns)
+    obstacle = _find_rule(target, plan, server) or find_obstacle(target.dialect, target.column_map, columns)
+    if obstacle is not None:
+        if asked == "binary":
+            raise _refuse_binary(target, columns, obstacle)
+        return CopyChoice(reason=obstacle)
+    if asked == "binary":
+        return CopyChoice(format="binary", reason="as requested")
+    size_bytes, least_bytes = plan.size_bytes, plan.tuning.least_binary_bytes
+    if size_bytes is not None and size_bytes < least_bytes:
+        return CopyChoice(reason="the load is too small to gain from another format")
+    return _weigh(target, sample, [column for column in columns if column is not None])
+
+
+def _find_rule(target: TargetPlan, plan: LoadPlan, server: ServerFacts) -> str | None:
+    """Return which rule of the load needs text, None if there is none."""
+    rules = (
+        ("rejected records are lines of text (--on-error reject)", plan.job.rules.on_error == "reject"),
+        ("records are staged with their positions (--mode, --atomic, --transform)", target.is_staged),
+        ("a source can be read only once, and a refused batch is sent again as text", not plan.is_repeatable),
+        (f"the database's encoding is {server.server_encoding}", server.server_encoding != "UTF8"),
+    )
+    return next((words for words, is_so in rules if is_so), None)
+
+
+def _refuse_binary(target: TargetPlan, columns: Sequence[Column | None], obstacle: str) -> PenstockError:
+    message = f'table "{target.table}" cannot be loaded with --copy-format binary'
+    hint = "Use --copy-format auto, which sends it as text."
+    is_column = any(column is not None and f'column "{column.name}"' in obstacle for column in columns)
+    error = TargetError if is_column else UsageError
+    return error(message, detail=f"{obstacle[:1].upper()}{obstacle[1:]}.", hint=hint)
+
+
+def _weigh(target: TargetPlan, sample: ObjectSample, columns: Sequence[Column]) -> CopyChoice:
+    """Choose by the cost model and the sample: its widths, and whether the encoder takes its values."""
+    dialect, head = target.dialect, sample.head
+    form = _native.Form(
+        format=dialect.format,
+        delimiter=dialect.delimiter.encode(),
+        quote=None if dialect.quote is None else dialect.quote.encode(),
+        escape=None if dialect.escape is None else dialect.escape.encode(),
+    )
+    cut = form.cut(head, is_whole=sample.is_whole, first_line=sample.first_line)
+    records = cut.whole[1 if dialect.has_header else 0 :]
+    if not records:
+        return CopyChoice(reason="the first file's sample has no records")
+    # Each record's line end is in front of the next one.
+    stop = records[-1].start if len(records) > 1 else records[-1].end
+    segments = [(head, records[0].start, stop)]
+    count, widths, refusal = make_native(dialect, columns).examine(segments, cut.line_end or "lf")
+    if refusal is not None:
+        number, index, rule = refusal
+        name = "" if index is None else f', column "{target.column_map.columns[index]}"'
+        place = f"line {records[min(number, len(records) - 1)].line}{name}" if index is not None else "the sample"
+        return CopyChoice(reason=f"{place} of the first file is not in a form that is encoded ({rule})")
+    gain = gain_per_row([column.type_oid for column in columns], widths, records=count)
+    if gain <= 0:
+        return CopyChoice(reason="the binary format would not save time by the cost model")
+    return CopyChoice(format="binary", reason=f"saves about {gain:.0f} ns for each row by the cost model")
+
+
+def _find_columns(target: TargetPlan, names: Sequence[str]) -> list[Column | None]:
+    table = table_after_creation(target)
+    return [table.column(name) for name in names]
+
+
+def open_binary(
+    work: ObjectWork, encoder: Encoder, form: RecordForm, *, as_text: Collection[int]
+) -> BinaryBlocks | None:
+    """Return the encoder of an object's blocks, None if the object is sent as text; `as_text` are such objects."""
+    target = work.target
+    if target.copy.format != "binary" or work.has_positions or work.number in as_text:
+        return None
+    columns = _find_columns(target, form.column_map.columns)
+    return make_binary(form.dialect, form.column_map, columns, encoder.spec)

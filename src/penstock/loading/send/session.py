@@ -1,0 +1,420 @@
+"""Runs one session: sends blocks in COPY commands, commits batches, and notices when sessions block each other."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from penstock import _native
+from penstock.core.catalogue.catalog import BlockedRow, find_blocked
+from penstock.core.errors import FileLocation, PenstockError, ServerError
+from penstock.core.values.accounts import SessionTotals, Stopwatch
+from penstock.ledger.committed import insert_ranges, lacks_object
+from penstock.ledger.ledger import taken_over
+from penstock.loading.context import RefusedInBinaryError
+from penstock.loading.copy.copy import CopyFailed, CopySession, OtherTypes, Statement, Superseded
+from penstock.loading.formats.blocks import make_cutter, record_error
+from penstock.loading.formats.sent import explain_line
+from penstock.loading.read.feed import BlockFeed, NothingReady, OpenObject
+from penstock.loading.rejects.explain import explain_failure, explain_miscount
+from penstock.loading.send.chunk import Batch, Chunk
+
+if TYPE_CHECKING:
+    from penstock.core.connect.connection import Connection
+    from penstock.core.tuning import BatchPlan
+    from penstock.ledger.ledger import Ledger
+    from penstock.ledger.rejects import Reject
+    from penstock.ledger.values import Claim
+    from penstock.loading.context import LoadTools
+    from penstock.loading.imports.objects import ObjectSession
+    from penstock.loading.read.value_check import ValueCheck
+    from penstock.loading.rejects.sorter import RejectKeeper
+    from penstock.loading.values.block import Block, CopySpec, LineEnd
+
+_log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+
+# A receive function found another number of bytes than its type has: the column's type has changed.
+_PROTOCOL_VIOLATION = "08P01"
+
+# Operator intervention: someone cancelled the statement, or dropped the database. No value of the rows is to blame.
+_INTERVENTION_CLASS = "57"
+
+
+@dataclass(slots=True)
+class _Command:
+    """The COPY command that is open."""
+
+    chunk: Chunk
+    spec: CopySpec
+    line_end: LineEnd
+    began_s: float
+
+
+class LoadSession:
+    """Runs one CopySession until the feed is empty; if it `seals`, its last batch is sealed and left for `commit`.
+
+    The ledger rows of a batch are inserted in its own transaction, so both are committed or neither. With a `keeper`,
+    records that the table refuses are rejected; without one, they end the load.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        session: CopySession,
+        feed: BlockFeed,
+        *,
+        ledger: Ledger,
+        claim: Claim,
+        batch_plan: BatchPlan,
+        server_major: int,
+        value_check: ValueCheck,
+        keeper: RejectKeeper | None = None,
+        seals: bool = True,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.number = number
+        self.session = session
+        self.totals = SessionTotals()
+        self.is_in_conflict = False
+        self._feed = feed
+        self._ledger = ledger
+        self._claim = claim
+        self._batch_plan = batch_plan
+        self._batch = Batch()
+        self._batch_began_s = 0.0
+        self._watch = Stopwatch(clock)
+        self._server_major = server_major
+        self._keeper = keeper
+        self._seals = seals
+        self._value_check = value_check
+        self._opened: dict[int, OpenObject] = {}
+        # The objects of which the present batch has blocks in the binary format.
+        self._binary: set[int] = set()
+        # Rejected records, which are written to the ledger only after the COPY command has ended.
+        self._unwritten: list[Reject] = []
+        self._clock = clock
+        self._command: _Command | None = None
+        # The last command's spec: the next block should be one that the same command can carry.
+        self._spec: CopySpec | None = None
+        # The object whose block was sent last, for errors.
+        self._current: OpenObject | None = None
+
+    def run(self) -> None:
+        """Send blocks until there are none; raises PenstockError, or Abandoned when the load failed elsewhere."""
+        self._watch.lap()
+        while (taken := self._take()) is not None:
+            self.totals.seconds.waiting_s += self._watch.lap()
+            self._send(*taken)
+        self.totals.seconds.waiting_s += self._watch.lap()
+        self._end_chunk()
+        if not self._seals:
+            self._commit_batch()
+        if self._batch:
+            self._guarded(lambda: self.session.seal(self._ledger_rows()))
+        self.totals.seconds.finishing_s += self._watch.lap()
+
+    @property
+    def has_sealed(self) -> bool:
+        """Whether there is a batch for `commit`."""
+        return bool(self._batch)
+
+    def commit(self) -> None:
+        """Commit the last batch. Raises CopyFailed."""
+        if self._batch:
+            self._watch.lap()
+            self.session.commit()
+            self.totals.seconds.committing_s += self._watch.lap()
+            self._end_batch()
+
+    def _ledger_rows(self) -> Statement:
+        return insert_ranges(self._ledger.schema, self._claim, self._batch.committed_ranges())
+
+    def _commit_batch(self) -> None:
+        """Commit what was sent since the last commit, with its ledger rows."""
+        if self._batch:
+            self._value_check.warnings.refuse()
+            self.totals.seconds.encoding_s += self._watch.lap()
+            self._guarded(lambda: self.session.commit(self._ledger_rows()))
+            self.totals.seconds.committing_s += self._watch.lap()
+            _log.info("session %d: committed a batch of %d bytes", self.number, self._batch.bytes_sent)
+            self._end_batch()
+
+    def _end_batch(self) -> None:
+        self.totals.rows_committed += self._batch.rows
+        self._batch = Batch()
+        self._binary.clear()
+
+    def _is_batch_due(self) -> bool:
+        plan = self._batch_plan
+        is_full = plan.limit_bytes is not None and self._batch.bytes_sent >= plan.limit_bytes
+        if is_full or plan.duration_s is None:
+            return is_full
+        lasted_s = self._clock() - self._batch_began_s
+        return lasted_s >= max(plan.duration_s, plan.commits_per_batch * self.session.commit_s)
+
+    def _take(self) -> tuple[OpenObject, Block] | None:
+        """Return the next block; if none is ready for a while, end the COPY command first, to get its errors.
+
+        A batch that is due by then is committed.
+        """
+        while self._batch:
+            try:
+                return self._feed.take(session=self.number, prefer=self._spec, patience_s=self._batch_plan.silence_s)
+            except NothingReady:
+                self.totals.seconds.waiting_s += self._watch.lap()
+                self._end_chunk()
+                if self._is_batch_due():
+                    self._commit_batch()
+        return self._feed.take(session=self.number, prefer=self._spec)
+
+    def _send(self, opened: OpenObject, block: Block) -> None:
+        if not self._batch:
+            self._batch_began_s = self._clock()
+        encoder, form = opened.encoder, opened.form
+        if not block.records:
+            self._batch.add(opened.work.number, block, header=form.header)
+            self._feed.note_sent(opened, 0)
+            return
+        rows, spec = self._encode_binary(opened, block)
+        is_untouched = rows is None and encoder.is_untouched(block)
+        line_end: LineEnd = block.line_end if is_untouched else "lf"
+        command = self._command
+        if command is not None and not self._continues(command, opened, spec, line_end):
+            self._end_chunk()
+            command = None
+        self._current = opened
+        if command is None:
+            command = self._begin_chunk(spec, line_end)
+        parts: Sequence[bytes | memoryview]
+        if rows is None:
+            parts = self._encode(command.chunk, opened, block)
+        else:
+            parts = [rows]
+            self._binary.add(opened.work.number)
+            # An error is located when the object is sent again as text.
+            command.chunk.count(block, uri=opened.source.uri, records=block.records)
+        self._batch.add(opened.work.number, block, header=form.header)
+        self.totals.seconds.encoding_s += self._watch.lap()
+        if parts:
+            self._guarded(lambda: self.session.send(parts))
+        self.totals.seconds.sending_s += self._watch.lap()
+        self.totals.bytes_copied += sum(map(len, parts))
+        self._feed.note_sent(opened, block.records)
+        is_due = self._is_batch_due()
+        is_over = (is_untouched and block.is_unended) or is_due or self._is_long_enough(command)
+        if is_over or self.session.has_answer():
+            self._end_chunk()
+        if is_due:
+            self._commit_batch()
+
+    def _encode_binary(self, opened: OpenObject, block: Block) -> tuple[bytes | None, CopySpec]:
+        """Return a block's rows in the binary format, None if it is sent as text, and its COPY command."""
+        binary = opened.binary
+        rows = None if binary is None else binary.encode(block)
+        self.totals.seconds.encoding_s += self._watch.lap()
+        return rows, opened.encoder.spec if binary is None or rows is None else binary.spec
+
+    def _encode(self, chunk: Chunk, opened: OpenObject, block: Block) -> Sequence[bytes | memoryview]:
+        """Return a block's payload, and add the block to the chunk; records that cannot be encoded may be rejected."""
+        encoder = opened.encoder
+        if self._keeper is not None:
+            self._look(opened, block)
+            self._opened[opened.work.number] = opened
+            parts, rejects = self._keeper.keep(opened, block)
+            self._unwritten += rejects
+            chunk.count(block, uri=opened.source.uri, records=block.records - len(rejects))
+            return parts
+        try:
+            payload = encoder.encode(block)
+        except _native.RecordError as exc:
+            error = record_error(exc, uri=opened.source.uri, first_line=block.first_line)
+            error.hint = error.hint or explain_line(block, exc.args[2], opened.form, uri=opened.source.uri)
+            raise error from exc
+        self._look(opened, block, payload)
+        chunk.add(
+            block,
+            uri=opened.source.uri,
+            payload=payload,
+            was_rewritten=not encoder.is_untouched(block),
+            make_cutter=partial(make_cutter, opened.target.dialect, server_major=self._server_major),
+        )
+        return payload
+
+    def _look(self, opened: OpenObject, block: Block, payload: Sequence[bytes | memoryview] = ()) -> None:
+        """Count the values of a block that the table's columns would change."""
+        self._value_check.look(block, opened.work, opened.encoder, payload)
+
+    def _continues(self, command: _Command, opened: OpenObject, spec: CopySpec, line_end: LineEnd) -> bool:
+        """Whether the open COPY command can carry a block.
+
+        If triggers may suppress rows, it cannot carry a second object: suppressed rows are counted for each object.
+        """
+        if spec != command.spec or line_end != command.line_end:
+            return False
+        return opened is self._current or not opened.target.allows_suppressed_rows
+
+    def _is_long_enough(self, command: _Command) -> bool:
+        plan = self._batch_plan
+        if self._keeper is not None:
+            return command.chunk.bytes_sent >= min(plan.chunk_bytes, plan.kept_chunk_bytes)
+        lasted_s = self._clock() - command.began_s
+        is_long = lasted_s >= plan.round_trips_per_chunk * self.session.round_trip_s
+        return is_long and command.chunk.bytes_sent >= plan.chunk_bytes
+
+    def _begin_chunk(self, spec: CopySpec, line_end: LineEnd) -> _Command:
+        self._spec = spec
+        self._command = _Command(Chunk(spec), spec, line_end, began_s=self._clock())
+        self._guarded(lambda: self.session.start_copy(spec))
+        self.totals.seconds.sending_s += self._watch.lap()
+        return self._command
+
+    def _end_chunk(self) -> None:
+        command, current = self._command, self._current
+        if command is None or current is None:
+            return
+        if self._keeper is not None:
+            self._settle(self._keeper)
+        else:
+            reported = self._guarded(self.session.finish_copy)
+            self._command = None
+            self._account(command.chunk, current, reported)
+        self.totals.seconds.finishing_s += self._watch.lap()
+
+    def _settle(self, keeper: RejectKeeper) -> None:
+        """End the COPY command, and count each record as stored, suppressed by a trigger, or rejected."""
+        found = self._guarded(keeper.settle)
+        self._command = None
+        rejects, self._unwritten = [*self._unwritten, *found.rejects], []
+        for number, missing in found.suppressed.items():
+            self._note_suppressed(self._opened[number], missing)
+        for number, count in Counter(reject.object_number for reject in rejects).items():
+            self._batch.note_rejected(number, count, form=keeper.form(number))
+            self._feed.note_suppressed(self._opened[number], count)
+        self._guarded(lambda: keeper.write(rejects))
+
+    def _account(self, chunk: Chunk, opened: OpenObject, reported: int) -> None:
+        """Compare the rows that COPY reported with the records that were sent."""
+        missing = chunk.records - reported
+        if missing < 0 or (missing and not opened.target.allows_suppressed_rows):
+            raise explain_miscount(opened.source.uri, reported=reported, records=chunk.records)
+        if missing:
+            self._note_suppressed(opened, missing)
+
+    def _note_suppressed(self, opened: OpenObject, rows: int) -> None:
+        self._batch.note_suppressed(opened.work.number, rows)
+        self._feed.note_suppressed(opened, rows)
+
+    def _guarded(self, act: Callable[[], _T]) -> _T:
+        try:
+            return act()
+        except CopyFailed as failure:
+            if lacks_object(failure.report, self._ledger.schema):
+                raise taken_over(self._claim.load_id) from failure
+            error = self._explain(failure)
+            is_lasting = not error.is_transient or error.sqlstate == _PROTOCOL_VIOLATION
+            is_refusal = is_lasting and not (error.sqlstate or "").startswith(_INTERVENTION_CLASS)
+            if self._binary and is_refusal and not failure.is_disconnect:
+                raise RefusedInBinaryError(error, self._binary) from failure
+            raise error from failure
+        except OtherTypes as exc:
+            raise RefusedInBinaryError("columns have other types than when the load began", self._binary) from exc
+        except Superseded as exc:
+            raise taken_over(self._claim.load_id) from exc
+
+    def _explain(self, failure: CopyFailed) -> PenstockError:
+        return explain_failure(
+            failure,
+            where=failure.location or self._where(failure.context.line),
+            constants=self._current.target.job.set if self._current is not None else (),
+            working_names=self._current.work.working_names if self._current is not None else (),
+            target=self._current.target if self._current is not None else None,
+            is_in_conflict=self.is_in_conflict,
+        )
+
+    def _where(self, line: int | None) -> FileLocation | str | None:
+        """Return the position in the files: object and line, or the object alone if the server named no line."""
+        chunk = None if self._command is None else self._command.chunk
+        if chunk is None or not chunk.uris:
+            return None
+        # With a keeper, the server's line may be of a command that sorts out rejected records.
+        found = chunk.locate(line) if line is not None and self._keeper is None else None
+        if found is not None:
+            return found
+        uris = chunk.uris
+        return (
+            FileLocation(file=uris[0])
+            if len(uris) == 1
+            else f"One of {len(uris)} objects, from {uris[0]} to {uris[-1]}"
+        )
+
+
+# While no byte is sent, locks are looked up once in this many seconds (blocked.sql). Each look-up costs the server
+# about a millisecond.
+_STALL_S = 1.0
+
+
+class ConflictWatch:
+    """Checks the backends of a stalled load: cancels one that waits for another of them, and reports other blockers.
+
+    Opens its own connection at the first stall.
+    """
+
+    def __init__(self, tools: LoadTools) -> None:
+        self._tools = tools
+        self._connection: Connection | None = None
+        self._bytes_sent = -1
+        self._blocked: frozenset[int] = frozenset()
+        self._reported: tuple[str, ...] = ()
+        self._looked_s = 0.0
+
+    def look(self, sessions: Sequence[LoadSession | ObjectSession], *, bytes_sent: int) -> None:
+        """Check once a second while no byte is sent."""
+        now_s = self._tools.clock()
+        if bytes_sent != self._bytes_sent:
+            self._bytes_sent, self._looked_s, self._blocked = bytes_sent, now_s, frozenset()
+            return
+        if now_s - self._looked_s < _STALL_S:
+            return
+        self._looked_s = now_s
+        waiting = self._find_blocked([running.session.backend_pid for running in sessions])
+        blocked = frozenset(row.pid for row in waiting)
+        # A backend must be blocked at two checks in a row: a short wait is neither cancelled nor reported.
+        lasting, self._blocked = blocked & self._blocked, blocked
+        self._report([row for row in waiting if row.pid in lasting])
+        stuck = {row.pid for row in waiting if row.pid in lasting and row.waits_for_own}
+        for running in sessions:
+            if running.session.backend_pid in stuck:
+                running.is_in_conflict = True
+                running.session.cancel()
+                return
+
+    def _report(self, waiting: Sequence[BlockedRow]) -> None:
+        """Report the other sessions that hold the locks, unless they were reported last time."""
+        others = tuple(sorted({other for row in waiting for other in row.others}))
+        if others and others != self._reported:
+            self._tools.notice(f"waiting for a lock of {'; '.join(others)}")
+            self._reported = others
+
+    def _find_blocked(self, pids: Sequence[int]) -> list[BlockedRow]:
+        """Return the blocked backends, or none if the server has no free connection for this check."""
+        try:
+            if self._connection is None:
+                self._connection = self._tools.connect.connect(label="watch")
+            return find_blocked(self._connection, pids)
+        except ServerError as error:
+            _log.info("cannot read the load's sessions: %s", error.message)
+            self.close()
+            return []
+
+    def close(self) -> None:
+        """Close the connection, if one was opened."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()

@@ -1,1 +1,0 @@
-"""Sessions of a load: COPY commands, batches, transactions, and waits for locks."""

@@ -1,0 +1,96 @@
+"""Adds columns to tables, and changes them to wider types, in the transaction that records the load."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from psycopg import sql
+
+from penstock.core.connect.connection import Connection
+from penstock.core.connect.errors import in_transaction, translate_errors
+from penstock.core.errors import OtherTableError
+from penstock.core.sql import fetch_names, table_identifier
+from penstock.core.values.table import TableName
+from penstock.loading.values.types import ColumnChange
+
+_log = logging.getLogger(__name__)
+
+_COLUMNS = """
+    SELECT attname::text, attnum::int4, atttypid
+      FROM pg_catalog.pg_attribute
+     WHERE attrelid = %s
+       AND attnum > 0
+       AND NOT attisdropped
+"""
+
+
+def find_dependents(connection: Connection, oid: int, column: str) -> list[str]:
+    """Return descriptions of what uses a column, such as indexes and views, in the server's words."""
+    with translate_errors(f'looking up what uses column "{column}"'):
+        return fetch_names(connection, "loading/dependents", oid=oid, name=column)
+
+
+def alter_table(connection: Connection, name: TableName, oid: int, changes: Sequence[ColumnChange]) -> None:
+    """Change columns, in one ALTER TABLE and one transaction. Changes that are made already are skipped.
+
+    Takes an ACCESS EXCLUSIVE lock, also on partitions, until the caller's transaction ends. If a type is altered,
+    PostgreSQL rewrites the table. Needs the table's owner. Raises OtherTableError if the table is not as it was
+    planned.
+    """
+    table = table_identifier(name)
+    with in_transaction(connection, f"altering table {name}"):
+        connection.execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE").format(table))
+        found = connection.execute("SELECT %s::regclass::oid", [table.as_string(connection)]).fetchone()
+        oids = _read_types(connection, changes)
+        missing = [change for change in changes if not _is_made(change, _read_columns(connection, oid), oids, name)]
+        if found != (oid,):
+            raise _changed(name)
+        if not missing:
+            return
+        connection.execute(sql.SQL("ALTER TABLE {} {}").format(table, sql.SQL(", ").join(map(_compose, missing))))
+        columns = _read_columns(connection, oid)
+        if not all(_is_made(change, columns, oids, name) for change in missing):
+            # Another session has added or dropped a column, so this column has another number than planned.
+            raise _changed(name)
+    for change in missing:
+        _log.info("table %s: %s", name, change.action)
+
+
+def _compose(change: ColumnChange) -> sql.Composed:
+    words = "ADD COLUMN {} {}" if change.was is None else "ALTER COLUMN {} TYPE {}"
+    return sql.SQL(words).format(sql.Identifier(change.column), sql.SQL(change.type_name))
+
+
+def _read_columns(connection: Connection, oid: int) -> dict[str, tuple[int, int]]:
+    return {name: (number, type_oid) for name, number, type_oid in connection.execute(_COLUMNS, [oid])}
+
+
+def _read_types(connection: Connection, changes: Sequence[ColumnChange]) -> dict[str | None, int]:
+    """Return the OIDs of the types that columns have before the changes and after them."""
+    names = [name for change in changes for name in (change.was, change.type_name) if name is not None]
+    return dict(connection.execute("SELECT name, name::regtype::oid FROM unnest(%s::text[]) AS name", [names]))
+
+
+def _is_made(
+    change: ColumnChange, columns: dict[str, tuple[int, int]], oids: Mapping[str | None, int], table: TableName
+) -> bool:
+    """Return whether a change is made.
+
+    Raise OtherTableError if the column is neither as before the change nor as after.
+    """
+    found = columns.get(change.column)
+    if found == (change.number, oids[change.type_name]):
+        return True
+    before = None if change.was is None else (change.number, oids[change.was])
+    if found != before:
+        raise _changed(table)
+    return False
+
+
+def _changed(name: TableName) -> OtherTableError:
+    return OtherTableError(
+        f'the columns of table "{name}" have changed since the load was planned',
+        detail="Another session has altered or exchanged the table.",
+        hint="Run the load again.",
+    )

@@ -1,0 +1,1 @@
+"""Frozen classes of loads: plan, outcome, blocks, and what is left to do."""

@@ -1,0 +1,73 @@
+"""Values of a block of whole records, and of the COPY command that can send it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from penstock.core.frozen import frozen
+
+LineEnd = Literal["lf", "crlf", "cr"]
+
+# A part of a buffer: (buffer, start, end). A block is a list of such parts, so that no bytes are copied if a block
+# spans two buffers.
+Segment = tuple[bytes, int, int]
+
+
+@frozen
+class Block:
+    """Whole records of one object."""
+
+    segments: tuple[Segment, ...]
+    # The byte range in the decompressed object, or numbers of rows, from 0, see `unit`.
+    start: int
+    end: int
+    # Counts from 1.
+    first_line: int
+    # The number of physical lines.
+    lines: int
+    # By how much the server's line counter advances when the block is sent.
+    server_lines: int
+    records: int
+    line_end: LineEnd
+    # In tsv, the number of backslashes outside `\N` fields, which must be doubled in COPY text.
+    stray_backslashes: int
+    # Whether the last record has no line end, so that nothing may follow it in the same COPY.
+    is_unended: bool
+    # Whether the block has the object's first or last record. An object without records is one block without segments,
+    # for which both are true.
+    is_first: bool = False
+    is_last: bool = False
+    # Why the block's only record is rejected without being sent, None if it is sent.
+    fault: str | None = None
+    # What `start` and `end` count. If it is rows, each is one line, and the segments are the rows as COPY sends them.
+    unit: Literal["bytes", "rows"] = "bytes"
+    # The row group or record batch of a columnar file that the rows are of, None if they are lines of their file.
+    part: str | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the number of bytes in the segments."""
+        return sum(end - start for _, start, end in self.segments)
+
+
+@frozen
+class CopySpec:
+    """The table, columns and options of a COPY command. Blocks with equal values may be sent in the same command.
+
+    `columns` is the COPY column list; `encoding` is PostgreSQL's name of the payload's encoding. `quote` and `escape`
+    are None for text. `force_null` are the columns whose quoted fields may be null. Of these, format binary has only
+    the columns. `type_oids` are the types for which blocks of text were encoded in it: the binary format does not say
+    them, so the command counts only if the columns have these types.
+    """
+
+    schema: str | None
+    table: str
+    columns: tuple[str, ...]
+    format: Literal["csv", "text", "binary"]
+    delimiter: str
+    null: str
+    quote: str | None
+    escape: str | None
+    encoding: str
+    force_null: tuple[str, ...] = ()
+    type_oids: tuple[int, ...] = ()

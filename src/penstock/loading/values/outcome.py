@@ -1,0 +1,171 @@
+"""The progress and the outcome of a load or of --check."""
+
+from __future__ import annotations
+
+from dataclasses import field, replace
+from typing import TYPE_CHECKING, Literal
+
+from penstock.core.frozen import frozen
+
+if TYPE_CHECKING:
+    from penstock.core.values.accounts import FileOutcome, LoadAccounts, StepPart, StepProgress, UnreadableObject
+    from penstock.core.values.dialect import Notice
+    from penstock.diagnose.values import Diagnosis
+    from penstock.ledger.values import LeftRejects
+
+
+@frozen
+class FileProgress:
+    """The progress of one object."""
+
+    uri: str
+    table: str
+    # None if unknown.
+    size_bytes: int | None
+    # Stored (compressed) bytes.
+    bytes_read: int
+    rows: int
+    seconds: float
+    is_done: bool
+
+
+@frozen
+class LoadProgress:
+    """The progress of a running load."""
+
+    rows: int
+    bytes_read: int
+    bytes_copied: int
+    size_bytes: int | None
+    elapsed_s: float
+    # The sessions that send rows.
+    sessions: int
+    # The objects opened so far.
+    files: tuple[FileProgress, ...]
+    file_count: int
+    # What the load does if it does not send rows now.
+    activity: str = ""
+    # The steps of this activity that are running.
+    steps: tuple[StepProgress, ...] = ()
+    # The indexes and keys to rebuild after the last row.
+    to_rebuild: int = 0
+    # Whether the rows counted here are records in staging tables. A statement stores them at the end of the load.
+    is_staged: bool = False
+
+
+@frozen
+class StatementOutcome:
+    """What the server reported of a transform, the user's own statement."""
+
+    # The name of the statement's file.
+    name: str
+    # The target for which the records were staged. The statement may store rows in other tables too.
+    table: str
+    # The staged records.
+    records: int
+    # The server's command tag, such as "MERGE 118".
+    tag: str
+    # The number in the tag.
+    rows: int
+
+
+@frozen
+class LoadShare:
+    """What this process has done of a load by several hosts."""
+
+    host: str
+    rows: int
+    objects: int
+    # How many processes have loaded rows.
+    members: int
+
+
+@frozen
+class LoadOutcome:
+    """A finished load. No count of rows includes those that a transform stored."""
+
+    # None if no load was recorded, because every object had been loaded before.
+    load_id: str | None
+    state: Literal["complete"]
+    # Whether only the primary is known to have the commit, because the wait for a synchronous standby was cancelled.
+    is_local_only: bool
+    # The rows that this run stored; if several hosts loaded (--join), those of all hosts.
+    rows: int
+    # The rows that were committed before this run resumed the load.
+    rows_before: int
+    # The objects that earlier loads had loaded.
+    objects_skipped: int
+    # None if the load is complete but its rejected records could not be counted afterwards.
+    rejected: int | None
+    # The records that row triggers skipped.
+    suppressed: int
+    bytes_read: int
+    bytes_copied: int
+    # Without the steps that follow the load's end, such as VACUUM.
+    seconds: float
+    # The time that sessions spent sending or waiting for the server, summed over the sessions.
+    busy_seconds: float
+    sessions: int
+    files: tuple[FileOutcome, ...]
+    # New rows of a merge by key.
+    inserted: int = 0
+    # Existing rows that a merge by key updated.
+    updated: int = 0
+    # Records that were not stored because another record with their key was stored.
+    duplicates: int = 0
+    # Records that were skipped because the table had a row with their key.
+    existing: int = 0
+    # What the server reported of each transform, in the job's order.
+    statements: tuple[StatementOutcome, ...] = ()
+    # What the steps before and after the rows did, by the name of the step.
+    steps: dict[str, StepPart] = field(default_factory=dict)
+    server: str = ""
+    database: str = ""
+    # Records of skipped objects that earlier loads rejected and that have been neither loaded nor discarded.
+    rejects_left: tuple[LeftRejects, ...] = ()
+    # Objects that could not be read to their end. Nothing of them is loaded, and the next load tries them again.
+    unreadable: tuple[UnreadableObject, ...] = ()
+    # The warnings of the plan and of the load.
+    warnings: tuple[Notice, ...] = ()
+    # Where the time of sessions and readers went.
+    accounts: LoadAccounts | None = None
+    # What limited the load, the largest share of its time first.
+    diagnoses: tuple[Diagnosis, ...] = ()
+    # What this process has done if several hosts loaded (--join), otherwise None.
+    share: LoadShare | None = None
+
+    def with_part(self, step: str, part: StepPart) -> LoadOutcome:
+        """Return the outcome together with what one step did."""
+        return replace(self, steps=self.steps | {step: part})
+
+
+@frozen
+class Problem:
+    """One bad record that --check found."""
+
+    uri: str
+    # The line in the file; None if it is not known.
+    line: int | None
+    # None if it is not known.
+    column: str | None
+    message: str
+    sqlstate: str | None
+    hint: str | None = None
+
+
+@frozen
+class CheckOutcome:
+    """What --check read, and the problems it found."""
+
+    rows: int
+    bytes_read: int
+    seconds: float
+    # The first problems; their number is limited.
+    problems: tuple[Problem, ...]
+    # How many problems were found in all.
+    problem_count: int
+    # False if some records were not checked.
+    is_complete: bool
+    server: str = ""
+    database: str = ""
+    warnings: tuple[Notice, ...] = ()

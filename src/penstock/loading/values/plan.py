@@ -1,0 +1,356 @@
+"""The plan of a load: everything it will do, decided before it changes anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import field, replace
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+from penstock.core.frozen import frozen
+from penstock.core.tuning import DEFAULT_TUNING, BatchPlan, LoadTuning
+from penstock.core.values.accounts import PlanPart
+from penstock.core.values.change import IndexPlan
+from penstock.core.values.mode import CLIENT_ROUTE, RoutePlan
+from penstock.core.values.table import Column, TableFacts, TableName
+from penstock.loading.values.types import TYPE_OIDS
+from penstock.settings.decide import describe_decision
+
+if TYPE_CHECKING:
+    from penstock.core.catalogue.settings import SettingsDecision
+    from penstock.core.errors import PenstockError
+    from penstock.core.values.accounts import UnreadableObject
+    from penstock.core.values.dialect import Dialect, Notice
+    from penstock.core.values.job import LoadJob, TargetJob
+    from penstock.core.values.mode import Landing
+    from penstock.core.values.source import Compression, SourceObject
+    from penstock.core.values.table import ColumnMap
+    from penstock.loading.values.types import ColumnChange, TypedColumn
+
+_Part = TypeVar("_Part")
+
+# How a header and its records differ by one field. "empty": either the records end with an empty field or the header
+# with an empty name; this field is dropped. "row names": the header has no name for the first field, because R wrote
+# row names into it.
+Edge = Literal["empty", "row names"]
+ROW_NAME = "row"
+
+
+@frozen
+class CopyChoice:
+    """The format of COPY in which the rows of text files are sent, and why. Of other files `reason` is empty."""
+
+    format: Literal["text", "binary"] = "text"
+    reason: str = ""
+
+
+@frozen
+class TargetPlan:
+    """What the load will do for one table."""
+
+    job: TargetJob
+    table: TableName
+    # As the table will be when `changes` are made, None if the load creates it.
+    facts: TableFacts | None
+    # The columns of a table that the load creates, None if the table exists.
+    create_columns: tuple[str, ...] | None
+    # That of the text that is cut into records, or that is sent.
+    dialect: Dialect
+    # The names in the first object's header, None without a header.
+    header: tuple[str, ...] | None
+    # That of the first object. Other objects may have their columns in another order.
+    column_map: ColumnMap
+    objects: tuple[SourceObject, ...]
+    # The compression of the first object.
+    sample_compression: Compression
+    # Whether row triggers may make COPY report fewer rows than it was sent.
+    allows_suppressed_rows: bool
+    landing: Landing
+    # The columns of a staging table for a transform, None without a transform.
+    text_columns: tuple[str, ...] | None = None
+    # Which indexes and keys are dropped while the table is loaded.
+    indexes: IndexPlan = field(default_factory=IndexPlan)
+    # Set only if each record fires triggers; None if unknown.
+    estimated_records: int | None = None
+    # The encoding of the first object's byte-order mark.
+    sample_bom: str | None = None
+    # The staged tables of this load to which the table's foreign keys refer: it gets its rows after they get theirs.
+    follows: tuple[TableName, ...] = ()
+    # Why the table does not accept the columns of files that are loaded already: raised if one must be read again.
+    refusal: PenstockError | None = None
+    # How header and records differ by one field.
+    edge: Edge | None = None
+    # The types of `create_columns`, None if all are text.
+    create_types: tuple[str, ...] | None = None
+    # The name of the objects' format (loading/formats), and what it has found out about the first object: see
+    # ObjectSample.own.
+    format: str = "text"
+    own: object = None
+    # The columns whose types were found in the files, with what decided them.
+    typed: tuple[TypedColumn, ...] = ()
+    # The objects that are not loaded according to the ledger.
+    unloaded: tuple[SourceObject, ...] = ()
+    # The columns that the load adds or alters first.
+    changes: tuple[ColumnChange, ...] = ()
+    # The columns to which the new table of a replacement gives other types.
+    retyped: tuple[ColumnChange, ...] = ()
+    # The format of COPY in which rows are sent.
+    copy: CopyChoice = CopyChoice()
+
+    @property
+    def created_key(self) -> tuple[str, ...]:
+        """Return the columns of the primary key of the table that the load creates: the key by which it merges."""
+        return () if self.create_columns is None else self.job.key
+
+    @property
+    def fills_table(self) -> bool:
+        """Whether COPY fills the table itself, so that rows are committed to it before the load ends."""
+        return self.landing.where == "table"
+
+    @property
+    def is_truncated_first(self) -> bool:
+        """Whether the table is truncated before its first row; with a staging table, it is truncated at the end."""
+        return self.fills_table and self.landing.truncates
+
+    @property
+    def needs_more_than_copy(self) -> bool:
+        """Whether more than COPY is needed to fill the table."""
+        return self.landing.truncates or not self.fills_table
+
+    @property
+    def is_staged(self) -> bool:
+        """Whether a statement fills the table from a staging table when the load ends."""
+        return self.landing.where == "staging"
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether a new table replaces the old one when the load ends."""
+        return self.landing.where == "replacement"
+
+    @property
+    def takes_types(self) -> bool:
+        """Whether a new table with the types that the files have replaces the old one."""
+        return self.is_replaced and self.job.create and self.job.types == "infer"
+
+    def staged(self) -> TargetPlan:
+        """Return the plan with the records staged, if COPY filled the table."""
+        if not self.fills_table:
+            return self
+        return replace(self, landing=self.landing.staged(), allows_suppressed_rows=False)
+
+
+def name_fields(header: Sequence[str] | None, edge: Edge | None) -> tuple[str, ...] | None:
+    """Return the names of the fields that are loaded, None without a header."""
+    if header is None:
+        return None
+    if edge == "row names":
+        return (ROW_NAME, *header)
+    return tuple(header[:-1] if edge == "empty" and header and not header[-1].strip() else header)
+
+
+def create_table_facts(name: TableName, columns: Sequence[str], types: Sequence[str] | None = None) -> TableFacts:
+    """Return the facts of a table that --create will make, or of a transform's staging table."""
+    typed = zip(columns, types or ["text"] * len(columns), strict=True)
+    return TableFacts(
+        oid=0,
+        name=name,
+        kind="r",
+        columns=tuple(
+            Column(
+                name=column,
+                type_name=type_name,
+                number=number,
+                type_oid=TYPE_OIDS.get(type_name, 0),
+                is_json=type_name == "jsonb",
+            )
+            for number, (column, type_name) in enumerate(typed, 1)
+        ),
+    )
+
+
+def table_after_creation(target: TargetPlan) -> TableFacts:
+    """Return the facts of the table that the files fill, as it will be when rows are sent."""
+    if target.text_columns is not None:
+        return create_table_facts(target.table, target.text_columns)
+    if target.facts is not None:
+        return target.facts
+    return create_table_facts(target.table, target.create_columns or (), target.create_types)
+
+
+def stored_size(targets: Iterable[TargetPlan]) -> int | None:
+    """Return the stored size of all objects of the targets, in bytes, None if the size of one is unknown."""
+    return total_size(source for target in targets for source in target.objects)
+
+
+def total_size(sources: Iterable[SourceObject]) -> int | None:
+    """Return the stored size of objects, in bytes, None if the size of one is unknown."""
+    sizes = [source.size_bytes for source in sources]
+    return None if any(size is None for size in sizes) else sum(size or 0 for size in sizes)
+
+
+@frozen
+class SessionPlan:
+    """How many COPY sessions the load starts with, how many `auto` may open, and why.
+
+    `connections` is how many connections to the server are free.
+    """
+
+    initial: int
+    maximum: int
+    is_adaptive: bool
+    reason: str
+    connections: int = 0
+
+
+@frozen
+class LoadPlan:
+    """The plan of the whole load: a pure function makes it, --plan prints it, and the load runs it unchanged.
+
+    `is_in_job_order`: objects are read in the order of `ranks` instead of the largest first. `ranks` has each target's
+    turn: referenced tables first, otherwise the order of the job. `is_repeatable`: every source can be read again, so
+    that transient faults can be retried and an interrupted load resumed. `defers_keys`: foreign keys refer to each
+    other in a circle, and all rows are committed to their tables in one transaction. `steps` has what the steps before
+    and after the rows will do, by the name of the step; it is empty until the load is foreseen. `route` says who reads
+    the objects. `unreadable` are objects that cannot be listed, or of tables for which no object can be read; they are
+    not among those of the targets.
+    """
+
+    load_id: str
+    job: LoadJob
+    targets: tuple[TargetPlan, ...]
+    sessions: SessionPlan
+    batch: BatchPlan
+    is_repeatable: bool
+    notices: tuple[Notice, ...] = ()
+    is_in_job_order: bool = False
+    ranks: tuple[int, ...] = ()
+    defers_keys: bool = False
+    tuning: LoadTuning = DEFAULT_TUNING
+    steps: dict[str, PlanPart] = field(default_factory=dict)
+    route: RoutePlan = CLIENT_ROUTE
+    unreadable: tuple[UnreadableObject, ...] = ()
+
+    def with_part(self, step: str, part: PlanPart) -> LoadPlan:
+        """Return the plan with what one step will do added."""
+        return replace(self, steps=self.steps | {step: part})
+
+    def find_part(self, kind: type[_Part]) -> _Part | None:
+        """Return the part of this class, None if no step has planned one."""
+        return next((part for part in self.steps.values() if isinstance(part, kind)), None)
+
+    def load_order(self, number: int) -> int:
+        """Return the turn of a target, given its number in the job; both count from 0."""
+        return self.ranks[number] if self.ranks else number
+
+    @property
+    def created_names(self) -> list[TableName]:
+        """Return the names of the tables that --create asks for, each once."""
+        return list(dict.fromkeys(target.table for target in self.targets if target.create_columns is not None))
+
+    @property
+    def fills_tables(self) -> bool:
+        """Whether the load stores rows in a target table before the load's end."""
+        return any(target.fills_table for target in self.targets)
+
+    @property
+    def needs_more_than_copy(self) -> bool:
+        """Whether more than COPY is needed to fill some table."""
+        return any(target.needs_more_than_copy for target in self.targets)
+
+    @property
+    def changes_shape(self) -> bool:
+        """Whether the load drops indexes or keys, disables triggers or pauses autovacuum."""
+        rules = self.job.rules
+        is_switching = rules.triggers != "keep" or rules.autovacuum == "pause"
+        return is_switching or any(target.indexes.dropped for target in self.targets)
+
+    @property
+    def size_bytes(self) -> int | None:
+        """Return the stored size of the sources in bytes, None if the size of one is unknown."""
+        return stored_size(self.targets)
+
+
+@frozen
+class Relation:
+    """The row of upkeep_relations.sql: a table that was loaded, or a partition of it, before VACUUM.
+
+    The counts of rows may lack those of sessions that have just ended.
+    """
+
+    # The table that was loaded.
+    root_oid: int
+    oid: int
+    schema: str
+    name: str
+    # pg_class.relkind; "p" is a partitioned table, which itself has no pages.
+    kind: str
+    pages: int
+    # The number of pages at the last VACUUM or ANALYZE.
+    known_pages: int
+    # All rows ever inserted.
+    inserted: int
+    # The rows changed since the last ANALYZE and the rows inserted since the last VACUUM.
+    changes: int
+    # Whether this role may VACUUM and ANALYZE the table.
+    may_vacuum: bool
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.name}"
+
+
+@frozen
+class VacuumStep:
+    """One command: VACUUM, ANALYZE or both."""
+
+    relation: Relation
+    vacuums: bool
+    analyzes: bool
+    # Whether the partitions are skipped (PostgreSQL 18 and later).
+    is_only: bool = False
+
+
+@frozen
+class VacuumPlan:
+    """The commands in their order."""
+
+    steps: tuple[VacuumStep, ...]
+    # The tables that are skipped, and why.
+    left_out: tuple[str, ...] = ()
+
+
+@frozen
+class CheckpointDecision:
+    """Whether a CHECKPOINT follows the load, and why."""
+
+    is_due: bool
+    reason: str
+    # Whether it was due but is not possible.
+    is_refused: bool = False
+
+
+@frozen
+class LoadSettings(PlanPart):
+    """What a load does with the server's settings: `choice` is auto or a profile's name.
+
+    `decision` is None if the server was not asked. `reason` is why nothing is changed, None if something is.
+    """
+
+    choice: str
+    decision: SettingsDecision | None = None
+    reason: str | None = None
+
+    @property
+    def is_changing(self) -> bool:
+        """Return whether settings are changed during the load."""
+        return self.reason is None
+
+    @property
+    def is_refusing(self) -> bool:
+        """Return whether the load must not begin, because a profile that the user named cannot be applied."""
+        found = self.decision
+        return self.choice != "auto" and found is not None and found.obstacle is not None and bool(found.leased)
+
+    def describe(self) -> list[str]:
+        """Return what is changed, or why nothing is."""
+        head = f"settings  {self.choice}" + ("" if self.reason is None else f": not changed ({self.reason})")
+        changes = () if self.decision is None else describe_decision(self.decision)
+        return [head, *(f"  {line}" for line in changes)]

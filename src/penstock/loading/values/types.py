@@ -1,0 +1,203 @@
+"""Types of columns that are found in the values of files: the bits of the Rust pass, and what is decided from them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+from penstock.core.errors import FileLocation
+from penstock.core.frozen import frozen
+from penstock.core.values.names import quote_name
+
+# The types in the order in which they are preferred. Type n is bit n of a set of types (rust/src/types.rs).
+TYPES: Final = (
+    "boolean",
+    "integer",
+    "bigint",
+    "numeric",
+    "double precision",
+    "date",
+    "timestamp",
+    "timestamptz",
+    "uuid",
+    "jsonb",
+)
+ALL_TYPES: Final = (1 << len(TYPES)) - 1
+# Dates such as 01/02/2026: the day and the month depend on DateStyle, so no type is chosen for them.
+UNCLEAR_DATE: Final = 1 << 10
+# pg_type.oid of the types above, of text, and of what a column of numbers may have been (pg_type.dat).
+TYPE_OIDS: Final = {
+    "boolean": 16,
+    "smallint": 21,
+    "integer": 23,
+    "bigint": 20,
+    "numeric": 1700,
+    "double precision": 701,
+    "date": 1082,
+    "timestamp": 1114,
+    "timestamptz": 1184,
+    "uuid": 2950,
+    "jsonb": 3802,
+    "text": 25,
+}
+# pg_type.oid of the types that columns of columnar files are created with, and of their arrays (pg_type.dat).
+_COLUMNAR_OIDS: Final = {
+    "boolean": (16, 1000),
+    "bytea": (17, 1001),
+    "bigint": (20, 1016),
+    "smallint": (21, 1005),
+    "integer": (23, 1007),
+    "text": (25, 1009),
+    "real": (700, 1021),
+    "double precision": (701, 1022),
+    "date": (1082, 1182),
+    "time without time zone": (1083, 1183),
+    "timestamp without time zone": (1114, 1115),
+    "timestamp with time zone": (1184, 1185),
+    "numeric": (1700, 1231),
+    "uuid": (2950, 2951),
+    "jsonb": (3802, 3807),
+}
+_PRECISION: Final = re.compile(r"\((\d+),(\d+)\)")
+# Each takes all values of those before it without loss.
+_WIDER: Final = (
+    ("smallint", "integer", "bigint", "numeric", "text"),
+    ("date", "timestamp", "timestamptz", "text"),
+)
+# What a column that has one of these types takes and keeps: its text says what the file says.
+KEPT: Final = {
+    "smallint": 1 << 11,
+    "integer": 1 << 12,
+    "bigint": 1 << 13,
+    "numeric": 1 << 14,
+    "date": 1 << 15,
+    "timestamp": 1 << 16,
+    "timestamptz": 1 << 17,
+}
+# Dates such as 01/02/2026 are kept, since the user has chosen DateStyle for the load.
+KNOWN_ORDER: Final = 1 << 18
+# The bits in the order of their loss that a plan reports.
+BITS: Final = tuple(1 << number for number in range(18))
+# What a column does not keep of a value, as bits (rust/src/kept.rs).
+CHANGES: Final = ("form", "sign", "digits", "time", "zone", "day", "order", "blanks")
+ORDER: Final = 1 << CHANGES.index("order")
+
+
+def wider_types(name: str) -> tuple[str, ...]:
+    """Return the types that a column of a type is widened to, the next one first.
+
+    >>> wider_types("timestamp"), wider_types("uuid")
+    (('timestamptz', 'text'), ('text',))
+    """
+    chain = next((chain for chain in _WIDER if name in chain[:-1]), None)
+    return ("text",) if chain is None else chain[chain.index(name) + 1 :]
+
+
+# Words that other programs write for null.
+NULL_WORDS: Final = ("", "\\N", "NULL", "null", "NA", "N/A", "#N/A", "n/a", "None", "none", "nil", "-", "--", ".", "?")
+
+
+@frozen
+class Witness:
+    """A value of a column that decided its type: its file, its line there, and its first 60 bytes.
+
+    `line` is None if the names of the file's folders state the value.
+    """
+
+    uri: str
+    line: int | None
+    value: str
+
+    @property
+    def shown(self) -> str:
+        r"""Return the value as one line of text.
+
+        >>> Witness(uri="a.csv", line=2, value="a\n").shown
+        '"a\\n"'
+        """
+        text = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in self.value)
+        return f'"{text}"'
+
+    def __str__(self) -> str:
+        return f"{FileLocation(file=self.uri, line=self.line)}: {self.shown}"
+
+
+# The number of an object in its load, and a line: where a value is, in the order of the load.
+Position = tuple[int, int]
+
+
+@dataclass(slots=True, kw_only=True)
+class ColumnFindings:
+    """What all values of one column of a table allow so far: a set of types, as bits.
+
+    `first` is the first value that is not null, `lost` the first value that each other type does not take.
+    """
+
+    fits: int
+    first: tuple[Position, Witness] | None = None
+    lost: dict[int, tuple[Position, Witness]] = field(default_factory=dict)
+
+    def add(self, other: ColumnFindings) -> None:
+        """Add what other values of the column allow."""
+        self.fits &= other.fits
+        if other.first is not None and (self.first is None or other.first[0] < self.first[0]):
+            self.first = other.first
+        for bit, seen in other.lost.items():
+            if bit not in self.lost or seen[0] < self.lost[bit][0]:
+                self.lost[bit] = seen
+
+
+@frozen
+class ColumnChange:
+    """A column that the load adds to a table (`was` is None), or widens from the type `was`; `number` is its attnum.
+
+    `decided_by` is the value that asks for the type, None if the column has no values or is text by default.
+    """
+
+    column: str
+    number: int
+    type_name: str
+    was: str | None = None
+    decided_by: Witness | None = None
+
+    @property
+    def action(self) -> str:
+        """Return what ALTER TABLE does.
+
+        >>> ColumnChange(column="a", number=3, type_name="bigint", was="integer").action
+        'ALTER COLUMN "a" TYPE bigint'
+        """
+        if self.was is None:
+            return f"ADD COLUMN {quote_name(self.column)} {self.type_name}"
+        return f"ALTER COLUMN {quote_name(self.column)} TYPE {self.type_name}"
+
+
+@frozen
+class TypedColumn:
+    """A column with the type found for it; `decided_by` is the value that decided, None if all values are null."""
+
+    name: str
+    type_name: str
+    decided_by: Witness | None
+    is_unclear_date: bool = False
+
+    @property
+    def reason(self) -> str:
+        """Return why the column has its type."""
+        if self.decided_by is None:
+            return "no values"
+        return f"{self.decided_by}" + (": day or month first?" if self.is_unclear_date else "")
+
+
+def identify_type(name: str) -> tuple[int, int]:
+    """Return pg_attribute's atttypid and atttypmod of a column that is created with a type.
+
+    >>> identify_type("text"), identify_type("numeric(10,2)[]")
+    ((25, -1), (1231, 655366))
+    """
+    found = _PRECISION.search(name)
+    # numerictypmodin in utils/adt/numeric.c
+    modifier = -1 if found is None else (int(found[1]) << 16 | int(found[2])) + 4
+    scalar, array = _COLUMNAR_OIDS[_PRECISION.sub("", name).removesuffix("[]")]
+    return (array if name.endswith("[]") else scalar, modifier)

@@ -1,0 +1,1 @@
+"""Plans, outcomes and loads as text and as objects for --json. Pure."""

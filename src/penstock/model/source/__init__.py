@@ -1,1 +1,0 @@
-"""Values of sources: the objects to load, blocks of records, and dialects."""

@@ -1,0 +1,1 @@
+"""`penstock doctor`, and its screen."""

@@ -1,0 +1,77 @@
+"""`penstock doctor`: shows the facts of a server, the role's rights, and whether a load can begin."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli.options import (
+    LOAD_OPTIONS,
+    TARGET_OPTIONS,
+    Json,
+    takes,
+)
+from penstock.cli.output import WOULD_NOT_LOAD, write_drawn, write_result
+from penstock.core.errors import UsageError
+from penstock.loading.views.plan import describe_plan, plan_object
+from penstock.preflight.view import describe_facts
+
+if TYPE_CHECKING:
+    from penstock.preflight.doctor import Diagnosis
+
+For = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--for",
+        metavar="SOURCE",
+        help="Also plan a load of these files into --into, as penstock load --plan does, and check disk "
+        "space. May be given several times.",
+    ),
+]
+
+
+@takes([*TARGET_OPTIONS, *LOAD_OPTIONS])
+def doctor(sources: For = None, as_json: Json = False, **options: Any) -> None:
+    """Show what the server is, what the role may do there, whether a load can begin, and how to fix what prevents it.
+
+    With --into a table is checked too, and with --for a load, with the options of penstock load.
+
+    Changes nothing and needs no privilege. It also works on a standby and behind a connection pooler, and reports it.
+    For an endpoint of Amazon RDS or Aurora, AWS is asked too (permissions: docs/rds.md); no answer is not an error.
+
+    Exit codes: 0 ready to load, 9 a load would be refused; others as for every command.
+    """
+    if sources and "into" not in options:
+        raise UsageError("--for needs a table", hint="Name the table to load into with --into.")
+    from penstock.api.functions import doctor as examine
+
+    found = examine(source=sources or (), **options)
+    planned = found.planned
+    if as_json:
+        write_result(_as_object(found))
+    else:
+        from penstock.preflight.command.screen import render
+        from penstock.rds.view import describe_rds_facts
+
+        lines = [] if planned is None else describe_plan(planned.plan, planned.server, outlook=planned.outlook)
+        facts = describe_facts(found.inspection)
+        if found.described is not None:
+            # The empty row separates the facts of AWS. All rows share their columns.
+            facts += [("", ""), *describe_rds_facts(found.described)]
+        write_drawn(render(facts, found.findings, goes=found.would_load, plan=lines))
+    if not found.would_load:
+        raise typer.Exit(WOULD_NOT_LOAD)
+
+
+def _as_object(found: Diagnosis) -> dict[str, object]:
+    from penstock.rds.view import description_object
+
+    planned = found.planned
+    return {
+        "would_load": found.would_load,
+        "findings": found.findings,
+        "facts": found.inspection,
+        "rds": None if found.described is None else description_object(found.described),
+        "plan": None if planned is None else plan_object(planned.plan, planned.server, outlook=planned.outlook),
+    }

@@ -1,0 +1,498 @@
+"""Examines a server, the role's rights there, and whether a load would work.
+
+The facts come from SQL, from this host if the server is local, and from AWS if the server is on Amazon RDS.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+from penstock.changes.tables.look import refuse_missing
+from penstock.core.aws.credentials import AwsCredentials
+from penstock.core.catalogue.catalog import check_loadable, find_foreign_partitions, find_table
+from penstock.core.catalogue.definition import PublicationRow
+from penstock.core.catalogue.locking import LOCK_NOT_AVAILABLE, with_lock_retries
+from penstock.core.catalogue.settings import ask_server_facts, recognise_flavour, recognise_managers
+from penstock.core.connect.connection import Connection
+from penstock.core.connect.endpoints import is_rds_endpoint
+from penstock.core.connect.errors import in_transaction, is_passing, read_report, to_penstock_error, translate_errors
+from penstock.core.connect.route import is_loopback
+from penstock.core.connect.search_path import find_creation_schema
+from penstock.core.errors import AwsError, PenstockError, ServerError, TargetError, UsageError
+from penstock.core.frozen import frozen
+from penstock.core.host import cpu_count, measure_disk, read_machine
+from penstock.core.sql import fetch_rows, send_query
+from penstock.core.values.server import (
+    Archiver,
+    Connections,
+    Encryption,
+    Finding,
+    HostFacts,
+    Inspection,
+    LedgerRights,
+    LedgerState,
+    Mark,
+    PoolerFacts,
+    Publication,
+    Receiver,
+    Rights,
+    ServerFacts,
+    Setting,
+    Slot,
+    Standby,
+    TableCosts,
+    TableInspection,
+    Tablespace,
+    Unread,
+    Volume,
+    refusal,
+    refusal_of,
+)
+from penstock.core.values.source import S3Route
+from penstock.core.values.table import TableName
+from penstock.core.words import hide_secrets
+from penstock.ledger.lookup import look_for_ledgers, refuse_known_elsewhere
+from penstock.ledger.schema import look_for_ledger
+from penstock.loading.loader import Loader
+from penstock.loading.plan.space import DiskSpace
+from penstock.loading.steps.columns import SpaceCheck
+from penstock.loading.values.plan import LoadSettings
+from penstock.preflight.findings import (
+    judge,
+    judge_disks,
+    judge_routes,
+    judge_volume,
+    judge_windows,
+    sort_findings,
+    would_load,
+)
+from penstock.rds.describe import find_host
+from penstock.rds.findings import describe_silence, find_iam_fault, judge_rds
+from penstock.watch.activity import read_moment
+
+if TYPE_CHECKING:
+    from penstock.core.aws.values import RdsDescription
+    from penstock.core.connect.connection import ConnectionFactory
+    from penstock.core.values.job import Request
+    from penstock.core.values.server import ServerFacts
+    from penstock.core.values.table import TableName
+    from penstock.ledger.values import LedgerOutlook
+    from penstock.loading.values.plan import LoadPlan
+
+# The queries, each with a name for what cannot be read if it fails.
+_QUERIES: dict[str, tuple[type, str]] = {
+    "core/inspect_marks": (Mark, "marks of managed services"),
+    "preflight/rights": (Rights, "rights"),
+    "preflight/settings": (Setting, "settings"),
+    "preflight/connections": (Connections, "connections"),
+    "core/inspect_standbys": (Standby, "standbys"),
+    "core/inspect_slots": (Slot, "replication slots"),
+    "preflight/receiver": (Receiver, "WAL receiver"),
+    "core/inspect_archiver": (Archiver, "archiver"),
+    "preflight/publications": (Publication, "publications"),
+    "preflight/tablespaces": (Tablespace, "tablespaces"),
+}
+
+_CLUSTER_FUNCTION = Mark(kind="function", name="rds_tools.multi_az_db_cluster_source_dbi_resource_id()")
+_CLUSTER_QUERY = """
+    SELECT multi_az_db_cluster_source_dbi_resource_id IS NOT NULL
+      FROM rds_tools.multi_az_db_cluster_source_dbi_resource_id()
+"""
+
+
+def inspect_server(
+    connection: Connection,
+    *,
+    pooler: PoolerFacts | None,
+    ledger_schema: str = "penstock",
+    clock: Callable[[], float] = time.time,
+) -> Inspection:
+    """Return everything that SQL shows the current role about a server. `clock` is this host's, in Unix time.
+
+    Raises ServerError if the connection is lost, and TargetError if not even the role's rights can be read.
+    """
+    server, ledger = _ask_basics(connection, ledger_schema)
+    if pooler is not None:
+        # The server's address is the one that the pooler uses, and the pooler may be on another machine.
+        server = replace(server, is_local=False)
+    answers, unread = _ask_all(connection)
+    marks: list[Mark] = answers.get("core/inspect_marks", [])
+    settings: list[Setting] = answers.get("preflight/settings", [])
+    if "preflight/rights" not in answers:
+        raise next(TargetError(f"cannot read {note.what}: {note.why}") for note in unread if note.what == "rights")
+    (rights,) = answers["preflight/rights"]
+    moment, measured = read_moment(connection, clock)
+    cluster_name = next((setting.value for setting in settings if setting.name == "cluster_name"), None)
+    return Inspection(
+        server=server,
+        flavour=recognise_flavour(marks, is_multi_az_cluster=_is_multi_az_cluster(connection, marks)),
+        managers=recognise_managers(marks, cluster_name=cluster_name),
+        pooler=pooler,
+        rights=rights,
+        settings=tuple(settings),
+        connections=_first(answers, "preflight/connections"),
+        standbys=_all(answers, "core/inspect_standbys"),
+        slots=_all(answers, "core/inspect_slots"),
+        receiver=_first(answers, "preflight/receiver"),
+        archiver=_first(answers, "core/inspect_archiver"),
+        publications=_all(answers, "preflight/publications"),
+        tablespaces=_all(answers, "preflight/tablespaces"),
+        autovacuum_workers=moment.autovacuum_workers,
+        ledger=ledger,
+        clock=measured,
+        encryption=_find_encryption(connection),
+        unread=tuple(unread),
+    )
+
+
+def _find_encryption(connection: Connection) -> Encryption | None:
+    """Return whether the network connection is encrypted, as this end knows it.
+
+    Returns None for a connection without TLS that is local or uses GSSAPI.
+    """
+    pgconn, address = connection.pgconn, connection.info.hostaddr
+    # psycopg does not show whether GSSAPI encrypts or only authenticates.
+    is_plain_elsewhere = bool(address) and not is_loopback(address) and not pgconn.used_gssapi
+    if not pgconn.ssl_in_use and not is_plain_elsewhere:
+        return None
+    # The value from the connection string or variable, or libpq's default.
+    (sslmode,) = (option.val for option in pgconn.info if option.keyword == b"sslmode")
+    return Encryption(is_encrypted=pgconn.ssl_in_use, sslmode=(sslmode or b"prefer").decode())
+
+
+def _ask_basics(connection: Connection, schema: str) -> tuple[ServerFacts, LedgerState]:
+    """Return the facts that every server shows, and the state of its ledger."""
+    with translate_errors("reading server and ledger"), connection.pipeline():
+        facts = ask_server_facts(connection)
+        rights = send_query(connection, "ledger/ledger", LedgerRights, schema=schema)
+        find_ledger = look_for_ledger(connection, schema)
+    (row,) = rights()
+    exists, distrust = False, None
+    try:
+        exists = find_ledger()
+    except TargetError as error:
+        distrust = refusal_of(error, "ledger")
+    return facts(), LedgerState(schema=schema, exists=exists, distrust=distrust, **asdict(row))
+
+
+def _ask_all(connection: Connection) -> tuple[dict[str, list[Any]], list[Unread]]:
+    """Return the rows of each query that succeeds, and the server's messages for the others."""
+    with translate_errors("reading the search_path"):
+        parameters = {"creation_schema": find_creation_schema(connection)}
+    try:
+        with in_transaction(connection), connection.pipeline():
+            fetches: dict[str, Callable[[], list[Any]]] = {
+                query: send_query(connection, query, row, **parameters) for query, (row, _) in _QUERIES.items()
+            }
+        return {query: fetch() for query, fetch in fetches.items()}, []
+    except psycopg.Error as error:
+        _raise_if_lost(error, connection)
+    answers: dict[str, list[Any]] = {}
+    unread = []
+    for query, (row, what) in _QUERIES.items():
+        try:
+            with in_transaction(connection):
+                answers[query] = fetch_rows(connection, query, row, **parameters)
+        except psycopg.Error as error:
+            _raise_if_lost(error, connection)
+            unread.append(Unread(what=what, why=read_report(error).message))
+    return answers, unread
+
+
+def _raise_if_lost(error: psycopg.Error, connection: Connection) -> None:
+    """Raise an error that does not concern one query only: the connection is lost, or the server has failed."""
+    is_lost = connection.closed or isinstance(error, psycopg.OperationalError)
+    if is_lost and is_passing(error.sqlstate, is_disconnect=error.sqlstate is None):
+        raise to_penstock_error(error, "inspecting the server") from error
+
+
+def _is_multi_az_cluster(connection: Connection, marks: list[Mark]) -> bool:
+    """Ask rds_tools whether this is a Multi-AZ DB cluster. The extension may be installed on any RDS instance."""
+    if _CLUSTER_FUNCTION not in marks:
+        return False
+    try:
+        with in_transaction(connection, "asking rds_tools for the cluster"):
+            row = connection.execute(_CLUSTER_QUERY).fetchone()
+    except PenstockError as error:
+        if error.is_transient:
+            raise
+        # The role may not call the function. The server is then treated as an instance.
+        return False
+    return row is not None and bool(row[0])
+
+
+def _first(answers: dict[str, list[Any]], query: str) -> Any:
+    return next(iter(answers.get(query, [])), None)
+
+
+def _all(answers: dict[str, list[Any]], query: str) -> tuple[Any, ...] | None:
+    return tuple(answers[query]) if query in answers else None
+
+
+def inspect_table(
+    connection: Connection,
+    name: TableName,
+    *,
+    user: str,
+    ledger_schema: str | None = None,
+    is_repeating: bool = False,
+) -> TableInspection:
+    """Return what affects a load into a table. `user` is the role that loads. Raises ServerError.
+
+    `ledger_schema` is None if the ledger cannot be read. With `is_repeating`, other ledgers may know the table.
+    """
+    facts = find_table(connection, name)
+    if facts is None:
+        return TableInspection(asked=name)
+
+    def look() -> tuple[TableCosts | None, tuple[str, ...]]:
+        with translate_errors(f"inspecting table {facts.name}"), connection.pipeline():
+            costs = send_query(connection, "preflight/table", TableCosts, oid=facts.oid)
+            publications = send_query(connection, "core/ddl_publications", PublicationRow, oid=facts.oid)
+        return next(iter(costs()), None), tuple(row.name for row in publications())
+
+    try:
+        costs, publications = with_lock_retries(connection, look, relations=[facts.oid], deadline_s=0)
+    except ServerError as error:
+        if error.sqlstate != LOCK_NOT_AVAILABLE:
+            raise
+        return TableInspection(asked=name, facts=facts, refusal=refusal_of(error, "table"))
+    refusal = None
+    try:
+        check_loadable(facts, user=user, foreign_partitions=find_foreign_partitions(connection, facts))
+        if ledger_schema is not None:
+            ledgers = look_for_ledgers(connection, ledger_schema)
+            if ledgers.exists:
+                refuse_missing(connection, ledger_schema, [facts.oid])
+            if not is_repeating:
+                refuse_known_elsewhere(connection, ledgers, {facts.oid: facts.name})
+    except TargetError as error:
+        refusal = refusal_of(error, "table")
+    return TableInspection(
+        asked=name,
+        facts=facts,
+        costs=costs,
+        publications=publications,
+        refusal=refusal,
+    )
+
+
+def explain_refused_token(error: ServerError, *, to: str | None, now: datetime) -> ServerError:
+    """Return the error of a refused IAM token, with cause and remedy if AWS's description of the server shows them."""
+    from penstock.rds.describe import describe_instance  # noqa: PLC0415 (59 ms, botocore)
+
+    try:
+        host = find_host(to)
+        fault = find_iam_fault(describe_instance(host, now=now, is_brief=True)) if is_rds_endpoint(host) else None
+    except (AwsError, UsageError):
+        return error
+    if fault is None:
+        return error
+    detail = f"{fault.text[:1].upper()}{fault.text[1:]}."
+    return ServerError(
+        error.message,
+        detail=detail if error.detail is None else f"{error.detail}\n{detail}",
+        hint=fault.remedy,
+        sqlstate=error.sqlstate,
+    )
+
+
+# The object store's client uses this region if none is configured.
+_DEFAULT_REGION = "us-east-1"
+
+
+@frozen
+class LoadExamination:
+    """A planned load, and what it needs."""
+
+    # For an RDS instance, its volume is the only disk of the plan.
+    plan: LoadPlan
+    server: ServerFacts
+    # The routes to S3.
+    routes: tuple[S3Route, ...]
+    outlook: LedgerOutlook
+
+
+@frozen
+class Diagnosis:
+    """What doctor found: the facts, and what they mean for a load."""
+
+    inspection: Inspection
+    # AWS's description, or the error of asking AWS; None if AWS was not asked.
+    aws: RdsDescription | AwsError | None
+    findings: tuple[Finding, ...]
+    # None if no load was to be planned, or if a finding refuses it.
+    planned: LoadExamination | None = None
+
+    @property
+    def described(self) -> RdsDescription | None:
+        """Return AWS's description, None if there is none."""
+        return None if isinstance(self.aws, AwsError) else self.aws
+
+    @property
+    def would_load(self) -> bool:
+        """Return whether a load would begin."""
+        return would_load(self.findings)
+
+
+def diagnose(
+    connect: ConnectionFactory,
+    *,
+    now: datetime,
+    table: TableName | None = None,
+    request: Request | None = None,
+    ledger_schema: str = "penstock",
+    creates: bool = False,
+    publishes: bool = False,
+    is_repeating: bool = False,
+    uses_iam: bool = False,
+) -> Diagnosis:
+    """Return the facts of a server, and whether a load into a table would work. Changes nothing.
+
+    Works on a standby and through a pooler, and needs no privilege. If a `request` is given and no finding refuses it,
+    the load that it describes is planned too. If `creates` is true, the load creates the table if it does not exist. If
+    `publishes` is true, publications may include the ledger's tables. If `is_repeating` is true, other ledgers may know
+    the load's files. Raises ServerError.
+    """
+    found = examine_server(connect, ledger_schema=ledger_schema, table=table, is_repeating=is_repeating)
+    aws = ask_aws(connect, now=now)
+    described = None if isinstance(aws, AwsError) else aws
+    findings = list(judge(found, creates=creates, publishes=publishes))
+    if aws is not None:
+        findings += (
+            [describe_silence(aws)]
+            if isinstance(aws, AwsError)
+            else [*judge_rds(aws, uses_iam=uses_iam), *judge_windows(aws, now=now)]
+        )
+    planned: LoadExamination | None = None
+    if found.pooler is None and (found_refusal := connect.find_refusal("load")) is not None:
+        findings.append(found_refusal)
+    if request is not None and would_load(findings):
+        try:
+            planned = examine_load(connect, request, described)
+        except PenstockError as error:
+            findings.append(refusal_of(error, "plan"))
+        else:
+            findings += _judge_load(planned, described)
+    return Diagnosis(inspection=found, aws=aws, findings=sort_findings(findings), planned=planned)
+
+
+def _judge_load(planned: LoadExamination, described: RdsDescription | None) -> list[Finding]:
+    rules = planned.plan.job.rules
+    space, settings = planned.plan.find_part(DiskSpace), planned.plan.find_part(LoadSettings)
+    findings = [*judge_routes(planned.plan, planned.routes)]
+    if rules.warnings == "error":
+        findings += [refusal("warnings", f"a warning is an error: {notice.message}") for notice in planned.plan.notices]
+    if settings is not None and settings.is_refusing:
+        findings.append(
+            refusal("settings", "the settings that were asked for cannot be had: see penstock settings diff")
+        )
+    if space is not None:
+        storage = None if described is None or described.instance is None else described.instance.storage
+        if described is None or storage is None:
+            findings += judge_disks(space)
+        else:
+            findings += judge_volume(space.disks[0], storage, described)
+    return findings
+
+
+def examine_server(
+    connect: ConnectionFactory,
+    *,
+    ledger_schema: str = "penstock",
+    table: TableName | None = None,
+    is_repeating: bool = False,
+) -> Inspection:
+    """Return the facts of a server, and of a table to load into. Changes nothing, and works through a pooler.
+
+    Needs no privilege: facts that the role may not see are None. Raises ServerError.
+    """
+    with connect.borrow() as connection:
+        inspection = inspect_server(connection, pooler=connect.pooler, ledger_schema=ledger_schema)
+        if table is not None:
+            is_readable = inspection.ledger is not None and inspection.ledger.distrust is None
+            inspected = inspect_table(
+                connection,
+                table,
+                user=inspection.server.user,
+                ledger_schema=ledger_schema if is_readable else None,
+                is_repeating=is_repeating,
+            )
+            inspection = replace(inspection, table=inspected)
+    return replace(inspection, host=_examine_host(inspection)) if inspection.server.is_local else inspection
+
+
+def ask_aws(connect: ConnectionFactory, *, now: datetime) -> RdsDescription | AwsError | None:
+    """Return AWS's description of the connected server, or the AwsError of the request; None if it is not on RDS.
+
+    docs/rds.md lists the AWS permissions. Raises ServerError if the server cannot be reached.
+    """
+    with connect.borrow() as connection:
+        host = connection.info.host
+    if not is_rds_endpoint(host):
+        return None
+    from penstock.rds.describe import describe_instance  # noqa: PLC0415 (59 ms, botocore)
+
+    try:
+        return describe_instance(host, now=now)
+    except AwsError as error:
+        return error
+
+
+def examine_load(connect: ConnectionFactory, request: Request, aws: RdsDescription | None) -> LoadExamination:
+    """Plan a load, and return the disk space and the routes that it needs.
+
+    The load does not begin. Raises PenstockError.
+    """
+    with Loader(connect, request.housekeeping) as loader:
+        plan, outlook = loader.foresee(loader.plan(request.job))
+        instance = None if aws is None else aws.instance
+        if instance is not None and instance.storage is not None and instance.storage.free_bytes is not None:
+            device = f"the storage of {instance.identifier}"
+            volume = loader.forecast_volume(plan, device=device, free_bytes=instance.storage.free_bytes)
+            plan = plan.with_part(SpaceCheck.name, DiskSpace(disks=(volume,)))
+        return LoadExamination(
+            plan=plan,
+            server=loader.server,
+            routes=_find_routes(plan),
+            outlook=outlook,
+        )
+
+
+def _find_routes(plan: LoadPlan) -> tuple[S3Route, ...]:
+    uris = {source.uri for target in plan.targets for source in target.objects}
+    buckets = sorted({uri.split("/")[2] for uri in uris if uri.startswith("s3://")})
+    if not buckets:
+        return ()
+    given = AwsCredentials().s3_config()
+    region = given.get("region", _DEFAULT_REGION)
+    endpoint = hide_secrets(given["endpoint"]) if "endpoint" in given else None
+    return tuple(S3Route(bucket=bucket, region=region, endpoint=endpoint) for bucket in buckets)
+
+
+def _examine_host(inspection: Inspection) -> HostFacts:
+    found = ((holds, measure_disk(path)) for holds, path in find_directories(inspection))
+    volumes = tuple(Volume(holds=holds, **asdict(disk)) for holds, disk in found if disk is not None)
+    return HostFacts(cpu_count=cpu_count(), memory_bytes=read_machine().memory_bytes, volumes=volumes)
+
+
+def find_directories(inspection: Inspection) -> list[tuple[str, Path]]:
+    """Return the server's directories, each with what it holds, as far as the role may read them."""
+    found = []
+    if (data := inspection.value("data_directory")) is not None:
+        found += [("data directory", Path(data)), ("WAL", Path(data) / "pg_wal")]
+    found += [
+        (f'tablespace "{space.name}"', Path(space.location))
+        for space in inspection.tablespaces or ()
+        # pg_default and pg_global have no location. Tablespaces that were created with allow_in_place_tablespaces have
+        # a relative location.
+        if Path(space.location).is_absolute()
+    ]
+    return found

@@ -1,0 +1,362 @@
+"""Describes the instance or cluster of an endpoint: what AWS says, how near it is, or what it says in 1.5 s.
+
+The requested server must be found, and its identity must match. Every other call that is denied leaves a gap.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import os
+import socket
+import threading
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from datetime import datetime
+from http.client import HTTPException
+from typing import TYPE_CHECKING
+
+from penstock.core.aws.calls import Calls, Raw
+from penstock.core.aws.clients import AwsClients
+from penstock.core.aws.find import find_endpoint, locate_endpoint, locate_identifier, resolve_names
+from penstock.core.aws.values import InstanceClass, Nearness, RdsDescription
+from penstock.core.connect.conninfo import given_settings, parse_conninfo
+from penstock.core.connect.endpoints import parse_endpoint
+from penstock.core.errors import AwsError, UsageError
+from penstock.core.tuning import DEFAULT_TUNING
+from penstock.rds.metrics import ask_local_storage, ask_recent, newest
+from penstock.rds.shapes import Answers, ec2_type, name_sibling, read_class, read_cluster, read_instance
+
+if TYPE_CHECKING:
+    from penstock.core.aws.calls import Raw
+    from penstock.core.aws.find import Located, Resolve
+    from penstock.core.connect.endpoints import RdsEndpoint
+
+# Hosts outside EC2 drop packets to this address, so the wait is short.
+_METADATA_URL = "http://169.254.169.254"
+_METADATA_TIMEOUT_S = 1.0
+
+
+def read_host_zone() -> str | None:
+    """Return this host's availability zone from EC2's instance metadata (version 2), or None outside EC2.
+
+    Waits at most two seconds.
+    Source: EC2 User Guide, "Access instance metadata for an EC2 instance".
+    """
+    if os.environ.get("AWS_EC2_METADATA_DISABLED", "").lower() == "true":
+        return None
+    base = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", _METADATA_URL).rstrip("/")
+    try:
+        token = _request("PUT", f"{base}/latest/api/token", {"X-aws-ec2-metadata-token-ttl-seconds": "60"})
+        zone = _request(
+            "GET", f"{base}/latest/meta-data/placement/availability-zone", {"X-aws-ec2-metadata-token": token}
+        )
+    except (HTTPException, OSError, ValueError):
+        return None
+    return zone if zone.isascii() and zone.replace("-", "").isalnum() else None
+
+
+def _request(method: str, url: str, headers: dict[str, str]) -> str:
+    request = urllib.request.Request(url, method=method, headers=headers)  # noqa: S310 (AWS's variable, or http)
+    # Do not use the proxies of the environment, because they cannot reach this host's own metadata.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(request, timeout=_METADATA_TIMEOUT_S) as answer:
+        text: str = answer.read(256).decode("ascii")
+    return text
+
+
+def find_host_address(endpoint: str | None, port: int | None) -> str | None:
+    """Return the address from which the host connects to the endpoint, None if it may be translated on the way.
+
+    A UDP socket is connected for this, which sends nothing.
+    """
+    if endpoint is None or port is None:
+        return None
+    try:
+        family, kind, _, _, target = socket.getaddrinfo(endpoint, port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(target)
+            address: str = probe.getsockname()[0]
+    except OSError:
+        return None
+    is_translated = ipaddress.ip_address(address).is_private != ipaddress.ip_address(target[0]).is_private
+    return None if is_translated else address
+
+
+def judge_nearness(raw: Raw, groups: list[Raw] | None, *, host_zone: str | None, host_address: str | None) -> Nearness:
+    """Return how near this host is to an instance. `groups` are its security groups, None if AWS gave none. Pure."""
+    ids = tuple(group["VpcSecurityGroupId"] for group in raw.get("VpcSecurityGroups", ()))
+    is_admitted, reason = _judge_admission(groups, host_address, raw.get("Endpoint", {}).get("Port"))
+    return Nearness(
+        zone=raw.get("AvailabilityZone"),
+        host_zone=host_zone,
+        security_groups=ids,
+        is_host_admitted=is_admitted,
+        reason=reason,
+    )
+
+
+def _judge_admission(groups: list[Raw] | None, address: str | None, port: int | None) -> tuple[bool | None, str]:
+    if groups is None:
+        return None, "the groups could not be read"
+    if address is None or port is None:
+        return None, "the address from which this host connects is not known"
+    rules = [rule for group in groups for rule in group.get("IpPermissions", ()) if _covers(rule, port)]
+    for network in _networks(rules):
+        if ipaddress.ip_address(address) in ipaddress.ip_network(network, strict=False):
+            return True, f"{network} contains {address}"
+    if any(rule.get("UserIdGroupPairs") or rule.get("PrefixListIds") for rule in rules):
+        return None, f"rules name other groups or prefix lists, which may contain {address}"
+    return False, f"no rule for port {port} contains {address}"
+
+
+def _covers(rule: Raw, port: int) -> bool:
+    """Return whether a rule is for a TCP port. Protocol -1 means all protocols."""
+    protocol = rule.get("IpProtocol")
+    return protocol == "-1" or (protocol == "tcp" and rule.get("FromPort", 0) <= port <= rule.get("ToPort", 65535))
+
+
+def _networks(rules: Sequence[Raw]) -> Iterator[str]:
+    for rule in rules:
+        yield from (each["CidrIp"] for each in rule.get("IpRanges", ()))
+        yield from (each["CidrIpv6"] for each in rule.get("Ipv6Ranges", ()))
+
+
+_ENGINES = ("postgres", "aurora-postgresql", "custom-postgres")
+
+
+def describe_instance(
+    wanted: str,
+    *,
+    now: datetime,
+    region: str | None = None,
+    profile: str | None = None,
+    is_brief: bool = False,
+    resolve: Resolve = resolve_names,
+    make_clients: Callable[..., AwsClients] = AwsClients,
+) -> RdsDescription:
+    """Return AWS's description of the server of an endpoint, or of an instance or a cluster by its identifier.
+
+    `wanted` is a host name (RDS's own, or one that DNS resolves to it), an identifier, or a resource id (db-ABC...).
+    RDS's host names contain the region. For other names the region is `region` or the configured one.
+    With `is_brief`, only the calls that find the server are made. They return its windows; everything that only other
+    calls return is None.
+    Raises AwsError if the server cannot be found or is another one. docs/rds.md lists the permissions. Only those of
+    the first call, which finds the server, are required.
+    """
+    endpoint = find_endpoint(wanted, resolve=resolve)
+    if endpoint is None and "." in wanted:
+        raise AwsError(
+            f"{wanted} is not an endpoint of Amazon RDS, and DNS does not resolve it to one",
+            hint="Name the instance or the cluster by its identifier, and the region with --region.",
+        )
+    with closing(make_clients(region=_choose_region(endpoint, region), profile=profile)) as clients:
+        return describe_by(clients, wanted, endpoint, now=now, is_brief=is_brief)
+
+
+def describe_by(
+    clients: AwsClients, wanted: str, endpoint: RdsEndpoint | None, *, now: datetime, is_brief: bool = False
+) -> RdsDescription:
+    """Return what `describe_instance` returns, with clients that stay open. `endpoint` is that of `wanted`, or None."""
+    calls = Calls(clients)
+    located = locate_identifier(calls, wanted) if endpoint is None else locate_endpoint(calls, endpoint)
+    _check_engine(located, wanted)
+    answers = Answers() if is_brief else _ask_more(calls, located, now=now)
+    instance, cluster = located.instance, located.cluster
+    return RdsDescription(
+        region=clients.region,
+        found_by=located.found_by,
+        instance=None if instance is None else read_instance(instance, answers, cluster=cluster, on_gap=calls.note),
+        cluster=None if cluster is None else read_cluster(cluster, answers, on_gap=calls.note),
+        may_reach=located.may_reach,
+        gaps=tuple(sorted(calls.gaps, key=lambda gap: gap.call)),
+    )
+
+
+def _choose_region(endpoint: RdsEndpoint | None, region: str | None) -> str | None:
+    if endpoint is None:
+        return region
+    if region is not None and region != endpoint.region:
+        raise UsageError(f"{endpoint.host} is in region {endpoint.region}, not in {region}")
+    return endpoint.region
+
+
+def _check_engine(located: Located, wanted: str) -> None:
+    """Raise AwsError if the server is not PostgreSQL."""
+    engine = (located.instance or located.cluster or {}).get("Engine", "")
+    if not engine.startswith(_ENGINES):
+        raise AwsError(f"{wanted} is not PostgreSQL", detail=f"Its engine is {engine}.")
+
+
+def _ask_more(calls: Calls, located: Located, *, now: datetime) -> Answers:
+    """Make all remaining calls at the same time."""
+    instance, cluster = located.instance, located.cluster
+    return Answers(
+        *calls.together(
+            lambda: _ask_hardware(calls, instance),
+            lambda: None if instance is None else calls.ask("rds", "describe_db_instances", "DBInstances"),
+            lambda: None if cluster is None else calls.ask("rds", "describe_db_clusters", "DBClusters"),
+            lambda: _ask_maintenance(calls, instance, "DBInstanceArn"),
+            lambda: _ask_maintenance(calls, cluster, "DBClusterArn"),
+            lambda: _ask_free_bytes(calls, instance, now=now),
+            lambda: None if instance is None else ask_local_storage(calls, instance, now=now),
+            lambda: _ask_sibling(calls, instance),
+            lambda: _ask_nearness(calls, instance),
+        )
+    )
+
+
+def _ask_hardware(calls: Calls, instance: Raw | None) -> Raw | None:
+    type_name = None if instance is None else ec2_type(instance["DBInstanceClass"])
+    if type_name is None:
+        return None
+    found = calls.ask("ec2", "describe_instance_types", "InstanceTypes", InstanceTypes=[type_name])
+    if found == []:
+        calls.note("ec2:DescribeInstanceTypes", f"EC2 does not know {type_name} in this region")
+    return found[0] if found else None
+
+
+def _ask_sibling(calls: Calls, instance: Raw | None) -> InstanceClass | None:
+    """Return the class with local storage that this instance could have, or None if AWS offers none for its engine."""
+    name = None if instance is None else name_sibling(instance["DBInstanceClass"])
+    if instance is None or name is None:
+        return None
+    options = calls.ask(
+        "rds",
+        "describe_orderable_db_instance_options",
+        "OrderableDBInstanceOptions",
+        Engine=instance["Engine"],
+        EngineVersion=instance.get("EngineVersion", ""),
+        DBInstanceClass=name,
+    )
+    if not options:
+        return None
+    # Use a filter, because asking by name for a type that EC2 does not have is an error.
+    wanted = [{"Name": "instance-type", "Values": [ec2_type(name)]}]
+    found = calls.ask("ec2", "describe_instance_types", "InstanceTypes", Filters=wanted)
+    return read_class(name, found[0] if found else None)
+
+
+def _ask_nearness(calls: Calls, instance: Raw | None) -> Nearness | None:
+    if instance is None:
+        return None
+    ids = [group["VpcSecurityGroupId"] for group in instance.get("VpcSecurityGroups", ())]
+    # Without ids, EC2 would list the groups of the whole region.
+    groups = calls.ask("ec2", "describe_security_groups", "SecurityGroups", GroupIds=ids) if ids else None
+    endpoint = instance.get("Endpoint", {})
+    return judge_nearness(
+        instance,
+        groups,
+        host_zone=read_host_zone() if "AvailabilityZone" in instance else None,
+        host_address=find_host_address(endpoint.get("Address"), endpoint.get("Port")) if groups else None,
+    )
+
+
+def _ask_maintenance(calls: Calls, owner: Raw | None, arn_key: str) -> list[Raw] | None:
+    if owner is None:
+        return None
+    return calls.ask(
+        "rds",
+        "describe_pending_maintenance_actions",
+        "PendingMaintenanceActions",
+        ResourceIdentifier=owner[arn_key],
+    )
+
+
+def _ask_free_bytes(calls: Calls, instance: Raw | None, *, now: datetime) -> int | None:
+    """Return the free space of the volumes, or None for Aurora, because an Aurora volume belongs to no instance."""
+    if instance is None or instance["Engine"].startswith("aurora"):
+        return None
+    points = ask_recent(calls, instance, "FreeStorageSpace", now=now)
+    if points == []:
+        calls.note("cloudwatch:GetMetricStatistics", "no recent value of FreeStorageSpace")
+    return int(newest(points)["Average"]) if points else None
+
+
+def describe_rds(
+    wanted: str | None = None,
+    *,
+    now: datetime,
+    to: str | None = None,
+    region: str | None = None,
+    profile: str | None = None,
+) -> RdsDescription:
+    """Return AWS's description of `wanted`, or of the server that `to` or the PG* variables name.
+
+    `wanted` is an endpoint, an identifier or a resource id. `region` and `profile` are those of AWS; by default the
+    configured ones are used. docs/rds.md lists the AWS permissions. Raises UsageError, AwsError.
+    """
+    if wanted is not None and to is not None:
+        raise UsageError("an endpoint or identifier cannot be used with --to", hint="Use one of them.")
+    if wanted is None:
+        wanted = find_full_host(to)
+    return describe_instance(wanted, now=now, region=region, profile=profile)
+
+
+def find_full_host(to: str | None = None) -> str:
+    """Return the host that `find_host` returns. Raises UsageError if its name has no dot, as every endpoint has.
+
+    AWS's functions would read a name without a dot as an identifier.
+    """
+    host = find_host(to)
+    if "." not in host:
+        raise UsageError(
+            f'host "{host}" is not an endpoint of Amazon RDS',
+            hint="Through a tunnel, give the endpoint as host and the tunnel's end as hostaddr and port.",
+        )
+    return host
+
+
+def find_host(to: str | None = None) -> str:
+    """Return the host that a connection string or the PG* variables name; if they name several, the first one of RDS.
+
+    Raises UsageError if they name no host.
+    """
+    named = given_settings(parse_conninfo(to or ""), os.environ).get("host", "")
+    hosts = [host for host in named.split(",") if host and not host.startswith("/")]
+    if not hosts:
+        raise UsageError(
+            "no RDS instance was given",
+            hint="Name its endpoint or identifier, or its host by --to or PGHOST.",
+        )
+    return next((host for host in hosts if parse_endpoint(host)), hosts[0])
+
+
+_log = logging.getLogger(__name__)
+
+
+def ask_briefly(
+    host: str,
+    *,
+    now: datetime,
+    patience_s: float = DEFAULT_TUNING.aws_patience_s,
+    make_clients: Callable[..., AwsClients] = AwsClients,
+) -> RdsDescription | None:
+    """Return a brief description of an endpoint's server, or None if AWS does not answer within `patience_s`.
+
+    Never raises, and never prompts the user for an MFA code. Needs rds:DescribeDBInstances, for clusters
+    rds:DescribeDBClusters.
+    """
+
+    def make(*, region: str | None, profile: str | None) -> AwsClients:
+        clients = make_clients(region=region, profile=profile, timeout_s=patience_s)
+        if clients.has_prompt():
+            raise AwsError("AWS credentials may need a device code, which a load does not wait for")
+        return clients
+
+    found: list[RdsDescription] = []
+    done = threading.Event()
+
+    def ask() -> None:
+        try:
+            found.append(describe_instance(host, now=now, is_brief=True, make_clients=make))
+        except AwsError as error:
+            _log.info("%s: %s", error.message, error.detail)
+        finally:
+            done.set()
+
+    # A daemon thread: a credential program or service may hang, and the process must still be able to end.
+    threading.Thread(target=ask, name="RDS instance", daemon=True).start()
+    done.wait(patience_s)
+    return found[0] if found else None

@@ -1,0 +1,247 @@
+"""Values of an import from S3 inside Amazon RDS: the request, what AWS and the server have of it, and the steps."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shlex
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from penstock.core.errors import UsageError
+from penstock.core.frozen import frozen
+
+if TYPE_CHECKING:
+    from penstock.core.aws.values import AssociatedRole
+
+# The feature of a role by which the functions of aws_s3 read from S3. An instance has one role for it.
+FEATURE = "s3Import"
+
+# The tag of roles and policies that penstock made. Its value is the resource id of their instance or cluster.
+OWNER_TAG = "penstock:s3-import"
+
+# Source: S3 User Guide, "General purpose bucket naming rules"
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_LONGEST_KEY_BYTES = 1024
+
+# In the names of options of AWS's command line, these begin a word: DBInstanceIdentifier is --db-instance-identifier.
+_WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+
+
+@frozen
+class S3Place:
+    """A bucket, and the beginning of the keys in it that may be read."""
+
+    bucket: str
+    prefix: str = ""
+
+    def __str__(self) -> str:
+        return f"s3://{self.bucket}/{self.prefix}"
+
+
+def parse_place(bucket: str, prefix: str | None) -> S3Place:
+    """Return the place that --bucket and --prefix name. Raises UsageError if there can be no such place."""
+    if _BUCKET.fullmatch(bucket) is None:
+        raise UsageError(
+            f'"{bucket}" is not the name of a bucket',
+            hint="Give the name alone, without s3://, and the beginning of the keys with --prefix.",
+        )
+    prefix = prefix or ""
+    if not prefix.isprintable() or len(prefix.encode("utf-8", "surrogatepass")) > _LONGEST_KEY_BYTES:
+        raise UsageError(
+            "invalid value for --prefix", detail=f"Keys have printable characters, and {_LONGEST_KEY_BYTES} bytes."
+        )
+    return S3Place(bucket=bucket, prefix=prefix)
+
+
+@frozen
+class Owner:
+    """The instance, or the cluster, that gets the role."""
+
+    kind: Literal["instance", "cluster"]
+    identifier: str
+    arn: str
+    resource_id: str
+    region: str
+    # AWS's word, such as available.
+    status: str | None
+    roles: tuple[AssociatedRole, ...]
+
+    @property
+    def partition(self) -> str:
+        """Return the partition of AWS, such as aws or aws-cn."""
+        return self.arn.split(":")[1]
+
+    @property
+    def account(self) -> str:
+        """Return the number of the AWS account."""
+        return self.arn.split(":")[4]
+
+    def role_arn(self, name: str) -> str:
+        """Return the ARN of a role of this account."""
+        return f"arn:{self.partition}:iam::{self.account}:role/{name}"
+
+    def policy_arn(self, name: str) -> str:
+        """Return the ARN of a policy of this account."""
+        return f"arn:{self.partition}:iam::{self.account}:policy/{name}"
+
+
+@frozen
+class RoleFacts:
+    """An IAM role."""
+
+    name: str
+    arn: str
+    # The value of OWNER_TAG, None if the role does not have the tag.
+    owner_tag: str | None
+    trust: Mapping[str, Any]
+    # The ARNs of its managed policies.
+    attached: tuple[str, ...]
+    # The names of the policies that are in the role itself.
+    inline: tuple[str, ...] = ()
+
+
+@frozen
+class PolicyFacts:
+    """An IAM policy."""
+
+    name: str
+    arn: str
+    owner_tag: str | None
+    # The document of its default version.
+    document: Mapping[str, Any]
+    # The ids of its other versions.
+    other_versions: tuple[str, ...] = ()
+
+
+@frozen
+class BucketKey:
+    """The KMS key of a bucket."""
+
+    # None if the bucket has no key of the user's own, or if that is not known.
+    arn: str | None = None
+    # Why the key is not known, None if it is known.
+    reason: str | None = None
+
+
+@frozen
+class ExtensionFacts:
+    """The row of aws_extension.sql: extension aws_s3 in a database, and aws_commons, which it needs."""
+
+    database_oid: int
+    database: str
+    is_available: bool
+    is_installed: bool
+    has_commons: bool
+    # The existing schemas that have the name of one of the two extensions. Dropping an extension leaves its schema.
+    schemas: list[str]
+
+
+@frozen
+class Found:
+    """What already exists of an import."""
+
+    owner: Owner
+    role: RoleFacts | None
+    # The requested policies that exist.
+    policies: tuple[PolicyFacts, ...]
+    # The requested extensions that exist.
+    extensions: tuple[ExtensionFacts, ...]
+
+
+@frozen
+class Call:
+    """A call of AWS's API: botocore's names of service, method and parameters."""
+
+    service: str
+    operation: str
+    parameters: Mapping[str, Any]
+    # What the call has done, for the report.
+    done: str
+
+
+@frozen
+class Statement:
+    """A statement in a database of the server."""
+
+    database: str
+    text: str
+    # What the statement has done, for the report.
+    done: str
+
+
+@frozen
+class Wait:
+    """Waits until a role of the owner is active, or until it is removed from the owner."""
+
+    owner: Owner
+    role_arn: str
+    until: Literal["active", "removed"]
+
+
+Step = Call | Statement | Wait
+
+
+@frozen
+class S3Route:
+    """Whether the subnets of an instance have a route to S3."""
+
+    vpc: str = ""
+    # The routes found.
+    ways: tuple[str, ...] = ()
+    # The subnets without a route to S3.
+    lacking: tuple[str, ...] = ()
+    # The route tables of these subnets.
+    tables: tuple[str, ...] = ()
+    # Why it is not known whether there is a route, None if it is known.
+    reason: str | None = None
+
+
+@frozen
+class S3ImportReport:
+    """What was done to prepare an import. With --plan, the commands that would do it."""
+
+    place: S3Place
+    owner: Owner
+    role_name: str
+    policy_name: str
+    # With --plan; empty if nothing is missing.
+    commands: tuple[str, ...] = ()
+    done: tuple[str, ...] = ()
+    # What could not be found out, or was not removed.
+    notes: tuple[str, ...] = ()
+    route: S3Route | None = None
+
+
+def digest(*words: str) -> str:
+    """Return a digest of words, as 16 hexadecimal digits."""
+    return hashlib.sha256("\0".join(words).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def compose_command(step: Step, *, owner: Owner, server: str, profile: str | None = None) -> str:
+    """Return the command that does what a step does, quoted for a shell. `server` is the connection, as for psql."""
+    if isinstance(step, Statement):
+        return shlex.join(["psql", f"{server} dbname={_quote_value(step.database)}", "-c", step.text])
+    if isinstance(step, Wait):
+        name = "DBInstance" if owner.kind == "instance" else "DBCluster"
+        listed = f"describe_{'db_instances' if owner.kind == 'instance' else 'db_clusters'}"
+        given = {f"{name}Identifier": owner.identifier}
+        look = _compose(Call(service="rds", operation=listed, parameters=given, done=""), owner, profile)
+        look += f" --query {shlex.quote(f'{name}s[0].AssociatedRoles')}"
+        return f"{look}  # repeat until the role is {'ACTIVE' if step.until == 'active' else 'gone'}"
+    return _compose(step, owner, profile)
+
+
+def _compose(call: Call, owner: Owner, profile: str | None) -> str:
+    words = ["aws", call.service, call.operation.replace("_", "-")]
+    for name, value in call.parameters.items():
+        text = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
+        words += [f"--{_WORD.sub('-', name).lower()}", text]
+    words += ["--region", owner.region, *([] if profile is None else ["--profile", profile])]
+    return shlex.join(words)
+
+
+def _quote_value(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return text if re.fullmatch(r"[\w.-]+", text, re.ASCII) else f"'{escaped}'"

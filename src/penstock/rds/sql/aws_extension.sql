@@ -1,0 +1,16 @@
+-- aws_extension.sql: whether extension aws_s3 is in this database or can be created; whether it has aws_commons and schemas
+-- returns rds.s3_import.values.ExtensionFacts; needs no privilege; PostgreSQL 14+
+-- psql -f aws_extension.sql
+SELECT d.oid AS database_oid,
+       d.datname::text AS database,
+       EXISTS (SELECT FROM pg_catalog.pg_available_extensions AS a WHERE a.name = 'aws_s3') AS is_available,
+       EXISTS (SELECT FROM pg_catalog.pg_extension AS e WHERE e.extname = 'aws_s3') AS is_installed,
+       EXISTS (SELECT FROM pg_catalog.pg_extension AS e WHERE e.extname = 'aws_commons') AS has_commons,
+       ARRAY(
+           SELECT n.nspname::text
+             FROM pg_catalog.pg_namespace AS n
+            WHERE n.nspname IN ('aws_s3', 'aws_commons')
+            ORDER BY n.nspname
+       ) AS schemas
+  FROM pg_catalog.pg_database AS d
+ WHERE d.datname = pg_catalog.current_database();

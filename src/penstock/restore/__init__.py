@@ -1,0 +1,1 @@
+"""`penstock repair`: restores what ended loads and commands have left changed."""

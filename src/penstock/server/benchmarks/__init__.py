@@ -1,1 +1,0 @@
-"""The tables of benchmarks: creates them, marks them as penstock's own, and drops them."""

@@ -1,1 +1,0 @@
-"""The facts of a server and its settings, read with an ordinary user's rights."""

@@ -1,1 +1,0 @@
-"""Merging: one statement moves staged records to their table."""

@@ -1,1 +1,0 @@
-"""The .sql files, one query each, and the functions that find and run them."""

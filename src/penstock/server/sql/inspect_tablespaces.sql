@@ -1,7 +1,0 @@
--- inspect_tablespaces.sql: the tablespaces and their directories
--- returns model.server.inspection.Tablespace; needs no privilege; PostgreSQL 14+
--- psql -f inspect_tablespaces.sql
-SELECT t.spcname::text AS name,
-       pg_catalog.pg_tablespace_location(t.oid) AS location
-  FROM pg_catalog.pg_tablespace AS t
- ORDER BY t.spcname;

@@ -1,1 +1,0 @@
-"""Tables: looks them up, creates, locks, truncates and vacuums them."""

@@ -1,1 +1,0 @@
-"""Queries and statements about temporary work on one server."""

@@ -1,0 +1,1 @@
+"""`penstock settings`: profiles of settings, and leases under which a server has them."""

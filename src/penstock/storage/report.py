@@ -1,0 +1,315 @@
+"""Reports the storage of a server: its limits, what a workload used of them, and which storage would carry it."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.core.aws.values import EbsLimits, RdsDescription, RdsInstance, Storage
+from penstock.core.errors import AwsError, SourceError, UsageError
+from penstock.core.frozen import frozen
+from penstock.core.units import GIB, MIB
+from penstock.core.values.device import VolumeLimits
+from penstock.core.volumes import (
+    VOLUME_KINDS,
+    VolumeKind,
+    estimate_price,
+    find_envelope,
+    find_figure,
+    find_sizes,
+    find_volume_limits,
+    parse_volume,
+)
+from penstock.diagnose.uses import Demand, Use, UseReader, measure_demand, read_balance, read_metrics_as_uses, simulate
+from penstock.rds.metrics import read_instance_metrics
+from penstock.watch.kept import newest_recording, recordings_folder
+from penstock.watch.recordings import read_recording
+
+if TYPE_CHECKING:
+    from penstock.core.values.device import CounterRow
+
+# Storage carries a workload if the workload takes at most this much longer than without a limit of the volume.
+_CARRIES = 1.05
+
+# The kinds of storage to choose from. Magnetic storage is withdrawn.
+_KINDS: tuple[VolumeKind, ...] = ("gp2", "gp3", "io1", "io2")
+
+# Proposed IOPS are multiples of this. RDS allows an increase of the IOPS, or of the size, only by at least a tenth.
+_IOPS_STEP = 1000
+
+
+@frozen
+class Candidate:
+    """Storage to which an instance can be changed."""
+
+    storage: Storage
+    limits: VolumeLimits
+    # How long the workload takes on it, if otherwise only processors and the instance limit the workload.
+    elapsed_s: float
+    # A multiple of the price of the present storage, None if that is not known.
+    price: float | None
+    # Whether RDS copies all data to other volumes, which takes hours.
+    copies: bool
+
+
+def propose(present: Storage, demand: Demand, ebs: EbsLimits | None) -> list[Candidate]:
+    """Return for each kind the smallest storage that carries the workload, the smallest change first.
+
+    Nothing is proposed if the volume does not limit the workload. Storage is not made smaller, because RDS cannot do
+    that.
+    """
+    if demand.limit in (None, "instance-limit") or present.size_gib is None:
+        return []
+    found: dict[VolumeKind, Candidate] = {}
+    own_limits = find_volume_limits(present, ebs)
+    for kind, storage in _ways(present, demand):
+        limits = find_volume_limits(storage, ebs)
+        if limits in (None, own_limits) or kind in found:
+            continue
+        unlimited = replace(limits, iops=2**40, bytes_per_s=None, burst_iops=None, burst_ios=None)
+        best_s = simulate(demand.uses, unlimited, 0.0)
+        elapsed_s = simulate(demand.uses, limits, demand.balance_share)
+        if elapsed_s <= _CARRIES * best_s and elapsed_s < max(demand.here_s, demand.elapsed_s):
+            found[kind] = _describe(present, storage, limits, elapsed_s)
+    return sorted(found.values(), key=lambda each: (each.copies, each.storage.size_gib or 0, each.price or 0.0))
+
+
+def price_of(storage: Storage) -> float | None:
+    """Return the price of storage in an arbitrary unit, for comparisons only; None if it is not known."""
+    kind = next((kind for kind in VOLUME_KINDS if kind == storage.type), None)
+    if kind is None or storage.size_gib is None:
+        return None
+    return estimate_price(kind, storage.size_gib, iops=storage.iops or 0, mib_per_s=storage.throughput_mib_per_s or 0)
+
+
+def modify_command(identifier: str, region: str, present: Storage, storage: Storage) -> str:
+    """Return the command that changes an RDS instance to other storage. penstock does not run it."""
+    words = [f"aws rds modify-db-instance --region {region} --db-instance-identifier {identifier}"]
+    if storage.type != present.type:
+        words.append(f"--storage-type {storage.type}")
+    words.append(f"--allocated-storage {storage.size_gib}")
+    if storage.iops is not None:
+        words.append(f"--iops {storage.iops}")
+    if storage.throughput_mib_per_s is not None:
+        words.append(f"--storage-throughput {storage.throughput_mib_per_s}")
+    return " ".join([*words, "--apply-immediately"])
+
+
+def stop_growth_command(identifier: str, region: str, storage: Storage) -> str:
+    """Return the command that turns off storage autoscaling, by a limit equal to the allocated size."""
+    instance = f"aws rds modify-db-instance --region {region} --db-instance-identifier {identifier}"
+    return f"{instance} --max-allocated-storage {storage.size_gib} --apply-immediately"
+
+
+def _describe(present: Storage, storage: Storage, limits: VolumeLimits, elapsed_s: float) -> Candidate:
+    old, new = price_of(present), price_of(storage)
+    _, striped_gib, _ = find_sizes("gp2")
+    is_striped, was_striped = ((each.size_gib or 0) >= striped_gib for each in (storage, present))
+    return Candidate(
+        storage=storage,
+        limits=limits,
+        elapsed_s=elapsed_s,
+        price=None if not old or new is None else new / old,
+        copies=is_striped != was_striped or present.type == "magnetic",
+    )
+
+
+def _ways(present: Storage, demand: Demand) -> Iterator[tuple[VolumeKind, Storage]]:
+    """Yield storage that may carry a workload. The sizes of each kind increase."""
+    for kind in _KINDS:
+        for size_gib in _sizes(kind, present, demand):
+            if kind == "gp2":
+                yield kind, _storage(kind, size_gib)
+            else:
+                yield kind, _provision(kind, size_gib, present, demand)
+
+
+def _provision(kind: VolumeKind, size_gib: int, present: Storage, demand: Demand) -> Storage:
+    """Return storage with the IOPS and the throughput of a demand, as far as RDS allows them for the size."""
+    limits = find_envelope(kind, size_gib)
+    if limits.least_iops == limits.most_iops:
+        return _storage(kind, size_gib)
+    needed_mib_per_s = math.ceil(demand.most_bytes_per_s / MIB)
+    iops = max(math.ceil(demand.most_iops / _IOPS_STEP) * _IOPS_STEP, limits.least_iops)
+    mib_per_s = None
+    if kind == "gp3":
+        mib_per_s = min(max(needed_mib_per_s, find_figure(kind, "least_mib_per_s")), limits.most_bytes_per_s // MIB)
+        iops = max(iops, find_figure(kind, "iops_per_mib_per_s") * mib_per_s)
+    if kind == present.type and present.iops is not None:
+        iops = present.iops if iops <= present.iops else max(iops, math.ceil(present.iops * 11 / 10))
+    return _storage(
+        kind, size_gib, iops=min(iops, limits.most_iops, find_figure(kind, "iops_per_gib") * size_gib), mib=mib_per_s
+    )
+
+
+def _sizes(kind: VolumeKind, present: Storage, demand: Demand) -> list[int]:
+    """Return the sizes of a kind of storage to try, smallest first: the present one, and sizes with other limits."""
+    now = present.size_gib or 1
+    least, striped, most = find_sizes(kind)
+    wanted = [max(now, least), math.ceil(now * 11 / 10), striped]
+    if kind != "gp3":
+        wanted.append(math.ceil(demand.most_iops / find_figure(kind, "iops_per_gib")))
+    if kind == "gp2":
+        # Above these sizes, the throughput of one volume and of four is larger.
+        wanted += [volumes * find_figure(kind, "small_gib") + 1 for volumes in (1, 4)]
+    return sorted({size for size in wanted if least <= size <= most and (size == now or size * 10 >= now * 11)})
+
+
+def _storage(kind: VolumeKind, size_gib: int, *, iops: int | None = None, mib: int | None = None) -> Storage:
+    return Storage(type=kind, size_gib=size_gib, iops=iops, throughput_mib_per_s=mib, ceiling_gib=None, free_bytes=None)
+
+
+# Without a recording, the report shows the use of an RDS instance within this time.
+_LOOKED_BACK = timedelta(hours=1)
+
+
+@frozen
+class StorageReport:
+    """Storage, its limits, and what a workload asked of it."""
+
+    name: str
+    storage: Storage
+    limits: VolumeLimits
+    # None if the storage is not that of RDS.
+    instance: RdsInstance | None = None
+    # None if the storage is not that of RDS.
+    region: str | None = None
+    # The source of the workload's use.
+    seen_in: str | None = None
+    # None if no use is known.
+    demand: Demand | None = None
+    # The storage that would carry the demand, the smallest change first.
+    candidates: tuple[Candidate, ...] = ()
+
+
+def report_volume(volume: str, recording: Path | None, *, needs_use: bool) -> StorageReport:
+    """Return the report of a volume as `penstock lab up --volume` names it, and of its use in a recording.
+
+    With `needs_use`, the default recording is the newest of the user's loads. Raises UsageError, SourceError.
+    """
+    report, balance_share = _read_volume(volume)
+    if recording is None and not needs_use:
+        return report
+    path = newest_recording(recordings_folder(os.environ)) if recording is None else recording
+    read = _read_uses(path)
+    uses = read.uses or read_metrics_as_uses(read.rows)
+    if not uses:
+        raise SourceError(
+            f'recording "{path}" has no counters of the volume',
+            detail="They are recorded if the server is on the machine that records, or on Amazon RDS.",
+            hint="Record on the server's machine: penstock watch --record FILE.",
+        )
+    return _conclude(report, uses, f"recording {path}", balance_share=balance_share)
+
+
+def _read_volume(text: str) -> tuple[StorageReport, float]:
+    """Return the report of a volume, and the part of its burst bucket that is full."""
+    volume = parse_volume(text)
+    throttle = volume.throttle
+    if throttle is None:
+        raise UsageError("an unlimited volume has no limits to plan with", hint="Name the volume's kind and size.")
+    given = volume.kind not in (None, "gp2")
+    storage = Storage(
+        type=volume.kind,
+        size_gib=math.ceil(volume.size_bytes / GIB),
+        iops=throttle.iops if given else None,
+        throughput_mib_per_s=throttle.bytes_per_s // MIB if volume.kind == "gp3" else None,
+        ceiling_gib=None,
+        free_bytes=None,
+    )
+    limits = VolumeLimits(
+        iops=throttle.iops,
+        bytes_per_s=throttle.bytes_per_s,
+        burst_iops=throttle.burst_iops,
+        burst_ios=throttle.burst_ios or None,
+    )
+    # If the volume has no bucket, this is the balance for the buckets of candidates.
+    is_spent = volume.kind == "gp2" and throttle.burst_iops is None
+    return StorageReport(name=text, storage=storage, limits=limits), 0.0 if is_spent else 1.0
+
+
+def report_instance(
+    described: RdsDescription,
+    recording: Path | None,
+    *,
+    needs_use: bool,
+    now: datetime,
+    profile: str | None = None,
+    ask: Callable[..., list[CounterRow]] = read_instance_metrics,
+) -> StorageReport:
+    """Return the report of an RDS instance's storage, and of its use by CloudWatch's metrics.
+
+    The metrics are those of the time of the recording, by default of the last hour. If CloudWatch has none, those in
+    the recording are used. Raises UsageError, SourceError, AwsError.
+    """
+    report = _read_instance(described)
+    recorded: list[CounterRow] = []
+    since, until, seen_in = now - _LOOKED_BACK, now, "CloudWatch, the last hour"
+    if recording is not None:
+        read = _read_uses(recording)
+        if read.uses:
+            return _conclude(report, read.uses, f"recording {recording}")
+        since = datetime.fromisoformat(read.started_at)
+        until = since + timedelta(seconds=read.elapsed_s)
+        recorded = [row for row in read.rows if row.get("instance") == report.name]
+        seen_in = f"CloudWatch, the time of recording {recording}"
+    try:
+        rows = ask(report.name, since=since, until=until, region=described.region, profile=profile) or recorded
+    except AwsError:
+        if needs_use and not recorded:
+            raise
+        rows = recorded
+    uses = read_metrics_as_uses(rows)
+    if uses:
+        return _conclude(report, uses, seen_in, balance_share=read_balance(rows))
+    if needs_use:
+        raise SourceError(
+            f"CloudWatch has no use of the storage of {report.name}",
+            detail=f"From {since.isoformat(timespec='seconds')} to {until.isoformat(timespec='seconds')}.",
+            hint="Its values are a few minutes late, and those of a minute are kept for 15 days.",
+        )
+    return report
+
+
+def _read_instance(described: RdsDescription) -> StorageReport:
+    instance, cluster = described.instance, described.cluster
+    if cluster is not None or instance is None or instance.storage is None:
+        name = cluster.identifier if cluster is not None else "the server"
+        is_aurora = cluster is None or cluster.is_aurora
+        raise UsageError(
+            f"the storage of {name} cannot be planned",
+            detail="Aurora's volume grows automatically and has no limits of its own."
+            if is_aurora
+            else "It is a Multi-AZ DB cluster, which is changed as a whole.",
+            hint="penstock rds show has what AWS reports of it.",
+        )
+    limits = find_volume_limits(instance.storage, instance.instance_class.ebs)
+    if limits is None:
+        raise UsageError(
+            f"the limits of the storage of {instance.identifier} are not known",
+            detail=f"It is {instance.storage.type} of {instance.storage.size_gib} GiB.",
+        )
+    return StorageReport(
+        name=instance.identifier, storage=instance.storage, limits=limits, instance=instance, region=described.region
+    )
+
+
+def _read_uses(path: Path) -> UseReader:
+    recording = read_recording(path)
+    reader = UseReader(recording.header)
+    for sample in recording.samples:
+        reader.see(sample)
+    return reader
+
+
+def _conclude(
+    report: StorageReport, uses: list[Use], seen_in: str, *, balance_share: float | None = None
+) -> StorageReport:
+    demand = measure_demand(uses, report.limits, balance_share)
+    ebs = None if report.instance is None else report.instance.instance_class.ebs
+    return replace(report, demand=demand, seen_in=seen_in, candidates=tuple(propose(report.storage, demand, ebs)))

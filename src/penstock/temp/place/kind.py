@@ -1,0 +1,304 @@
+"""The kind of change for a temp place, and the proof that temporary files really go there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+from psycopg import sql
+
+from penstock.changes.context import Kind
+from penstock.core.catalogue.settings import reload
+from penstock.core.connect.connection import Connection, ConnectionFactory
+from penstock.core.connect.errors import in_transaction, translate_errors
+from penstock.core.errors import TargetError
+from penstock.core.frozen import frozen
+from penstock.core.sql import fetch_one
+from penstock.core.values.change import SERVER, Change, RepairAction, server_change
+from penstock.core.values.temp_place import (
+    SETTING,
+    TABLESPACE,
+    Occupant,
+    Placement,
+    PlaceReport,
+    Scope,
+    parse_setting,
+    spell_setting,
+)
+from penstock.temp.place.tablespaces import (
+    DROP,
+    TablespaceRow,
+    create_statement,
+    find_name_at,
+    find_naming,
+    find_occupants,
+    find_spilling,
+    find_tablespace,
+    grant_statement,
+    is_superuser,
+    read_setting,
+    run_statement,
+    setting_statement,
+)
+
+if TYPE_CHECKING:
+    from penstock.changes.context import Context, Restored
+    from penstock.core.connect.connection import Connection, ConnectionFactory
+
+# This sorts some megabytes with the least work_mem. The temporary file exists as long as the cursor.
+_SPILL = "DECLARE penstock_proof CURSOR FOR SELECT g FROM pg_catalog.generate_series(1, 200000) AS g ORDER BY -g"
+
+_FILES = """
+    SELECT pg_catalog.count(*)
+      FROM pg_catalog.pg_ls_tmpdir(%s::oid) AS f
+     WHERE pg_catalog.starts_with(f.name, %s)
+"""
+
+_TABLE_PLACE = """
+    SELECT c.reltablespace::int8
+      FROM pg_catalog.pg_class AS c
+     WHERE c.oid = 'pg_temp.penstock_proof'::pg_catalog.regclass
+"""
+
+
+def find_disproof(connect: ConnectionFactory, control: Connection, placement: Placement, oid: int) -> str | None:
+    """Return why temporary work of a new session does not go to a placement's tablespace, or None if it does.
+
+    The session is in the scope's database, or takes the scope's role with SET ROLE, because penstock cannot log in as
+    that role. `control` lists all files, which needs pg_monitor. Raises ServerError, TargetError.
+    """
+    scope = placement.scope
+    other = connect.in_database(scope.name) if scope.kind == "database" and scope.name else connect
+    try:
+        with other.connect(label="proof") as session:
+            with translate_errors("proving where temporary work goes"):
+                row = fetch_one(session, "SELECT pg_catalog.current_setting(%s)", [SETTING])
+            if scope.kind != "role" and parse_setting(row[0]) != (TABLESPACE,):
+                return (
+                    f"{SETTING} of a new session is '{row[0]}', which its role, its database or the server's start set"
+                )
+            return _try_out(session, control, placement, oid)
+    finally:
+        if other is not connect:
+            other.close()
+
+
+def _try_out(session: Connection, control: Connection, placement: Placement, oid: int) -> str | None:
+    with in_transaction(session, "proving where temporary work goes") as transaction:
+        transaction.force_rollback = True
+        # If the role lacks CREATE on the tablespace, PostgreSQL silently puts temporary work elsewhere. So take a role
+        # that has it.
+        role = placement.scope.name if placement.scope.kind == "role" else next(iter(placement.granted), None)
+        if role is not None:
+            session.execute(sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(role)))
+        if placement.scope.kind == "role":
+            session.execute(sql.SQL("SET LOCAL temp_tablespaces = {}").format(sql.Identifier(TABLESPACE)))
+        session.execute("SET LOCAL work_mem = '64kB'")
+        session.execute(_SPILL)
+        session.execute("FETCH 1 FROM penstock_proof")
+        files = control.execute(_FILES, [oid, f"pgsql_tmp{session.info.backend_pid}."]).fetchone()
+        if files is None or files[0] == 0:
+            return "a sort that spilled has no file there"
+        session.execute("CREATE TEMPORARY TABLE penstock_proof (a int)")
+        lies = session.execute(_TABLE_PLACE).fetchone()
+        return None if lies == (oid,) else "a temporary table does not lie there"
+
+
+TEMP_PLACE = "temp place"
+
+# How many objects a message lists at most that are in a tablespace to be dropped.
+_LISTED = 10
+_WANTED = (TABLESPACE,)
+_RELOAD = "SELECT pg_catalog.pg_reload_conf()"
+
+
+class TempPlace(Kind):
+    """The temp place of a server, as a Kind of change. Its record does not say which statements have been run.
+
+    `plan` reads from the server whether the tablespace exists and what temp_tablespaces is set to. GRANT is always run
+    again.
+    """
+
+    def handles(self, change: Change) -> bool:
+        return change.kind == TEMP_PLACE
+
+    def plan(self, connection: Connection, placement: Placement) -> list[str]:
+        """Return the statements still to be run. Raises TargetError if somebody else has changed the setting."""
+        statements = [grant_statement(placement.granted)]
+        if find_tablespace(connection) is None:
+            statements.insert(0, create_statement(placement.location))
+        current = read_setting(connection, placement.scope)
+        if current not in {placement.prior, _WANTED}:
+            raise TargetError(
+                f"{SETTING} of {placement.scope} was changed by somebody else",
+                detail=f"It is {spell_setting(current)}.",
+                hint="Run penstock temp remove, then place again.",
+            )
+        if current != _WANTED:
+            statements.append(setting_statement(placement.scope, _WANTED))
+        return [*statements, *([_RELOAD] if placement.scope.kind == "server" else [])]
+
+    def apply(self, context: Context, placement: Placement) -> PlaceReport:
+        """Run the missing statements, and check that temporary work uses the tablespace.
+
+        Raises TargetError, ServerError.
+        """
+        connection = context.connection
+        statements = self.plan(connection, placement)
+        for statement in statements:
+            _run(context, statement)
+        found = find_tablespace(connection)
+        assert found is not None, "it was created"
+        why = find_disproof(_connect(context), connection, placement, found.oid)
+        if why is not None:
+            raise TargetError(
+                f"temporary work does not go to {placement.location}",
+                detail=f"{why}.",
+                hint="penstock temp check shows more.",
+            )
+        return PlaceReport(placement=placement, statements=tuple(statements))
+
+    def refuse_permanent(self, context: Context, change: Change) -> None:
+        """Raise TargetError if tables or indexes are in the tablespace. They must be moved before it can be dropped."""
+        _refuse_permanent(_look(context, read_placement(context.connection, change)))
+
+    def restore(self, context: Context, changes: Sequence[Change], done: Restored) -> Sequence[Change]:
+        for change in changes:
+            done.temp_place = _undo(context, read_placement(context.connection, change))
+        return changes
+
+    def describe(self, context: Context, change: Change) -> tuple[RepairAction, str]:  # noqa: ARG002 (see Kind)
+        return "restore", "placing or removing it was interrupted"
+
+
+def make_change(placement: Placement, holder_id: str) -> Change:
+    """Return the record of a temp place."""
+    record = asdict(placement)
+    del record["owner"], record["is_placed"]
+    return server_change(TEMP_PLACE, TABLESPACE, record, holder_id)
+
+
+def read_placement(connection: Connection, change: Change, *, is_placed: bool = False) -> Placement:
+    """Return the placement of a record.
+
+    Raises TargetError if no superuser wrote it, because its values go into statements.
+    """
+    if not is_superuser(connection, change.owner):
+        raise TargetError(
+            f'the record of the place for temporary work was written by role "{change.owner}", which is no superuser',
+            hint=f"Find out why, and delete record {change.number} of table oid {SERVER} from table changes.",
+        )
+    found: dict[str, Any] = dict(change.record)
+    prior = found["prior"]
+    return Placement(
+        location=found["location"],
+        scope=Scope(**found["scope"]),
+        granted=tuple(found["granted"]),
+        prior=None if prior is None else tuple(prior),
+        owner=change.owner,
+        is_placed=is_placed,
+        shares_disk=found["shares_disk"],
+    )
+
+
+@frozen
+class RemovalFacts:
+    """What is found when a temp place is to be removed."""
+
+    # None if the tablespace is not at the location where it was created.
+    tablespace: TablespaceRow | None
+    # Where a tablespace with this name is located, if it is not at the recorded location; None if there is none.
+    elsewhere: str | None
+    # The other name of the tablespace at the recorded location, None if no other tablespace is there.
+    renamed: str | None
+    setting: tuple[str, ...] | None
+    occupants: list[Occupant]
+
+
+def _look(context: Context, placement: Placement) -> RemovalFacts:
+    connection = context.connection
+    found = find_tablespace(connection)
+    is_ours = found is not None and found.location == placement.location
+    return RemovalFacts(
+        tablespace=found if is_ours else None,
+        elsewhere=found.location if found is not None and not is_ours else None,
+        renamed=find_name_at(connection, placement.location) if found is None else None,
+        setting=read_setting(connection, placement.scope),
+        occupants=find_occupants(_connect(context), connection, found.oid) if found is not None and is_ours else [],
+    )
+
+
+def plan_removal(placement: Placement, found: RemovalFacts) -> PlaceReport:
+    """Return the statements that remove a placement, and what is left because somebody else has changed it since."""
+    statements: list[str] = []
+    left: list[str] = []
+    if found.elsewhere is not None:
+        left.append(f'tablespace "{TABLESPACE}" lies in {found.elsewhere} now')
+    elif found.renamed is not None:
+        left.append(f'tablespace "{found.renamed}" lies in {placement.location}: it had another name')
+    if found.setting == _WANTED:
+        statements.append(setting_statement(placement.scope, placement.prior))
+    elif found.setting != placement.prior:
+        left.append(f"{SETTING} of {placement.scope} is {spell_setting(found.setting)} now")
+    if placement.scope.kind == "server":
+        # Reload even if nothing is set now. An earlier process may have set the value and been killed before it
+        # reloaded.
+        statements.append(_RELOAD)
+    if found.tablespace is not None:
+        statements.append(DROP)
+    return PlaceReport(placement=placement, statements=tuple(statements), left=tuple(left))
+
+
+def _undo(context: Context, placement: Placement) -> PlaceReport:
+    found = _look(context, placement)
+    _refuse_permanent(found)
+    planned = plan_removal(placement, found)
+    for statement in planned.statements:
+        if statement == DROP and found.tablespace is not None:
+            # Check this after the setting is restored: then sessions that keep writing temporary files no longer use
+            # the tablespace.
+            _refuse_temporary(context, found.tablespace, placement)
+        _run(context, statement)
+    # Another role or database may name the tablespace, for example after a role was renamed.
+    naming = tuple(f"{SETTING} of {whose} names it still" for whose in find_naming(context.connection, TABLESPACE))
+    return replace(planned, left=planned.left + naming)
+
+
+def _refuse_permanent(found: RemovalFacts) -> None:
+    lines = [f"{each.what}: {each.move};" for each in found.occupants if each.move is not None]
+    _refuse_used(lines, hint="Run the statements shown, each in its database.")
+
+
+def _refuse_temporary(context: Context, found: TablespaceRow, placement: Placement) -> None:
+    occupants = find_occupants(_connect(context), context.connection, found.oid)
+    occupants += find_spilling(context.connection, found.oid)
+    hint = (
+        f"{SETTING} of {placement.scope} is restored; run it again when these are gone: temporary files end with their "
+        "statements, temporary tables with their sessions."
+    )
+    if placement.scope.kind != "server":
+        hint += " Sessions that began before keep the setting until they end."
+    _refuse_used([each.what for each in occupants], hint=hint)
+
+
+def _refuse_used(lines: Sequence[str], *, hint: str) -> None:
+    if lines:
+        more = [f"and {len(lines) - _LISTED} more"] if len(lines) > _LISTED else []
+        raise TargetError(
+            f'tablespace "{TABLESPACE}" is in use', detail="\n".join([*lines[:_LISTED], *more]), hint=hint
+        )
+
+
+def _run(context: Context, text: str) -> str:
+    context.notice(f"{text};")
+    if text == _RELOAD:
+        reload(context.connection)
+    else:
+        run_statement(context.connection, text)
+    return text
+
+
+def _connect(context: Context) -> ConnectionFactory:
+    assert context.connect is not None, "a place is proved by other sessions"
+    return context.connect

@@ -1,0 +1,178 @@
+"""Splits a file of SQL into statements, decides which may be run, and finds spills in their plans. Pure.
+
+Statements are run in a read-only transaction. That still allows COPY TO PROGRAM and SET, so only statements that begin
+with SELECT, VALUES, TABLE or WITH are accepted. This also rejects text that is not SQL, such as psql's backslash
+commands. Functions that a query calls are not checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.errors import UsageError
+from penstock.core.units import KIB, MIB
+from penstock.temp.values import Spill, StatementTotals
+from penstock.watch.statements import read_tokens
+
+if TYPE_CHECKING:
+    Plan = dict[str, Any]
+
+_READING = frozenset(("select", "values", "table", "with"))
+# The number of paired statements to return: as many as a screen shows.
+_MOST = 10
+
+
+def split_statements(text: str) -> list[str]:
+    r"""Return the statements of a text without comments and semicolons. Empty statements are skipped.
+
+    >>> split_statements("SELECT ';'; -- one;\nTABLE t;")
+    ["SELECT ';'", 'TABLE t']
+    """
+    statements: list[str] = []
+    parts: list[str] = []
+    for kind, part in read_tokens(text):
+        if kind == "other" and part == ";":
+            statements.append("".join(parts).strip())
+            parts.clear()
+        else:
+            parts.append(" " if kind == "comment" else part)
+    statements.append("".join(parts).strip())
+    return [statement for statement in statements if statement]
+
+
+def refuse_unreadable(statement: str, *, source: str) -> None:
+    """Raise UsageError for a statement that may not be replayed."""
+    if why := why_not(statement):
+        raise UsageError(
+            f"{source}: cannot replay {shorten(statement)}",
+            detail=f"{why[0].upper()}{why[1:]}.",
+            hint="Name statements that begin with SELECT, VALUES, TABLE or WITH.",
+        )
+
+
+def why_not(statement: str) -> str | None:
+    """Return why a statement may not be replayed, or None if it may.
+
+    >>> why_not("(SELECT 1)"), why_not("COPY t TO PROGRAM 'rm'")
+    (None, 'it begins with COPY')
+    """
+    words = [(kind, part) for kind, part in read_tokens(statement) if kind != "comment" and not part.isspace()]
+    if any(kind == "other" and part == ";" for kind, part in words):
+        return "it is more than one statement"
+    if any(kind == "parameter" for kind, _ in words):
+        return "it has parameters, whose values nobody has kept"
+    first = _first_word(statement)
+    return None if begins_to_read(statement) else f"it begins with {first.upper() or 'nothing'}"
+
+
+def begins_to_read(statement: str) -> bool:
+    """Return whether a statement begins with SELECT, VALUES, TABLE or WITH."""
+    return _first_word(statement).lower() in _READING
+
+
+def _first_word(statement: str) -> str:
+    words = ((kind, part) for kind, part in read_tokens(statement) if kind != "comment" and not part.isspace())
+    return next((part for kind, part in words if not (kind == "other" and part == "(")), "")
+
+
+def shorten(statement: str, *, length: int = 60) -> str:
+    """Return a statement's beginning on one line."""
+    line = " ".join(statement.split())
+    return line if len(line) <= length else f"{line[: length - 1]}…"
+
+
+def check_places(first: Sequence[str], second: Sequence[str]) -> None:
+    """Raise UsageError if the tablespaces of both places are the same."""
+    if set(first) == set(second):
+        raise UsageError(
+            f"both places are the same: {', '.join(second)}",
+            hint="Place temporary work elsewhere with penstock temp place, or name a tablespace with --place.",
+        )
+
+
+def pair_totals(
+    first: Mapping[str, tuple[int, float]], second: Mapping[str, tuple[int, float]]
+) -> list[StatementTotals]:
+    """Return the statements that both servers have, with the calls and total milliseconds of each server.
+
+    They are in descending order of the first server's total. They are paired by their text, because query ids of two
+    servers agree only if one server is a copy of the other.
+    """
+    paired = [
+        StatementTotals(
+            statement=text,
+            first_calls=first[text][0],
+            first_ms=first[text][1],
+            second_calls=second[text][0],
+            second_ms=second[text][1],
+        )
+        for text in first.keys() & second.keys()
+    ]
+    return sorted(paired, key=lambda each: (-each.first_ms, each.statement))[:_MOST]
+
+
+# On disk, a sorted row lacks the tuple header and the pointer that it has in memory. So it takes about half as much.
+MEMORY_FACTOR = 2.5
+_LEAST_NEEDED = MIB
+
+
+def find_spills(plan: Plan, *, block_bytes: int) -> tuple[Spill, ...]:
+    """Return the plan nodes that wrote or read temporary files themselves, the largest first."""
+    found = [_describe(node, block_bytes) for node in walk_nodes(plan)]
+    return tuple(
+        sorted(
+            (spill for spill in found if spill.written_bytes or spill.read_bytes), key=lambda each: -each.written_bytes
+        )
+    )
+
+
+def sum_field(plan: Plan, field: str) -> int:
+    """Return a field's sum over all nodes."""
+    return sum(int(node.get(field, 0)) for node in walk_nodes(plan))
+
+
+def walk_nodes(plan: Plan) -> Iterator[Plan]:
+    """Yield a plan's nodes, each before those below it."""
+    yield plan
+    for below in plan.get("Plans", ()):
+        yield from walk_nodes(below)
+
+
+def _describe(node: Plan, block_bytes: int) -> Spill:
+    written, read = (_own(node, field) * block_bytes for field in ("Temp Written Blocks", "Temp Read Blocks"))
+    disk_bytes = max(written, _disk_bytes(node))
+    needed = max(_LEAST_NEEDED, round(disk_bytes * MEMORY_FACTOR))
+    return Spill(node=_name(node), how=_how(node), written_bytes=written, read_bytes=read, needed_bytes=needed)
+
+
+def _own(node: Plan, field: str) -> int:
+    below = sum(
+        int(each.get(field, 0)) for each in node.get("Plans", ()) if each.get("Parent Relationship") != "InitPlan"
+    )
+    return max(0, int(node.get(field, 0)) - below)
+
+
+def _disk_bytes(node: Plan) -> int:
+    sort = int(node.get("Sort Space Used", 0)) if node.get("Sort Space Type") == "Disk" else 0
+    return KIB * max(sort, int(node.get("Disk Usage", 0)))
+
+
+def _name(node: Plan) -> str:
+    kind = str(node.get("Node Type", "?"))
+    strategy = node.get("Strategy")
+    if kind == "Aggregate" and strategy in ("Hashed", "Mixed"):
+        kind = "HashAggregate"
+    if name := node.get("CTE Name") or node.get("Relation Name"):
+        kind = f"{kind} on {name}"
+    return kind
+
+
+def _how(node: Plan) -> str | None:
+    if node.get("Sort Space Type") == "Disk":
+        return str(node.get("Sort Method", "external sort"))
+    if int(node.get("Hash Batches", 1)) > 1:
+        return f"{node['Hash Batches']} batches"
+    if int(node.get("HashAgg Batches", 1)) > 1:
+        return f"{node['HashAgg Batches']} batches"
+    return None

@@ -1,0 +1,208 @@
+"""Temporary work of a server: which statements and databases cause it, and to which tablespaces it goes. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Literal
+
+from penstock.core.frozen import frozen
+
+if TYPE_CHECKING:
+    from penstock.core.aws.values import LocalStorageMetrics
+    from penstock.core.values.device import DeviceCounters, DeviceRates
+
+# The formats of the server's log, as pg_current_logfile names them.
+LogFormat = Literal["jsonlog", "csvlog", "stderr"]
+
+
+@frozen
+class UseCase:
+    """What a statement uses temporary files for, according to its plan."""
+
+    names: tuple[str, ...]
+    # The cheapest remedy.
+    remedy: str
+
+
+@frozen
+class SettingRow:
+    """The row of settings.sql."""
+
+    database: str | None
+    role: str | None
+    value: str
+    # The tablespaces on which the role lacks CREATE.
+    denied: list[str]
+
+
+@frozen
+class Route:
+    """The tablespaces of one scope's temporary work."""
+
+    # The scope, for users.
+    whose: str
+    tablespaces: tuple[str, ...]
+    # The names that PostgreSQL skips silently, and why.
+    ignored: tuple[str, ...]
+
+
+@frozen
+class DeviceNow:
+    """The device of a tablespace now."""
+
+    tablespace: str
+    device: str
+    # The kind of device, or that the device also holds the data.
+    kind: str
+    # The device's totals, None if it has no counters.
+    counters: DeviceCounters | None
+    free_bytes: int | None
+
+
+@frozen
+class DeviceUse:
+    """The device of a tablespace between two readings."""
+
+    tablespace: str
+    device: str
+    kind: str
+    free_bytes: int | None
+    # None if the device has no counters.
+    rates: DeviceRates | None
+    # An estimate of the device's I/Os per second that are temporary work and would move with it.
+    temporary_iops: float | None
+
+
+@frozen
+class StatementUse:
+    """A statement of pg_stat_statements. Times are None if the extension's version does not count them."""
+
+    database: str | None
+    role: str | None
+    queryid: int
+    query: str
+    calls: int
+    total_exec_time_ms: float
+    rows: int
+    # Spills.
+    temp_read_bytes: int
+    temp_written_bytes: int
+    # Temporary tables.
+    local_read_bytes: int
+    local_written_bytes: int
+    temp_read_time_ms: float | None
+    temp_write_time_ms: float | None
+    # True if no other statement calls the statement; None before version 1.9 of the extension.
+    is_top: bool | None = None
+    use_case: UseCase | None = None
+    # Why there is no use case, None if there is one.
+    unplanned: str | None = None
+
+    @property
+    def temporary_bytes(self) -> int:
+        """The bytes read and written by spills and in temporary tables."""
+        return self.temp_read_bytes + self.temp_written_bytes + self.local_read_bytes + self.local_written_bytes
+
+
+@frozen
+class DatabaseUse:
+    """The row of databases.sql: spills of a database since its counters were reset."""
+
+    name: str
+    temp_files: int
+    temp_bytes: int
+    reset_at: datetime | None = None
+
+
+@frozen
+class TablespaceUse:
+    """A tablespace now."""
+
+    name: str
+    directory: str | None
+    # The total size.
+    size_bytes: int | None
+    # Both are None if the role may not see temporary files.
+    temp_files: int | None
+    temp_bytes: int | None
+
+
+@frozen
+class IndexBuild:
+    """The row of index_builds.sql: an index build. Its name and size are None if it is in another database."""
+
+    pid: int
+    database: str
+    name: str | None
+    phase: str
+    table_bytes: int | None
+
+
+@frozen
+class LogEnd:
+    """The end of the server's current log, in whole lines."""
+
+    path: str
+    format: LogFormat
+    text: str
+
+
+@frozen
+class LoggedFiles:
+    """Temporary files of one statement in the log. The log lists a file when the file is deleted."""
+
+    # The text without literals.
+    statement: str
+    files: int
+    total_bytes: int
+    largest_bytes: int
+
+
+@frozen
+class UsageReading:
+    """What a server reports at one moment."""
+
+    at_s: float
+    temp_tablespaces: str
+    statements: tuple[StatementUse, ...]
+    databases: tuple[DatabaseUse, ...]
+    tablespaces: tuple[TablespaceUse, ...]
+    settings: tuple[SettingRow, ...]
+    # What it does not report, with the remedy.
+    missing: tuple[str, ...]
+    routes: tuple[Route, ...] = ()
+    devices: tuple[DeviceNow, ...] = ()
+    builds: tuple[IndexBuild, ...] = ()
+    statements_reset_at: datetime | None = None
+
+
+@frozen
+class DatabaseRate:
+    """What a database spilled between two readings."""
+
+    name: str
+    files_per_s: float
+    bytes_per_s: float
+
+
+@frozen
+class UsageReport:
+    """Temporary work of a server."""
+
+    # The time between two readings. None if there is one reading: the report then counts from the reset of the
+    # statistics and has no rates.
+    elapsed_s: float | None
+    temp_tablespaces: str
+    statements: tuple[StatementUse, ...]
+    databases: tuple[DatabaseRate, ...]
+    tablespaces: tuple[TablespaceUse, ...]
+    missing: tuple[str, ...]
+    routes: tuple[Route, ...] = ()
+    devices: tuple[DeviceUse, ...] = ()
+    builds: tuple[IndexBuild, ...] = ()
+    # None if the log cannot be read.
+    log_path: str | None = None
+    # From the end of the server's log, whatever time that covers.
+    logged: tuple[LoggedFiles, ...] = ()
+    # CloudWatch's metrics of an RDS instance.
+    local_storage: LocalStorageMetrics | None = None

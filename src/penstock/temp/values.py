@@ -1,0 +1,160 @@
+"""A replay: sessions run a statement with temporary work first in one tablespace, then in another. Pure."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from typing import TYPE_CHECKING, Literal
+
+from penstock.core.frozen import frozen
+
+if TYPE_CHECKING:
+    from penstock.core.values.device import DeviceRates
+
+VerdictKind = Literal["does not spill", "faster", "slower", "no difference", "was full", "failed"]
+
+
+@frozen
+class Spill:
+    """A node of a plan that used temporary files."""
+
+    node: str
+    # The server's term, such as external merge, or None.
+    how: str | None
+    written_bytes: int
+    read_bytes: int
+    # An estimate of the memory with which the node would not have spilled.
+    needed_bytes: int
+
+
+@frozen
+class Run:
+    """One statement run by all sessions at once, from the start of the first session to the end of the last.
+
+    Bytes and workers are summed over all sessions.
+    """
+
+    elapsed_s: float
+    session_s: tuple[float, ...]
+    written_bytes: int
+    read_bytes: int
+    # The bytes of temporary tables.
+    local_bytes: int
+    workers_planned: int
+    workers_launched: int
+    # Those of one session.
+    spills: tuple[Spill, ...] = ()
+    # The rates of the tablespace's device during the run, None if they are not visible.
+    device: DeviceRates | None = None
+    # Whether the tablespace was full, so that PostgreSQL used the other one.
+    is_elsewhere: bool = False
+
+
+@frozen
+class Trial:
+    """One run in the first tablespace with the cheapest remedy: enough work_mem that less or nothing spills."""
+
+    work_mem_bytes: int
+    elapsed_s: float
+    written_bytes: int
+
+
+@frozen
+class Comparison:
+    """A statement with one number of sessions: its runs in both tablespaces in their order, and the verdict."""
+
+    number: int
+    statement: str
+    sessions: int
+    first: tuple[Run, ...]
+    second: tuple[Run, ...]
+    # The tablespace (1 or 2) in which each round began.
+    began_with: tuple[int, ...] = ()
+    trial: Trial | None = None
+    failure: str | None = None
+
+    @property
+    def first_s(self) -> float:
+        """Return the median time in the first tablespace, in seconds."""
+        return statistics.median(run.elapsed_s for run in self.first)
+
+    @property
+    def second_s(self) -> float:
+        """Return the median time in the second tablespace, in seconds."""
+        return statistics.median(run.elapsed_s for run in self.second)
+
+    @property
+    def speed_up(self) -> float:
+        """Return how many times as fast the second tablespace is as the first."""
+        return self.first_s / self.second_s
+
+    @property
+    def chance(self) -> float:
+        """If both tablespaces are equal, return how likely it is that all runs of one are faster than all of the other.
+
+        >>> runs = (Run(elapsed_s=1.0, session_s=(), written_bytes=0, read_bytes=0, local_bytes=0, workers_planned=0,
+        ...     workers_launched=0),) * 5
+        >>> round(Comparison(number=1, statement="", sessions=1, first=runs, second=runs).chance, 4)
+        0.0079
+        """
+        return min(1.0, 2 / math.comb(len(self.first) + len(self.second), len(self.first)))
+
+    @property
+    def verdict(self) -> VerdictKind:
+        """Return the verdict: "no difference" if the ranges of both tablespaces' times overlap.
+
+        It is "was full" if the second tablespace was full in any round, because the statement then used another
+        tablespace.
+        """
+        if self.failure is not None or not self.first or not self.second:
+            return "failed"
+        if not any(run.written_bytes for run in (*self.first, *self.second)):
+            return "does not spill"
+        if any(run.is_elsewhere for run in self.second):
+            return "was full"
+        first, second = [run.elapsed_s for run in self.first], [run.elapsed_s for run in self.second]
+        if max(second) < min(first):
+            return "faster"
+        return "slower" if min(second) > max(first) else "no difference"
+
+
+@frozen
+class Skipped:
+    """A statement that was not run, and why."""
+
+    statement: str
+    why: str
+
+
+@frozen
+class StatementTotals:
+    """The calls of a statement and their total_exec_time, from pg_stat_statements of two servers."""
+
+    statement: str
+    first_calls: int
+    first_ms: float
+    second_calls: int
+    second_ms: float
+
+    @property
+    def speed_up(self) -> float:
+        """Return how many times as fast a call is on the second server as on the first; 0 if it took no time there."""
+        return (self.first_ms / self.first_calls) / (self.second_ms / self.second_calls) if self.second_ms else 0.0
+
+
+@frozen
+class ReplayResult:
+    """All comparisons of a replay. Its places are tablespaces."""
+
+    first_place: str
+    second_place: str
+    rounds: int
+    # The order of the places in each round is drawn with this seed.
+    seed: int
+    comparisons: tuple[Comparison, ...]
+    skipped: tuple[Skipped, ...] = ()
+    # The comparison of two servers, the longest time first.
+    totals: tuple[StatementTotals, ...] = ()
+    # The device of both places; None if they are on two devices, or if the devices are not visible.
+    shared_device: str | None = None
+    is_interrupted: bool = False

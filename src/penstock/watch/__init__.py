@@ -1,0 +1,1 @@
+"""`penstock watch`: a server sampled on a clock; recordings written and read."""

@@ -1,0 +1,257 @@
+"""Reads what a server is doing, in one round trip: its sessions, its statistics views, and its WAL position."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from psycopg import sql
+
+from penstock.core.connect.connection import CAN_FLUSH_STATISTICS, Connection
+from penstock.core.connect.errors import translate_errors
+from penstock.core.connect.texts import receive_any_text
+from penstock.core.errors import PenstockError
+from penstock.core.frozen import frozen
+from penstock.core.sql import fetch_rows, send_query
+from penstock.core.values.server import Clock, Unread
+from penstock.watch.values import Progress, SessionSample
+
+if TYPE_CHECKING:
+    from penstock.core.values.device import CounterRow
+
+# The statistics views that are read if the server has them. For large views, a condition leaves out rows of zeros. The
+# columns are not named, because they depend on the version, so a new version needs no new query.
+_VIEWS: Final = {
+    "pg_stat_database": "v.datname IS NOT NULL",
+    "pg_stat_bgwriter": "true",
+    "pg_stat_checkpointer": "true",
+    "pg_stat_wal": "true",
+    "pg_stat_io": "coalesce(v.reads, 0) + coalesce(v.writes, 0) + coalesce(v.extends, 0) + coalesce(v.fsyncs, 0) > 0",
+    "pg_stat_replication": "true",
+    "pg_stat_wal_receiver": "true",
+}
+
+# The views of commands that report their progress. They are read with the table's name.
+_PROGRESS: Final = ("pg_stat_progress_copy", "pg_stat_progress_create_index", "pg_stat_progress_vacuum")
+
+STATEMENTS: Final = "pg_stat_statements"
+
+TEMP_FILES: Final = "temp_files"
+
+INDEX_READS: Final = "pg_statio_user_indexes"
+
+# The blocks that were read from each index, with the rows of its table that have changed.
+_INDEX_READS: Final = (
+    "SELECT pg_catalog.jsonb_build_object('schemaname', i.schemaname, 'relname', i.relname, 'indexrelname',"
+    " i.indexrelname, 'idx_blks_read', i.idx_blks_read, 'idx_blks_hit', i.idx_blks_hit, 'idx_scan',"
+    " pg_catalog.pg_stat_get_numscans(i.indexrelid), 'n_tup_changed',"
+    " t.n_tup_ins + t.n_tup_upd + t.n_tup_del)"
+    " FROM pg_catalog.pg_statio_user_indexes AS i JOIN pg_catalog.pg_stat_user_tables AS t USING (relid)"
+    " WHERE t.n_tup_ins + t.n_tup_upd + t.n_tup_del > 0"
+)
+
+# Temporary files by tablespace and backend; a file's name contains the backend's pid. Files of parallel sorts and
+# hashes are in folders, which the function does not list. Source: fd.c, OpenTemporaryFileInTablespace.
+_TEMP_FILES: Final = (
+    "SELECT pg_catalog.jsonb_build_object('tablespace', t.spcname, 'pid',"
+    " (pg_catalog.regexp_match(f.name, '^pgsql_tmp([0-9]+)'))[1]::int, 'bytes', pg_catalog.sum(f.size))"
+    " FROM pg_catalog.pg_tablespace AS t, pg_catalog.pg_ls_tmpdir(t.oid) AS f"
+    " WHERE t.spcname <> 'pg_global' GROUP BY t.spcname, (pg_catalog.regexp_match(f.name, '^pgsql_tmp([0-9]+)'))[1]"
+)
+
+# The number of commits of every database, and their time in microseconds. Source: Aurora User Guide,
+# aurora_stat_get_db_commit_latency.
+_AURORA_COMMITS: Final = (
+    "SELECT pg_catalog.jsonb_build_object('datname', d.datname, 'commit_latency_us',"
+    " pg_catalog.aurora_stat_get_db_commit_latency(d.oid)) FROM pg_catalog.pg_database AS d WHERE d.datallowconn"
+)
+
+# The settings that decide what a commit waits for, when checkpoints start, and what the figures of statements mean.
+_SETTINGS: Final = (
+    "synchronous_commit",
+    "synchronous_standby_names",
+    "wal_sync_method",
+    "fsync",
+    "full_page_writes",
+    "commit_delay",
+    "max_wal_size",
+    "checkpoint_timeout",
+    "checkpoint_completion_target",
+    "shared_buffers",
+    "wal_buffers",
+    "wal_compression",
+    "max_parallel_maintenance_workers",
+    "autovacuum",
+    "compute_query_id",
+    "track_activity_query_size",
+)
+
+
+@frozen
+class RightsRow:
+    """The row of rights.sql."""
+
+    reads_statistics: bool
+    # None if the extension is not installed.
+    statements_schema: str | None
+
+
+@frozen
+class Observation:
+    """One reading: the sessions, the WAL position, and the rows of the requested views, by name."""
+
+    sessions: Sequence[SessionSample]
+    progress: Progress
+    counters: Mapping[str, tuple[CounterRow, ...]]
+
+
+class ActivityReader:
+    """Reads one server's activity over its own session. `open_reader` creates it. Each reading is one transaction."""
+
+    def __init__(self, connection: Connection, views: Mapping[str, sql.SQL | sql.Composed]) -> None:
+        self._connection = connection
+        self._views = views
+
+    def read(self, *, views: Sequence[str]) -> Observation:
+        """Return the current activity, with the rows of `views`, which must be in `views_there`. Raises ServerError."""
+        with translate_errors("reading server activity"):
+            with self._connection.pipeline():
+                fetch_sessions = send_query(self._connection, "watch/sessions", SessionSample)
+                fetch_progress = send_query(self._connection, "watch/progress", Progress)
+                cursors = {name: self._connection.cursor().execute(self._views[name]) for name in views}
+            (progress,) = fetch_progress()
+            return Observation(
+                sessions=fetch_sessions(),
+                progress=progress,
+                counters={name: tuple(row[0] for row in cursor) for name, cursor in cursors.items()},
+            )
+
+    @property
+    def views_there(self) -> tuple[str, ...]:
+        """Return the names of the views that can be read."""
+        return tuple(self._views)
+
+    def read_settings(self) -> dict[str, str]:
+        """Return the settings that decide what a commit waits for, as the server shows them. Raises ServerError."""
+        with translate_errors("reading settings"):
+            rows = self._connection.execute(
+                "SELECT s.name, pg_catalog.current_setting(s.name)"
+                " FROM pg_catalog.pg_settings AS s WHERE s.name = ANY (%s::text[])",
+                [list(_SETTINGS)],
+            ).fetchall()
+        return dict(rows)
+
+    def read_directories(self) -> dict[str, str]:
+        """Return the directories of tablespaces and pg_wal by name. pg_default has the data directory.
+
+        Needs pg_read_all_settings for the data directory. Raises ServerError.
+        """
+        with translate_errors("reading tablespaces"):
+            rows = self._connection.execute(
+                "SELECT t.spcname, COALESCE(NULLIF(pg_catalog.pg_tablespace_location(t.oid), ''),"
+                " CASE WHEN pg_catalog.pg_has_role('pg_read_all_settings', 'USAGE')"
+                " THEN pg_catalog.current_setting('data_directory') END)"
+                " FROM pg_catalog.pg_tablespace AS t WHERE t.spcname <> 'pg_global' ORDER BY t.spcname"
+            ).fetchall()
+        found = {name: directory for name, directory in rows if directory is not None}
+        return found | ({"pg_wal": f"{found['pg_default']}/pg_wal"} if "pg_default" in found else {})
+
+    def close(self) -> None:
+        """Close the session."""
+        self._connection.close()
+
+
+def open_reader(connection: Connection, *, is_aurora: bool) -> tuple[ActivityReader, tuple[Unread, ...]]:
+    """Return a reader that owns the connection, and a list of what it cannot read.
+
+    Needs pg_read_all_stats (pg_monitor includes it) for the activity of other sessions. Raises ServerError.
+    """
+    with translate_errors("checking what can be read"):
+        receive_any_text(connection)
+        (rights,) = fetch_rows(connection, "watch/rights", RightsRow)
+    there = _find_views(connection)
+    unread = []
+    if not rights.reads_statistics:
+        unread.append(Unread(what="activity of other roles", why="the role is not a member of pg_read_all_stats"))
+    queries: dict[str, sql.SQL | sql.Composed] = {
+        name: sql.SQL("SELECT pg_catalog.to_jsonb(v) FROM pg_catalog.{} AS v WHERE {}").format(
+            sql.Identifier(name), sql.SQL(condition)
+        )
+        for name, condition in _VIEWS.items()
+        if name in there
+    }
+    queries |= {
+        name: sql.SQL(
+            "SELECT pg_catalog.to_jsonb(v) || pg_catalog.jsonb_build_object('relname',"
+            " (SELECT c.relname FROM pg_catalog.pg_class AS c WHERE c.oid = v.relid"
+            " AND v.datname = pg_catalog.current_database())) FROM pg_catalog.{} AS v"
+        ).format(sql.Identifier(name))
+        for name in _PROGRESS
+    }
+    queries[TEMP_FILES] = sql.SQL(_TEMP_FILES)
+    queries[INDEX_READS] = sql.SQL(_INDEX_READS)
+    if is_aurora:
+        queries["aurora_commits"] = sql.SQL(_AURORA_COMMITS)
+    if rights.statements_schema is None:
+        unread.append(Unread(what=STATEMENTS, why="the extension is not installed in this database"))
+    else:
+        view = sql.Identifier(rights.statements_schema, STATEMENTS)
+        queries[STATEMENTS] = sql.SQL("SELECT pg_catalog.to_jsonb(v) FROM {} AS v WHERE v.calls > 0").format(view)
+    readable = {}
+    for name, query in queries.items():
+        reason = _try(connection, query)
+        if reason is None:
+            readable[name] = query
+        else:
+            unread.append(Unread(what=name, why=reason))
+    flush_statistics(connection)
+    return ActivityReader(connection, readable), tuple(unread)
+
+
+def flush_statistics(connection: Connection) -> None:
+    """Report the session's statistics now, so that later readings do not count its earlier work as new.
+
+    Does nothing on PostgreSQL 14, which has no function for it.
+    """
+    if connection.info.server_version >= CAN_FLUSH_STATISTICS:
+        with translate_errors("checking what can be read"):
+            connection.execute("SELECT pg_catalog.pg_stat_force_next_flush()")
+
+
+def _find_views(connection: Connection) -> set[str]:
+    """Return the views of _VIEWS that the server has."""
+    query = (
+        "SELECT v FROM pg_catalog.unnest(%s::text[]) AS v WHERE pg_catalog.to_regclass('pg_catalog.' || v) IS NOT NULL"
+    )
+    with translate_errors("checking what can be read"):
+        return {name for (name,) in connection.execute(query, [list(_VIEWS)]).fetchall()}
+
+
+def _try(connection: Connection, query: sql.SQL | sql.Composed) -> str | None:
+    """Return the error message of a query, or None if it succeeds. Raises errors that may be temporary."""
+    try:
+        with translate_errors("checking what can be read"):
+            connection.execute(query)
+    except PenstockError as error:
+        if error.is_transient:
+            raise
+        return error.message
+    return None
+
+
+@frozen
+class MomentRow:
+    """The row of moment.sql."""
+
+    clock_s: float
+    autovacuum_workers: int | None
+
+
+def read_moment(connection: Connection, clock: Callable[[], float]) -> tuple[MomentRow, Clock]:
+    """Return what changes from moment to moment, and the difference between the server's clock and this host's."""
+    before_s = clock()
+    with translate_errors("reading the server's clock"):
+        (moment,) = fetch_rows(connection, "watch/moment", MomentRow)
+    after_s = clock()
+    half_s = (after_s - before_s) / 2
+    return moment, Clock(ahead_s=moment.clock_s - before_s - half_s, error_s=half_s)

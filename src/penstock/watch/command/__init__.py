@@ -1,0 +1,1 @@
+"""`penstock watch`, and its screen."""

@@ -1,0 +1,335 @@
+"""Computes rates from samples: commits, rows, rollbacks and WAL per second, and the progress of commands.
+
+A procedure that commits updates the statistics views only when it ends, with all its commits at once. The next
+transaction id and the WAL position advance while it runs. But subtransactions and rolled-back transactions also take
+ids, and commits that write nothing take none. So the counters of the views are used, but only after a procedure has
+updated them. If a procedure was running before the first sample, its commits count only up to the number of ids that
+were taken since.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from statistics import median_low
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.core.frozen import frozen
+
+if TYPE_CHECKING:
+    from penstock.core.values.device import CounterRow
+    from penstock.watch.values import Sample, SessionSample
+
+# The columns of pg_stat_database that are used.
+_COUNTED = ("xact_commit", "xact_rollback", "tup_inserted", "tup_updated", "tup_deleted")
+
+# Measured on 18.4: an insert into a table of two integers with a primary key writes 130 bytes of WAL, a commit 40.
+_WAL_BYTES_PER_ROW = 130
+_WAL_BYTES_PER_COMMIT = 40
+
+# Sessions report their counters at most once a second, and the collector of PostgreSQL 14 lags by half a second.
+_DELAY_S = 2.0
+
+# A procedure has updated the counters if the new commits and rows are more than this part of the new transaction ids.
+_LEAST_ARRIVED = 0.05
+
+# A statement and its transaction are the same age if their ages differ by less than this.
+_SAME_TIME_S = 0.0005
+
+
+@frozen
+class Rates:
+    """Rates per second. A rate is None if it is not known."""
+
+    elapsed_s: float = 0.0
+    commits_per_s: float | None = None
+    # Only commits of transactions that wrote, because only these flush the WAL.
+    writes_per_s: float | None = None
+    rollbacks_per_s: float | None = None
+    wal_bytes_per_s: float | None = None
+    # The average of these commits.
+    rows_per_commit: float | None = None
+    # True if the server counted the rows, False if they are estimated from the WAL.
+    is_exact: bool = False
+
+
+class _Point(NamedTuple):
+    """A reading of pg_stat_database."""
+
+    at_s: float
+    xid: int | None
+    wal_bytes: int | None
+    own_commits: int
+    # These three count from the first reading.
+    commits: int = 0
+    rollbacks: int = 0
+    rows: int = 0
+    # Whether the view had rows.
+    is_read: bool = False
+
+
+@frozen
+class _Added:
+    """What was added between two readings, without the sampler's own commits."""
+
+    elapsed_s: float
+    xids: int | None
+    wal_bytes: int | None
+    commits: int | None
+    rollbacks: int
+    rows: int
+
+    @property
+    def writes(self) -> int:
+        """Return the largest possible number of commits that wrote. Each took a transaction id and changed a row."""
+        return min(self.commits or 0, self.xids or 0, self.rows)
+
+
+class RatesMeter:
+    """Reads samples one by one. It keeps a point for each reading of the counters, once a second."""
+
+    def __init__(self) -> None:
+        self._points: list[_Point] = []
+        self._ends: list[_Point] = []
+        self._before: dict[object, CounterRow] | None = None
+        self._added: Counter[str] = Counter()
+        self._inside_s: float | None = None
+        self._sees_ages = False
+
+    def see(self, sample: Sample) -> None:
+        """Add a sample."""
+        now = _Point(sample.at_s, sample.progress.next_xid, sample.progress.wal_bytes, sample.own_commits)
+        self._ends[1:] = [now]
+        if any(map(_commits_inside, sample.sessions)):
+            self._inside_s = sample.at_s
+        self._sees_ages = self._sees_ages or any(session.transaction_s is not None for session in sample.sessions)
+        rows = sample.counters.get("pg_stat_database")
+        if rows is not None:
+            self._count(rows)
+            commits, rollbacks = self._added["xact_commit"], self._added["xact_rollback"]
+            changed = self._added["tup_inserted"] + self._added["tup_updated"] + self._added["tup_deleted"]
+            self._points.append(now._replace(commits=commits, rollbacks=rollbacks, rows=changed, is_read=bool(rows)))
+
+    def _count(self, rows: Sequence[CounterRow]) -> None:
+        """Add the increase of each counter since the last reading. A crash may have reset the counters in between."""
+        if self._before is not None:
+            for row in rows:
+                before = self._before.get(row.get("datname"), {})
+                self._added.update({name: _rise(before, row, name) for name in _COUNTED})
+        self._before = {row.get("datname"): {name: row.get(name) for name in _COUNTED} for row in rows}
+
+    def result(self) -> Rates:
+        """Return the rates between the first and the last reading. Rates over less than two seconds are inexact."""
+        points = self._points if len(self._points) > 1 else self._ends
+        if not points or points[-1].at_s <= points[0].at_s:
+            return Rates()
+        added = _add(points[0], points[-1])
+        commits, writes = self._count_commits(points, added)
+        wrote = added.xids if writes is None else writes
+        rows = added.rows / writes if writes and added.rows else None
+        if writes is None and added.xids and added.wal_bytes is not None:
+            rows = max(1.0, (added.wal_bytes / added.xids - _WAL_BYTES_PER_COMMIT) / _WAL_BYTES_PER_ROW)
+        return Rates(
+            elapsed_s=added.elapsed_s,
+            commits_per_s=None if commits is None else commits / added.elapsed_s,
+            writes_per_s=None if wrote is None else wrote / added.elapsed_s,
+            rollbacks_per_s=None if added.commits is None else added.rollbacks / added.elapsed_s,
+            wal_bytes_per_s=None if added.wal_bytes is None else added.wal_bytes / added.elapsed_s,
+            rows_per_commit=rows,
+            is_exact=writes is not None and rows is not None,
+        )
+
+    def _count_commits(self, points: Sequence[_Point], added: _Added) -> tuple[float | None, float | None]:
+        """Return the number of commits, and the number of commits that wrote.
+
+        A number is None if the server has not counted it completely.
+        """
+        commits, xids = added.commits, added.xids
+        if commits is None or xids is None:
+            return (xids, None) if commits is None else (commits, commits)
+        if self._inside_s is None:
+            return (xids, None) if commits == 0 and not self._sees_transactions() else (commits, added.writes)
+        read_only = _count_read_only(points)
+        if not _has_counted(points, self._inside_s, xids):
+            return xids + read_only, None
+        return min(commits, xids + read_only), commits - read_only
+
+    def _sees_transactions(self) -> bool:
+        """Return whether the samples can be trusted to show commits.
+
+        The age of at least one session's transaction was visible, so a running procedure that commits would be seen.
+        The samples span at least _DELAY_S, after which the server has counted the first commits.
+        """
+        return self._sees_ages and self._ends[-1].at_s - self._ends[0].at_s >= _DELAY_S
+
+
+def measure_rates(samples: Iterable[Sample]) -> Rates:
+    """Return the rates of a run of samples."""
+    meter = RatesMeter()
+    for sample in samples:
+        meter.see(sample)
+    return meter.result()
+
+
+def _commits_inside(session: SessionSample) -> bool:
+    """Return whether a statement has committed while it runs. Its transaction is then younger than the statement."""
+    if session.state != "active" or session.query_s is None or session.transaction_s is None:
+        return False
+    return session.query_s - session.transaction_s > _SAME_TIME_S
+
+
+def _has_counted(points: Sequence[_Point], seen_s: float, xids: int) -> bool:
+    """Return whether a procedure that a sample last showed at `seen_s` has updated the counters."""
+    before = max((number for number, point in enumerate(points) if point.at_s < seen_s), default=len(points) - 1)
+    arrived = _add(points[before], points[-1])
+    is_much = (arrived.commits or 0) + arrived.rows > _LEAST_ARRIVED * xids
+    return points[-1].at_s >= seen_s + _DELAY_S or (points[-1].at_s > seen_s and is_much)
+
+
+def _count_read_only(points: Sequence[_Point]) -> float:
+    """Return how many commits wrote nothing.
+
+    The number is computed from the median rate, because a procedure updates the counters within one second.
+    """
+    elapsed_s = points[-1].at_s - points[0].at_s
+    pieces = min(9, len(points) - 1, int(elapsed_s / _DELAY_S))
+    edges = [number * (len(points) - 1) // pieces for number in range(pieces + 1)] if pieces > 1 else []
+    found = [_add(points[before], points[after]) for before, after in pairwise(edges)]
+    rates = [((each.commits or 0) - each.writes) / each.elapsed_s for each in found]
+    return median_low(rates) * elapsed_s if rates else 0.0
+
+
+def _add(first: _Point, last: _Point) -> _Added:
+    """Return what was added from one reading to a later one."""
+    own = last.own_commits - first.own_commits
+    return _Added(
+        elapsed_s=last.at_s - first.at_s,
+        xids=_subtract(last.xid, first.xid),
+        wal_bytes=_subtract(last.wal_bytes, first.wal_bytes),
+        commits=max(0, last.commits - first.commits - own) if first.is_read and last.is_read else None,
+        rollbacks=last.rollbacks - first.rollbacks,
+        rows=last.rows - first.rows,
+    )
+
+
+def _rise(before: CounterRow, after: CounterRow, name: str) -> int:
+    """Return the increase of a counter, or its whole value if it was reset or its database was created in between."""
+    then, now = before.get(name), after.get(name)
+    if not isinstance(now, int):
+        return 0
+    return now - then if isinstance(then, int) and then <= now else now
+
+
+def parse_lsn(value: object) -> int | None:
+    """Return a WAL position as a number of bytes.
+
+    >>> parse_lsn("1/10"), parse_lsn(None)
+    (4294967312, None)
+    """
+    found = re.fullmatch(r"([0-9A-F]+)/([0-9A-F]+)", str(value))
+    return None if found is None else (int(found[1], 16) << 32) + int(found[2], 16)
+
+
+def _subtract(now: int | None, before: int | None) -> int | None:
+    return None if now is None or before is None else now - before
+
+
+class _View(NamedTuple):
+    """A progress view."""
+
+    # How messages call the view's command.
+    command: str
+    # Pairs of columns (what is done, what is to do), the preferred pair first, by the beginning of a phase's name. The
+    # first name that fits counts, because a view keeps the numbers of earlier phases.
+    phases: Mapping[str, tuple[tuple[str, str], ...]]
+
+
+VIEWS: Mapping[str, _View] = {
+    "pg_stat_progress_copy": _View("COPY", {"": (("bytes_processed", "bytes_total"),)}),
+    "pg_stat_progress_create_index": _View(
+        "CREATE INDEX",
+        {
+            "waiting": (("lockers_done", "lockers_total"),),
+            "": (("tuples_done", "tuples_total"), ("blocks_done", "blocks_total")),
+        },
+    ),
+    # The number of indexes is known since PostgreSQL 17.
+    "pg_stat_progress_vacuum": _View(
+        "VACUUM",
+        {
+            "scanning heap": (("heap_blks_scanned", "heap_blks_total"),),
+            "vacuuming heap": (("heap_blks_vacuumed", "heap_blks_total"),),
+            "": (("indexes_processed", "indexes_total"),),
+        },
+    ),
+}
+
+
+@frozen
+class Work:
+    """A command that reports its progress."""
+
+    pid: int
+    command: str
+    table: str
+    phase: str
+    # The part of its phase that is done, 0 to 1, None if the server does not know the whole.
+    fraction: float | None
+    # How long the phase still takes at its present rate, None if that is not known.
+    left_s: float | None
+    # The rows of a COPY so far.
+    rows: int | None
+
+
+def find_work(samples: Sequence[Sample]) -> tuple[Work, ...]:
+    """Return the commands that report progress in the last reading of a run of samples."""
+    readings = [sample for sample in samples if any(view in sample.counters for view in VIEWS)]
+    if not readings:
+        return ()
+    last = readings[-1]
+    return tuple(_describe(view, row, readings) for view, row in _rows(last))
+
+
+def _rows(sample: Sample) -> Iterator[tuple[str, CounterRow]]:
+    for view in VIEWS:
+        for row in sample.counters.get(view, ()):
+            if isinstance(row.get("pid"), int):
+                yield view, row
+
+
+def _describe(view: str, row: CounterRow, readings: Sequence[Sample]) -> Work:
+    fraction = _fraction(view, row)
+    pid, rows = row["pid"], row.get("tuples_processed")
+    assert isinstance(pid, int)
+    return Work(
+        pid=pid,
+        command=str(row.get("command") or VIEWS[view].command),
+        table=str(row.get("relname") or f"relation {row.get('relid')}"),
+        phase=str(row.get("phase") or ""),
+        fraction=fraction,
+        left_s=None if fraction is None else _left(view, row, fraction, readings),
+        rows=rows if isinstance(rows, int) else None,
+    )
+
+
+def _fraction(view: str, row: CounterRow) -> float | None:
+    phase = str(row.get("phase") or "")
+    parts = next(parts for beginning, parts in VIEWS[view].phases.items() if phase.startswith(beginning))
+    for done, total in parts:
+        have, whole = row.get(done), row.get(total)
+        if isinstance(have, int) and isinstance(whole, int) and whole > 0 and have > 0:
+            return min(1.0, have / whole)
+    return None
+
+
+def _left(view: str, row: CounterRow, fraction: float, readings: Sequence[Sample]) -> float | None:
+    """Return how long the phase still takes, from its rate since the first reading that shows the phase."""
+    for sample in readings[:-1]:
+        for other_view, other in _rows(sample):
+            is_same = other_view == view and (other["pid"], other.get("phase")) == (row["pid"], row.get("phase"))
+            before = _fraction(view, other) if is_same else None
+            if before is not None and before < fraction:
+                return (1 - fraction) * (readings[-1].at_s - sample.at_s) / (fraction - before)
+    return None

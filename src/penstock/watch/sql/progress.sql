@@ -1,0 +1,11 @@
+-- progress.sql: the WAL position and the next transaction id, which also advance while counters do not
+-- returns watch.values.Progress; needs no privilege; PostgreSQL 14+
+-- psql -f progress.sql
+SELECT pg_catalog.pg_wal_lsn_diff(
+           CASE
+               WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()
+               ELSE pg_catalog.pg_current_wal_insert_lsn()
+           END,
+           '0/0'
+       )::bigint AS wal_bytes,
+       pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::text::bigint AS next_xid;

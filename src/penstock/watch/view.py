@@ -1,0 +1,264 @@
+"""Renders what a watched server does as a line, as an object for --json, and as a screen. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Self
+
+from penstock.core.frozen import frozen
+from penstock.core.units import count_nouns, format_bytes, format_duration
+from penstock.core.words import pad, shorten_right, visible, width_of
+from penstock.rds.view import describe_local_storage
+from penstock.watch.devices import DATA, WAL, DeviceUse, find_local_storage, local_metrics, measure_devices
+from penstock.watch.rates import Rates, Work, find_work, measure_rates, parse_lsn
+from penstock.watch.waits import Activity, Blocked, Part, find_blocking, measure_activity
+
+if TYPE_CHECKING:
+    from penstock.core.values.device import CounterRow
+    from penstock.watch.values import RecordingHeader, Sample
+
+Span = tuple[str, str]
+Line = list[Span]
+
+# The colours are visible on black and on white, and differ for readers who cannot distinguish red and green. Each has
+# its name next to it.
+_STYLES = {
+    "cpu": "cyan",
+    "io": "blue",
+    "ipc": "magenta",
+    "lock": "yellow",
+    "lwlock": "bright_yellow",
+    "client": "white",
+}
+_BAR_WIDTH = 30
+_NAMES_IN_LINE = 3
+_LEAST_SHARE = 0.005
+_BLOCKED_SHOWN = 8
+_WORK_SHOWN = 5
+
+
+@frozen
+class Standby:
+    """A receiver of WAL."""
+
+    name: str
+    state: str
+    # The WAL that it has not replayed yet. For a receiver that replays nothing, such as pg_receivewal, the WAL that it
+    # has not flushed. None if the role may not see it.
+    behind_bytes: int | None
+
+
+@frozen
+class View:
+    """What a server did in the last seconds."""
+
+    header: RecordingHeader
+    at_s: float
+    window_s: float
+    activity: Activity
+    rates: Rates
+    standbys: tuple[Standby, ...]
+    devices: tuple[DeviceUse, ...]
+    local_storage: dict[str, object] | None
+    busy_cpus: float | None
+    blocking: tuple[Blocked, ...]
+    work: tuple[Work, ...]
+
+    @classmethod
+    def of(cls, header: RecordingHeader, samples: Sequence[Sample]) -> Self:
+        """Return the view of one or more samples."""
+        last = samples[-1]
+        counted = next((sample for sample in reversed(samples) if "pg_stat_replication" in sample.counters), last)
+        return cls(
+            header=header,
+            at_s=last.at_s,
+            window_s=last.at_s - samples[0].at_s,
+            activity=measure_activity(samples),
+            rates=measure_rates(samples),
+            standbys=tuple(
+                _read_standby(row, counted.progress.wal_bytes)
+                for row in counted.counters.get("pg_stat_replication", ())
+            ),
+            devices=measure_devices(samples),
+            local_storage=find_local_storage(samples),
+            busy_cpus=_average_busy(samples),
+            blocking=find_blocking(last),
+            work=find_work(samples),
+        )
+
+
+def as_object(view: View) -> dict[str, object]:
+    """Return a view as the object that --json prints."""
+    return {
+        "at_s": round(view.at_s, 3),
+        "window_s": round(view.window_s, 3),
+        "cpu_count": view.header.cpu_count,
+        "active_sessions": view.activity.sessions,
+        **{
+            kind: [asdict(part) for part in getattr(view.activity, kind)]
+            for kind in ("classes", "waits", "applications", "statements")
+        },
+        "rates": asdict(view.rates),
+        "standbys": [asdict(standby) for standby in view.standbys],
+        "devices": [{**asdict(use), "metrics": use.as_metrics()} for use in view.devices],
+        "local_storage": view.local_storage,
+        "host_busy_cpus": view.busy_cpus,
+        "blocking": [asdict(blocked) for blocked in view.blocking],
+        "progress": [asdict(work) for work in view.work],
+    }
+
+
+def describe_line(view: View) -> str:
+    """Return a line that describes what the server did."""
+    waits = ", ".join(
+        f"{part.share:.0%} {part.name}" for part in view.activity.waits[:_NAMES_IN_LINE] if part.share >= _LEAST_SHARE
+    )
+    behind = [standby.behind_bytes for standby in view.standbys if standby.behind_bytes is not None]
+    parts = [
+        f"{view.at_s:7.1f} s",
+        f"{view.activity.sessions:.2f} active{_of_cpus(view.header)}" + (f": {waits}" if waits else ""),
+        *_describe_rates(view.rates),
+    ]
+    parts += [f"{use.device} queue {use.rates.queue:.1f}" for use in view.devices if use.has_data]
+    if view.blocking:
+        parts.append(f"{sum(blocked.waits_s is not None for blocked in view.blocking)} blocked by locks")
+    if behind:
+        parts.append(f"standbys up to {format_bytes(max(behind))} behind")
+    return "; ".join(parts)
+
+
+def draw_screen(view: View, *, width: int, height: int, by_name: bool, remark: str) -> list[Line]:
+    """Return the lines of a screen that fits a terminal. `remark` is the text about the keys and the interval."""
+    header = view.header
+    flavour = "Aurora PostgreSQL" if header.flavour == "aurora" else "PostgreSQL"
+    role = ", standby" if header.is_in_recovery else ""
+    total = view.activity.sessions
+    busy = [] if view.busy_cpus is None else [f"{view.busy_cpus:.1f} CPUs of the host busy"]
+    lines: list[Line] = [
+        [(visible(f"{header.server}, database {header.database}, {flavour} {header.version}{role}"), "bold")],
+        [(remark, "")],
+        [],
+        [
+            (
+                f"{total:.2f} active sessions{_of_cpus(header)}, average of the last {view.window_s:.0f} s",
+                "bold",
+            )
+        ],
+        *_draw_parts(view.activity.classes, width, by_name=by_name, is_class=True),
+        [],
+        [
+            (
+                "; ".join([*busy, *_describe_rates(view.rates)]) or "counters arrive with the second sample",
+                "",
+            )
+        ],
+        *([(_describe_standby(standby), "")] for standby in view.standbys),
+        *([(_describe_device(device), "")] for device in view.devices),
+        *([(_describe_local_storage(row), "")] for row in (view.local_storage,) if row is not None),
+        *([(shorten_right(_describe_work(work), width), "")] for work in view.work[:_WORK_SHOWN]),
+        *_draw_blocking(view.blocking, width),
+    ]
+    tables = [
+        ("waits", view.activity.waits),
+        ("applications", view.activity.applications),
+        ("statements", view.activity.statements),
+    ]
+    room = max(1, (height - len(lines) - 2 * len(tables)) // len(tables))
+    for title, parts in tables:
+        lines += [[], [(f"{'sessions':>8}  share  {title}", "bold")]]
+        lines += _draw_parts(parts[:room], width, by_name=by_name, is_class=False)
+    return lines[:height]
+
+
+def _draw_parts(parts: Sequence[Part], width: int, *, by_name: bool, is_class: bool) -> list[Line]:
+    shown = sorted(parts, key=lambda part: part.name.lower()) if by_name else parts
+    lines: list[Line] = []
+    for part in shown:
+        figures = f"{part.sessions:8.2f}  {part.share:5.0%}  "
+        name = visible(part.name)
+        if is_class:
+            style = _STYLES.get(part.name.lower(), "green")
+            label = "CPU (inferred)" if part.name == "CPU" else name
+            lines.append([(figures + pad(label, 16), ""), ("█" * max(1, round(part.share * _BAR_WIDTH)), style)])
+        else:
+            lines.append([(figures + shorten_right(name, width - width_of(figures)), "")])
+    return lines
+
+
+def _draw_blocking(blocking: Sequence[Blocked], width: int) -> list[Line]:
+    """Return the beginning of the tree of sessions that wait for locks, each below the session that blocks it."""
+    if not blocking:
+        return []
+    lines: list[Line] = [[], [("waits for locks, each below what blocks it", "bold")]]
+    for each in blocking[:_BLOCKED_SHOWN]:
+        waits = "" if each.waits_s is None else f" waits {format_duration(each.waits_s)}"
+        who = f"{each.application or ''} {each.state or 'not shown'}"
+        text = f"{'  ' * each.depth}{each.pid}{waits}: {who.strip()}: {each.statement or ''}"
+        lines.append([(shorten_right(visible(text), width), "")])
+    if len(blocking) > _BLOCKED_SHOWN:
+        lines.append([(f"and {len(blocking) - _BLOCKED_SHOWN} more", "")])
+    return lines
+
+
+def _average_busy(samples: Sequence[Sample]) -> float | None:
+    """Return how many of the host's CPUs were busy on average, None if that is not known."""
+    known = [(sample.host_busy_cpus, sample.interval_s) for sample in samples if sample.host_busy_cpus is not None]
+    seconds = sum(interval_s for _, interval_s in known)
+    return sum(busy * interval_s for busy, interval_s in known) / seconds if seconds else None
+
+
+def _of_cpus(header: RecordingHeader) -> str:
+    return "" if header.cpu_count is None else f" on {count_nouns(header.cpu_count, 'CPU')}"
+
+
+def _describe_rates(rates: Rates) -> list[str]:
+    words = []
+    if rates.commits_per_s is not None:
+        words.append(f"{rates.commits_per_s:,.0f} commits/s")
+    if rates.rows_per_commit is not None:
+        about = "" if rates.is_exact else "about "
+        source = "" if rates.is_exact else " (estimated from WAL)"
+        words.append(f"{about}{rates.rows_per_commit:,.1f} rows each{source}")
+    if rates.rollbacks_per_s:
+        words.append(f"{rates.rollbacks_per_s:,.0f} rollbacks/s")
+    if rates.wal_bytes_per_s is not None:
+        words.append(f"{format_bytes(rates.wal_bytes_per_s)}/s of WAL")
+    return words
+
+
+def _describe_work(work: Work) -> str:
+    parts = [work.phase, "" if work.fraction is None else f"{work.fraction:.0%}"]
+    parts.append("" if work.rows is None else f"{work.rows:,} rows")
+    parts.append("" if work.left_s is None else f"{format_duration(work.left_s)} left in this phase")
+    return visible(f"{work.command} {work.table}: {', '.join(part for part in parts if part)} ({work.pid})")
+
+
+def _describe_standby(standby: Standby) -> str:
+    behind = "" if standby.behind_bytes is None else f", {format_bytes(standby.behind_bytes)} behind"
+    return visible(f"standby {standby.name}: {standby.state}{behind}")
+
+
+def _describe_device(use: DeviceUse) -> str:
+    known = {DATA: "data", WAL: "WAL"}
+    what = ", ".join(known.get(name, f"tablespace {name}") for name in use.tablespaces)
+    rates = use.rates
+    return visible(
+        f"device {use.device} ({what}): queue {rates.queue:.1f}, {rates.busy:.0%} busy, "
+        f"{rates.read_iops:,.0f} reads/s, {rates.write_iops:,.0f} writes/s, "
+        f"{format_bytes(rates.read_bytes_per_s + rates.write_bytes_per_s)}/s, {format_bytes(use.free_bytes)} free"
+    )
+
+
+def _describe_local_storage(row: Mapping[str, object]) -> str:
+    measured = str(row.get("measured_at"))
+    return visible(f"local storage (CloudWatch, {measured[:16]}): {describe_local_storage(local_metrics(row))}")
+
+
+def _read_standby(row: CounterRow, wal_bytes: int | None) -> Standby:
+    position = parse_lsn(row.get("replay_lsn") or row.get("flush_lsn"))
+    return Standby(
+        name=str(row.get("application_name") or f"pid {row.get('pid')}"),
+        state=str(row.get("sync_state") or "hidden"),
+        behind_bytes=None if position is None or wal_bytes is None else max(0, wal_bytes - position),
+    )
