@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import doctest
-import importlib
 import os
-import pkgutil
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import penstock.cli
 from penstock.cli.main import COMMANDS
 from penstock.cli.output import EXIT_CODES
 from penstock.cli.reference import render_job_tables, render_manpage, render_reference, walk_commands
@@ -91,11 +87,3 @@ def test_help_names_exit_codes(penstock: Callable[..., Finished]) -> None:
 def test_no_arguments_show_help(penstock: Callable[..., Finished]) -> None:
     """As every command line does."""
     assert penstock().out == penstock("--help").out
-
-
-@pytest.mark.parametrize(
-    "name", [module.name for module in pkgutil.walk_packages(penstock.cli.__path__, "penstock.cli.")]
-)
-def test_examples_in_docstrings_hold(name: str) -> None:
-    """What a docstring shows is what happens."""
-    assert doctest.testmod(importlib.import_module(name)).failed == 0
