@@ -52,8 +52,8 @@ def _look_at(works: Sequence[ObjectWork], sources: SourceReader, warnings: Warni
     for sample in sources.sample_all([work.source for work in works], options):
         here = find_format(sample, options)
         here.check_content(sample, options)
-        is_blank = first.may_be_blank and sample.own is None and not sample.head.strip()
-        if here.title(sample.own) != first.title(target.own) and not is_blank:
+        is_other = here.title(sample.own) != first.title(target.own)
+        if is_other and not (first.may_be_blank and sample.own is None and not sample.head.strip()):
             named = target.dialect.format if first.is_delimited else first.title(target.own)
             raise DataError(
                 "files of one load have different formats",
