@@ -29,8 +29,9 @@ from benchmarks.server import SCHEMA, SETTINGS, Target, make_open_dir
 from benchmarks.ways import AS_COPY
 from penstock.lab.datasets.people import IMDB_TABLES, expected_rows
 from penstock.lab.embedded import EmbeddedServer
-from penstock.lab.installations import choose_server_user, default_installation
+from penstock.lab.installations import default_installation
 from penstock.lab.topology.s3 import S3StandIn
+from penstock.lab.users import choose_server_user
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

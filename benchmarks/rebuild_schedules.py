@@ -19,9 +19,9 @@ from penstock.changes.context import Context
 from penstock.changes.journal import restore
 from penstock.changes.records import write_changes
 from penstock.changes.store_table import TableStore
-from penstock.changes.tables import KINDS
 from penstock.changes.tables.indexes import drop_parts, make_changes
 from penstock.changes.tables.kind import TableRequest
+from penstock.changes.tables.kinds import KINDS
 from penstock.changes.tables.parts import capture_tree
 from penstock.core.catalogue.catalog import find_table
 from penstock.core.connect.connection import ConnectionFactory

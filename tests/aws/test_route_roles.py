@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.aws.values import AssociatedRole, Gap
-from penstock.loading.imports.instance import _ask_roles
+from penstock.loading.imports.choose import _ask_roles
 
 if TYPE_CHECKING:
     import pytest

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from psycopg import sql
 
-from penstock.changes.tables import KINDS
 from penstock.changes.tables.kind import Switch, TableSwitch
+from penstock.changes.tables.kinds import KINDS
 from penstock.cli.main import run_process
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.values.job import LoadRules

@@ -11,7 +11,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from hosts.conftest import SETUP, Hosts
-from penstock.lab.installations import is_root
+from penstock.lab.users import is_root
 from support.loads import Loads
 
 if TYPE_CHECKING:

@@ -374,7 +374,7 @@ def test_auto_takes_the_client_if_an_object_cannot_be_imported(
 ) -> None:
     """That is no error either: nothing may be refused by auto which the client's route loads."""
     monkeypatch.setattr(
-        "penstock.loading.imports.instance.measure_link", lambda _: Link(round_trip_s=0.1, bytes_per_s=1e6)
+        "penstock.loading.imports.choose.measure_link", lambda _: Link(round_trip_s=0.1, bytes_per_s=1e6)
     )
     for number in range(20):
         s3.put(f"d/{number}.csv", b"a,b\n%d,x\n" % number)

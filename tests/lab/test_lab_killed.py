@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from penstock.cli.main import main
-from penstock.lab.cluster import ClusterFiles
+from penstock.lab.layout import ClusterFiles
 from penstock.lab.topology.shapes import members_of
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ import pytest
 
 from penstock.cli.main import main
 from penstock.core.errors import LabError, UsageError
-from penstock.lab.installations import is_root
 from penstock.lab.topology.lab import Lab
+from penstock.lab.users import is_root
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,13 +11,13 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from penstock.api.connect import connect_to
 from penstock.api.functions import load
 from penstock.core.aws.token import RdsTokens
-from penstock.core.catalogue.settings import read_server_facts
+from penstock.core.catalogue.facts import read_server_facts
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import ServerError, UsageError
+from penstock.core.values.inspection import Encryption
 from penstock.core.values.job import LoadJob, LoadRules, TargetJob
 from penstock.core.values.names import parse_table_name
-from penstock.core.values.server import Encryption
-from penstock.lab.installations import choose_server_user, give_to
+from penstock.lab.users import choose_server_user, give_to
 from penstock.loading.loader import Loader
 from penstock.preflight.doctor import inspect_server
 from support.files import write_to

@@ -20,12 +20,13 @@ import pytest
 
 from penstock.core.errors import LabError
 from penstock.lab import cluster, control
-from penstock.lab.control import read_postmaster, server_pids
 from penstock.lab.embedded import EmbeddedServer
-from penstock.lab.installations import Installation, give_to
+from penstock.lab.installations import Installation
+from penstock.lab.postmaster import read_postmaster, server_pids
+from penstock.lab.users import give_to
 
 if TYPE_CHECKING:
-    from penstock.lab.installations import ServerUser
+    from penstock.lab.users import ServerUser
     from support.servers import PgServer, ServerPool
 
 NewServer = Callable[..., EmbeddedServer]

@@ -16,9 +16,10 @@ from penstock import doctor, load
 from penstock.core.catalogue.settings import recognise_flavour, recognise_managers
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import PenstockError, ServerError, TargetError
-from penstock.core.values.server import Mark
+from penstock.core.values.inspection import Mark
 from penstock.lab.control import make_reachable
-from penstock.lab.installations import choose_server_user, run_program
+from penstock.lab.programs import run_program
+from penstock.lab.users import choose_server_user
 from penstock.ledger.ledger import Ledger
 from penstock.preflight.doctor import examine_server, find_directories, inspect_server
 from support.campaign.plant import Pair
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.core.connect.connection import Connection
-    from penstock.core.values.server import Archiver, Inspection
+    from penstock.core.values.inspection import Archiver, Inspection
     from penstock.lab.embedded import EmbeddedServer
     from support.servers import PgServer, ServerPool
 

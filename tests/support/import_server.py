@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import psycopg
 
 from penstock.lab.embedded import EmbeddedServer
-from penstock.lab.installations import choose_server_user
 from penstock.lab.topology.s3 import S3StandIn
+from penstock.lab.users import choose_server_user
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -16,7 +16,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from penstock.lab.cluster import exclusive_lock
+from penstock.lab.control import exclusive_lock
 
 VERSION = "14.18.0"
 

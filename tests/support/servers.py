@@ -20,7 +20,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.sql import SQL, Identifier
 
 from penstock.lab.embedded import EmbeddedServer
-from penstock.lab.installations import Installation, find_installations, installation_at, is_root, read_version
+from penstock.lab.installations import Installation, find_installations, installation_at, read_version
+from penstock.lab.users import is_root
 from support import maven
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from penstock.core.catalogue import settings as facts
+from penstock.core.catalogue import facts
 from penstock.core.connect import endpoints, route
 from penstock.core.connect import endpoints as iam
 from penstock.core.connect import tls as roots

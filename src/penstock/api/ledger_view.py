@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.changes.tables.look import find_missing
 from penstock.core.aws.credentials import AwsCredentials
 from penstock.core.catalogue.catalog import list_tables
-from penstock.core.catalogue.settings import read_server_facts
+from penstock.core.catalogue.facts import read_server_facts
 from penstock.core.closing import Closing
 from penstock.core.errors import TargetError
 from penstock.core.files.streams import SourceReader

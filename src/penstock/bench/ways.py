@@ -18,12 +18,12 @@ from penstock.core.values.accounts import LoadCounts
 from penstock.core.values.job import Housekeeping, LoadJob, LoadRules, TargetJob
 from penstock.core.values.table import TableName
 from penstock.lab.datasets.people import IMDB_TABLES
+from penstock.loading.choices import find_setting
 from penstock.loading.context import LoadTools
 from penstock.loading.plan.gather import gather_inputs
 from penstock.loading.plan.plan import plan_load
 from penstock.loading.run import run_load
 from penstock.loading.values.block import CopySpec
-from penstock.loading.watch import find_setting
 from penstock.settings.decide import BULK_LOAD
 from penstock.settings.lease import LeaseRequest
 

@@ -13,7 +13,8 @@ from penstock.core.values.names import init_command, quote_name
 from penstock.core.values.server import Finding, refusal
 
 if TYPE_CHECKING:
-    from penstock.core.values.server import LedgerRights, PoolerFacts, Receiver, ServerFacts
+    from penstock.core.values.inspection import Receiver
+    from penstock.core.values.server import LedgerRights, PoolerFacts, ServerFacts
     from penstock.core.values.table import TableFacts, TableName
 
 OLDEST_MAJOR = 14

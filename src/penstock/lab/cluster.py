@@ -1,144 +1,22 @@
-"""Where an embedded server's files are, the locks on them, and how they are created: settings, data directory."""
+"""Creates what one embedded server needs on disk: folders, data directory, settings (see layout.py)."""
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
 import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.core.errors import LabError
-from penstock.core.frozen import frozen
-from penstock.lab.installations import ServerUser, first_unreachable, give_to, run_program
+from penstock.lab.layout import SUPERUSER, ClusterFiles
+from penstock.lab.programs import run_program
+from penstock.lab.users import ServerUser, first_unreachable, give_to
 
 if TYPE_CHECKING:
     from penstock.lab.installations import Installation
-
-SUPERUSER = "postgres"
-
-# The path of a socket may have 107 bytes on Linux and 103 on macOS. The file name takes up to 16 of them.
-_SOCKET_DIR_LENGTH_BYTES = 80
-
-# Settings for loads on a laptop: enough memory for the pages in use, and few checkpoints during a load. No setting
-# reduces durability.
-DEFAULT_SETTINGS: Mapping[str, str] = {
-    "shared_buffers": "256MB",
-    "maintenance_work_mem": "256MB",
-    "min_wal_size": "512MB",
-    "max_wal_size": "4GB",
-    "checkpoint_timeout": "15min",
-    "log_line_prefix": "%m [%p] %q%a ",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterFiles:
-    """The paths of everything that belongs to one embedded server, below `home`."""
-
-    home: Path
-
-    @property
-    def data(self) -> Path:
-        """Return the data directory."""
-        return self.home / "data"
-
-    @property
-    def log(self) -> Path:
-        """Return the server's log."""
-        return self.home / "log" / "server.log"
-
-    @property
-    def settings(self) -> Path:
-        """Return the settings file that penstock writes."""
-        return self.home / "penstock.conf"
-
-    @property
-    def passwords(self) -> Path:
-        """Return the password file, in libpq's form."""
-        return self.home / "pgpass"
-
-    @property
-    def lock(self) -> Path:
-        """Return the lock file."""
-        return self.home / "lock"
-
-    @property
-    def socket_dir(self) -> Path:
-        """Return the socket's directory: HOME/run, or one in /tmp if that path is too long for a socket."""
-        inside = self.home / "run"
-        if len(os.fsencode(inside)) <= _SOCKET_DIR_LENGTH_BYTES:
-            return inside
-
-        digest = hashlib.sha256(os.fsencode(self.home)).hexdigest()[:12]
-        return Path("/tmp") / f"penstock-{digest}"  # noqa: S108 (cluster.py lets nobody else own it)
-
-
-@frozen
-class ServerSpec:
-    """What an embedded server is created and started with."""
-
-    files: ClusterFiles
-    installation: Installation
-    settings: Mapping[str, str]
-    listens_on_tcp: bool
-    # The folder for copies of programs that the server's account cannot reach.
-    copies: Path
-    # The control group that the server runs in, None for the caller's.
-    cgroup: Path | None = None
-    # Variables that are added to the few that the server inherits.
-    environment: Mapping[str, str] | None = None
-
-
-@contextmanager
-def naming_file_failure(files: ClusterFiles) -> Iterator[None]:
-    """Turn an error of the file system, such as a full or read-only disk, into LabError."""
-    try:
-        yield
-    except OSError as error:
-        raise LabError(
-            "could not use the embedded server's files",
-            detail=f'"{error.filename or files.home}": {error.strerror or error}',
-            hint="Free space there and make it writable, or name another directory with the environment variable "
-            "PENSTOCK_HOME.",
-        ) from error
-
-
-def read_data_major(files: ClusterFiles) -> int | None:
-    """Return the major version that created the data directory, or None if there is none. Raises LabError."""
-    try:
-        return int((files.data / "PG_VERSION").read_text(encoding="ascii"))
-    except FileNotFoundError:
-        return None
-    except PermissionError as error:
-        raise LabError(
-            "the embedded server belongs to another user",
-            detail=f'"{files.data}" cannot be read: {error.strerror}',
-        ) from error
-    except ValueError as error:
-        raise LabError(
-            "the embedded server's data directory is damaged",
-            detail=f'"{files.data / "PG_VERSION"}" holds no version number',
-            hint="Restore the data directory from a backup, or remove it.",
-        ) from error
-
-
-def check_major(spec: ServerSpec) -> None:
-    """Raise LabError if the data directory's major version is not that of the programs."""
-    data_major = read_data_major(spec.files)
-    if data_major is not None and data_major != spec.installation.major:
-        raise LabError(
-            f"the data directory was created by PostgreSQL {data_major}, not {spec.installation.major}",
-            detail=f'data directory "{spec.files.data}", programs "{spec.installation.bin_dir}"',
-            hint=f"Name PostgreSQL {data_major}'s programs with --pg-bin, or remove the data directory.",
-        )
-
 
 _INITDB_TIMEOUT_S = 300
 
@@ -300,17 +178,3 @@ def make_private_dir(folder: Path, user: ServerUser | None) -> None:
             detail=f"owner {status.st_uid} and mode {status.st_mode & 0o7777:04o}, expected {owner} and 0700",
             hint="Remove it.",
         )
-
-
-@contextmanager
-def exclusive_lock(path: Path) -> Iterator[None]:
-    """Hold the lock file `path` while the block runs. Wait while another process holds it.
-
-    The kernel releases the lock when its holder ends, for whatever reason. The file is not removed.
-    """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)

@@ -2,43 +2,51 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import os
 import shutil
 import socket
-import struct
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from penstock.core.errors import LabError
-from penstock.core.frozen import frozen
 from penstock.lab.cluster import (
-    ServerSpec,
-    check_major,
     create_data_dir,
-    exclusive_lock,
     make_home,
     make_private_dirs,
-    read_data_major,
     remove_unfinished,
     rotate_log,
     write_settings,
 )
-from penstock.lab.installations import (
-    WHEEL_PACKAGE,
-    Installation,
-    ServerUser,
-    ask_version,
-    choose_server_user,
-    log_tail,
-    read_share_major,
-    run_program,
-)
+from penstock.lab.installations import WHEEL_PACKAGE, Installation, ask_version, read_share_major
+from penstock.lab.layout import ServerSpec, check_major, read_data_major
+from penstock.lab.postmaster import Postmaster, await_settled, find_running, server_pids
+from penstock.lab.programs import log_tail, run_program
+from penstock.lab.users import ServerUser, choose_server_user
 from penstock.lab.volumes import entering
 
 if TYPE_CHECKING:
-    from penstock.lab.installations import Installation, ServerUser
+    from penstock.lab.installations import Installation
+    from penstock.lab.users import ServerUser
+
+
+@contextmanager
+def exclusive_lock(path: Path) -> Iterator[None]:
+    """Hold the lock file `path` while the block runs. Wait while another process holds it.
+
+    The kernel releases the lock when its holder ends, for whatever reason. The file is not removed.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
 
 # A running server reads these folders. The wheel's C headers are not copied.
 _COPIED_FOLDERS = ("bin", "lib", "share")
@@ -152,139 +160,6 @@ def let_everybody_read(folder: Path) -> None:
     for path in folder.rglob("*"):
         if not path.is_symlink():
             path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
-
-
-_POLL_S = 0.05
-
-_ANSWER_TIMEOUT_S = 5
-
-# An SSLRequest is the shortest message that a server answers. The server logs nothing if nothing follows it
-# (postgresql.org/docs/current/protocol-message-formats.html).
-_SSL_REQUEST = struct.pack("!ii", 8, 80877103)
-
-
-@frozen
-class Postmaster:
-    """The lines of postmaster.pid (see PostgreSQL's src/include/utils/pidfile.h)."""
-
-    pid: int
-    started_at: int
-    port: int
-    # None in the first moments of a start.
-    socket_dir: Path | None
-    # starting, stopping, ready or standby.
-    state: str
-
-    @property
-    def socket_path(self) -> Path | None:
-        """Return the path of the Unix socket."""
-        return None if self.socket_dir is None else self.socket_dir / f".s.PGSQL.{self.port}"
-
-
-def parse_postmaster_pid(text: str) -> Postmaster | None:
-    """Return the content of postmaster.pid, or None if it is still being written."""
-    lines = [line.strip() for line in text.splitlines()]
-    if len(lines) < 4 or not all(lines[index].lstrip("-").isdigit() for index in (0, 2, 3)):
-        return None
-    lines += [""] * (8 - len(lines))
-    return Postmaster(
-        # A single-user server writes its pid as a negative number.
-        pid=abs(int(lines[0])),
-        started_at=int(lines[2]),
-        port=int(lines[3]),
-        socket_dir=Path(lines[4]) if lines[4] else None,
-        state=lines[7] or "starting",
-    )
-
-
-def read_postmaster(data_dir: Path) -> Postmaster | None:
-    """Return the content of postmaster.pid, or None if the file does not exist.
-
-    The server may be dead in both cases.
-
-    Raises LabError if the file belongs to another user.
-    """
-    try:
-        return parse_postmaster_pid((data_dir / "postmaster.pid").read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except PermissionError as error:
-        raise LabError(
-            "the embedded server belongs to another user",
-            detail=f'"{data_dir}" cannot be read: {error.strerror}',
-        ) from error
-
-
-def find_running(data_dir: Path) -> Postmaster | None:
-    """Return the data directory's server if it accepts connections now."""
-    postmaster = read_postmaster(data_dir)
-    return postmaster if postmaster is not None and _is_accepting(postmaster) else None
-
-
-def await_settled(data_dir: Path, socket_dir: Path, *, timeout_s: float) -> Postmaster | None:
-    """Wait until the data directory's server accepts connections or has ended.
-
-    Return the server, or None if it has ended.
-
-    A killed server leaves its postmaster.pid, its socket's lock file and, for a moment, its backends. PostgreSQL
-    refuses to start if any process has the pid in those files. That process may be a new one with the same pid (likely
-    after a reboot), or the ended server itself, if its parent has not reaped it. Therefore the files are removed here
-    if no server process uses the directory. Raises LabError after `timeout_s`.
-    """
-    deadline_s = time.monotonic() + timeout_s
-    while True:
-        if (postmaster := find_running(data_dir)) is not None:
-            return postmaster
-        lock_files = [*data_dir.glob("postmaster.pid"), *socket_dir.glob(".s.PGSQL.*.lock")]
-        if not lock_files:
-            return None
-        pids = server_pids(data_dir)
-        if not pids:
-            for lock_file in lock_files:
-                lock_file.unlink(missing_ok=True)
-            return None
-        if time.monotonic() > deadline_s:
-            raise LabError(
-                "the embedded server neither accepts connections nor ends",
-                detail=f'processes {", ".join(map(str, pids))} have used "{data_dir}" for {timeout_s:g} s',
-                hint="Stop it with penstock server stop, and see its log.",
-            )
-        time.sleep(_POLL_S)
-
-
-def server_pids(data_dir: Path) -> list[int]:
-    """Return the server processes of a data directory: processes named postgres that have it as working directory."""
-    # Imported here: only stopping a server, or starting one after a crash, needs it.
-    import psutil  # noqa: PLC0415 (46 ms)
-
-    directory = str(data_dir.resolve())
-    pids = []
-    for process in psutil.process_iter():
-        try:
-            if process.name() == "postgres" and process.cwd() == directory:
-                pids.append(process.pid)
-        except psutil.Error:
-            # The process has ended, or it belongs to another account, which could not have entered the directory.
-            continue
-    return pids
-
-
-def _is_accepting(postmaster: Postmaster) -> bool:
-    path = postmaster.socket_path
-    if path is None or postmaster.state not in {"ready", "standby"}:
-        return False
-    with socket.socket(socket.AF_UNIX) as client:
-        client.settimeout(_ANSWER_TIMEOUT_S)
-        try:
-            client.connect(str(path))
-            # Connecting is not enough, because a postmaster that is being killed still accepts connections.
-            client.sendall(_SSL_REQUEST)
-            return client.recv(1) != b""
-        except (BlockingIOError, TimeoutError):
-            # The queue of connections is full or the machine is slow. In both cases the server exists and is busy.
-            return True
-        except (FileNotFoundError, ConnectionError):
-            return False
 
 
 StopMode = Literal["smart", "fast", "immediate"]

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 from penstock.core.errors import LabError
 from penstock.core.frozen import frozen
-from penstock.lab.cluster import (
+from penstock.lab.installations import Installation, default_installation, installation_at
+from penstock.lab.layout import (
     DEFAULT_SETTINGS,
     SUPERUSER,
     ClusterFiles,
@@ -23,8 +24,8 @@ from penstock.lab.cluster import (
     naming_file_failure,
     read_data_major,
 )
-from penstock.lab.control import Postmaster, find_running, read_postmaster
-from penstock.lab.installations import Installation, default_installation, installation_at, is_root
+from penstock.lab.postmaster import Postmaster, find_running, read_postmaster
+from penstock.lab.users import is_root
 
 if TYPE_CHECKING:
     from penstock.lab.control import StopMode

@@ -26,10 +26,11 @@ from typing import TYPE_CHECKING, TextIO
 
 from penstock.core.errors import LabError
 from penstock.core.volumes import IO_BYTES, Throttle
-from penstock.lab.installations import is_root, run_program
+from penstock.lab.programs import run_program
+from penstock.lab.users import is_root
 
 if TYPE_CHECKING:
-    from penstock.lab.installations import ServerUser
+    from penstock.lab.users import ServerUser
 
 # Each program, with the Debian package that contains it.
 PACKAGES = {

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from penstock.core.catalogue.settings import LeasedSetting
     from penstock.core.connect.connection import ConnectionFactory
     from penstock.core.values.server import ServerFacts
+    from penstock.loading.plan.settings import LoadSettings
     from penstock.loading.plan.space import SpaceGuard
     from penstock.loading.values.outcome import LoadProgress
-    from penstock.loading.values.plan import LoadSettings
     from penstock.settings.backend import SettingsBackend
 
 _Result = TypeVar("_Result")

@@ -185,7 +185,7 @@ class Loader(Closing):
 
                 read(partial(check_landings, plan, connection, ledger_schema=schema))
             if job.rules.via != "client":
-                from penstock.loading.imports.instance import plan_route  # noqa: PLC0415 (for who imports from S3)
+                from penstock.loading.imports.choose import plan_route  # noqa: PLC0415 (for who imports from S3)
 
                 plan = plan_route(plan, server, connection, self._sources)
         refuse_joint(plan)

@@ -18,8 +18,9 @@ from penstock.changes.tables.look import refuse_missing
 from penstock.core.aws.credentials import AwsCredentials
 from penstock.core.catalogue.catalog import check_loadable, find_foreign_partitions, find_table
 from penstock.core.catalogue.definition import PublicationRow
+from penstock.core.catalogue.facts import ask_server_facts
 from penstock.core.catalogue.locking import LOCK_NOT_AVAILABLE, with_lock_retries
-from penstock.core.catalogue.settings import ask_server_facts, recognise_flavour, recognise_managers
+from penstock.core.catalogue.settings import recognise_flavour, recognise_managers
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.endpoints import is_rds_endpoint
 from penstock.core.connect.errors import in_transaction, is_passing, read_report, to_penstock_error, translate_errors
@@ -29,41 +30,35 @@ from penstock.core.errors import AwsError, PenstockError, ServerError, TargetErr
 from penstock.core.frozen import frozen
 from penstock.core.host import cpu_count, measure_disk, read_machine
 from penstock.core.sql import fetch_rows, send_query
-from penstock.core.values.server import (
+from penstock.core.values.inspection import (
     Archiver,
     Connections,
     Encryption,
-    Finding,
     HostFacts,
     Inspection,
-    LedgerRights,
     LedgerState,
     Mark,
-    PoolerFacts,
     Publication,
     Receiver,
     Rights,
-    ServerFacts,
     Setting,
     Slot,
     Standby,
     TableCosts,
     TableInspection,
     Tablespace,
-    Unread,
     Volume,
-    refusal,
-    refusal_of,
 )
+from penstock.core.values.server import Finding, LedgerRights, PoolerFacts, ServerFacts, Unread, refusal, refusal_of
 from penstock.core.values.source import S3Route
 from penstock.core.values.table import TableName
 from penstock.core.words import hide_secrets
 from penstock.ledger.lookup import look_for_ledgers, refuse_known_elsewhere
 from penstock.ledger.schema import look_for_ledger
 from penstock.loading.loader import Loader
+from penstock.loading.plan.settings import LoadSettings
 from penstock.loading.plan.space import DiskSpace
 from penstock.loading.steps.columns import SpaceCheck
-from penstock.loading.values.plan import LoadSettings
 from penstock.preflight.findings import (
     judge,
     judge_disks,

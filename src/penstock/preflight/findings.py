@@ -25,7 +25,7 @@ from penstock.rds.findings import compose_growth, larger_size
 if TYPE_CHECKING:
     from penstock.core.aws.values import RdsDescription, Storage
     from penstock.core.catalogue.catalog import DiskForecast
-    from penstock.core.values.server import Encryption, Inspection, Slot, Standby, TableInspection
+    from penstock.core.values.inspection import Encryption, Inspection, Slot, Standby, TableInspection
     from penstock.core.values.source import S3Route
     from penstock.loading.values.plan import LoadPlan
 

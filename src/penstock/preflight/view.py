@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.core.units import KIB, MIB, count_nouns, format_bytes, format_count, format_duration
 
 if TYPE_CHECKING:
-    from penstock.core.values.server import Inspection, Setting, Slot, Standby, TableInspection, Volume
+    from penstock.core.values.inspection import Inspection, Setting, Slot, Standby, TableInspection, Volume
 
 # How many items of a long list are shown. The number of the other items follows.
 _SHOWN = 4
@@ -103,7 +103,7 @@ def _describe_settings(found: Inspection) -> str:
 def describe_value(setting: Setting) -> str:
     """Return a setting's value with a unit that is easy to read.
 
-    >>> from penstock.core.values.server import Setting
+    >>> from penstock.core.values.inspection import Setting
     >>> describe_value(Setting(name="max_wal_size", value="1024", unit="MB", context="", source="", source_file=None,
     ...     is_pending_restart=False, may_alter_system=False))
     '1 GiB'

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from penstock.changes.context import Context, Restored, is_at_table
 from penstock.changes.repair import forget_missing, plan_repair, repair
 from penstock.changes.store_table import TableStore
-from penstock.changes.tables import KINDS
-from penstock.core.catalogue.settings import read_server_facts
+from penstock.changes.tables.kinds import KINDS
+from penstock.core.catalogue.facts import read_server_facts
 from penstock.core.closing import Closing, log_notice
 from penstock.core.errors import PenstockError
 from penstock.core.frozen import frozen

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from penstock.changes.store_table import SERVER_DATABASE, TableStore
 from penstock.changes.store_tags import TagStore
 from penstock.core.catalogue.catalog import read_table_storage
-from penstock.core.catalogue.settings import read_facts, read_server_facts
+from penstock.core.catalogue.facts import read_server_facts
+from penstock.core.catalogue.settings import read_facts
 from penstock.core.closing import Closing
 from penstock.core.connect.endpoints import is_rds_endpoint
 from penstock.core.errors import AwsError, ServerError, TargetError, UsageError

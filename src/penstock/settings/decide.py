@@ -23,7 +23,7 @@ from penstock.core.units import format_bytes
 from penstock.core.values.names import init_command
 
 if TYPE_CHECKING:
-    from penstock.core.values.server import FlavourKind
+    from penstock.core.values.inspection import FlavourKind
 
 # Aurora is not in this list: its storage applies WAL, and its instances write no pages at checkpoints.
 _WITH_CHECKPOINTS: frozenset[FlavourKind] = frozenset(

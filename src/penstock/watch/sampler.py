@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.core.catalogue.settings import read_server_facts
+from penstock.core.catalogue.facts import read_server_facts
 from penstock.core.errors import PenstockError
 from penstock.core.host import busy_cpu_s, cpu_count, find_device, measure_disk, process_cpu_s, read_counters
 from penstock.core.values.device import LOCAL_STORAGE, CounterRow

@@ -11,11 +11,11 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 
 from penstock.core.connect.connection import ConnectionFactory
-from penstock.lab.cluster import SUPERUSER
 from penstock.lab.embedded import EmbeddedServer
-from penstock.lab.installations import choose_server_user, give_to, is_root
+from penstock.lab.layout import SUPERUSER
 from penstock.lab.relay import Relay
 from penstock.lab.topology.parts import copy_primary, promote
+from penstock.lab.users import choose_server_user, give_to, is_root
 from penstock.ledger.ledger import Ledger
 from support.campaign.processes import Zygote
 from support.campaign.s3 import Store

@@ -22,9 +22,9 @@ from penstock.core.values.table import ColumnMap, TableFacts, TableName
 from penstock.diagnose.load import LOAD_ADVICE, find_verdict
 from penstock.diagnose.rules.advice import ADVICE
 from penstock.diagnose.values import CHOICES, Diagnosis, write_remedy
+from penstock.loading.choices import find_choices
 from penstock.loading.pace import plan_sessions
 from penstock.loading.values.plan import CopyChoice, LoadPlan, TargetPlan
-from penstock.loading.watch import find_choices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

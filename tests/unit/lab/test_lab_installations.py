@@ -11,13 +11,8 @@ import pytest
 from penstock.core.errors import LabError, UsageError
 from penstock.lab import installations
 from penstock.lab.control import make_reachable
-from penstock.lab.installations import (
-    Installation,
-    ServerUser,
-    default_installation,
-    find_installations,
-    installation_at,
-)
+from penstock.lab.installations import Installation, default_installation, find_installations, installation_at
+from penstock.lab.users import ServerUser
 
 if TYPE_CHECKING:
     from pathlib import Path

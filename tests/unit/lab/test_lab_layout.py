@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.lab.cluster import ClusterFiles, format_settings, initdb_argv
+from penstock.lab.cluster import format_settings, initdb_argv
 from penstock.lab.embedded import default_home, format_conninfo
-from penstock.lab.installations import Installation, ServerUser, first_unreachable
+from penstock.lab.installations import Installation
+from penstock.lab.layout import ClusterFiles
+from penstock.lab.users import ServerUser, first_unreachable
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import _native
-from penstock.loading.rejects.pieces import find_by_index, find_by_server_line, knowing
+from penstock.loading.rejects.bisect import find_by_index, find_by_server_line, knowing
 
 if TYPE_CHECKING:
     from penstock.loading.values.block import LineEnd

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.core.values.server import (
+from penstock.core.values.inspection import (
     Archiver,
-    Clock,
     Connections,
     Encryption,
     Flavour,
@@ -17,20 +16,17 @@ from penstock.core.values.server import (
     Inspection,
     LedgerState,
     Manager,
-    PoolerFacts,
     Publication,
     Receiver,
     Rights,
-    ServerFacts,
     Setting,
     Slot,
     Standby,
     TableCosts,
     TableInspection,
-    Unread,
     Volume,
-    refusal,
 )
+from penstock.core.values.server import Clock, PoolerFacts, ServerFacts, Unread, refusal
 from penstock.core.values.table import TableFacts, TableName
 from penstock.preflight.findings import describe_change, judge, would_load
 

@@ -11,7 +11,7 @@ import pytest
 from penstock.core.catalogue.settings import SettingsFacts, SettingsRights
 from penstock.core.errors import TargetError, UsageError
 from penstock.core.values import temp_place as placement
-from penstock.core.values.server import Flavour, Manager
+from penstock.core.values.inspection import Flavour, Manager
 from penstock.core.values.temp_place import TABLESPACE, Placement, Scope, parse_scope, parse_setting
 from penstock.temp.place.decide import list_remarks, refuse_directory, refuse_server
 from penstock.temp.place.directory import DirectoryFacts, PartFacts

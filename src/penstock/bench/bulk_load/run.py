@@ -48,7 +48,8 @@ from penstock.bench.ways import (
     load_with_settings,
     staging_tables,
 )
-from penstock.core.catalogue.settings import alter_system, read_server_facts, reload
+from penstock.core.catalogue.facts import read_server_facts
+from penstock.core.catalogue.settings import alter_system, reload
 from penstock.core.connect.connection import ConnectionFactory, over_own_socket
 from penstock.core.connect.conninfo import parse_conninfo
 from penstock.core.frozen import frozen

@@ -20,7 +20,7 @@ from psycopg import sql
 
 from penstock.bench.commits.plan import Size, SizeResult, Sweep, plan_sizes
 from penstock.bench.tables import SCHEMA, own_schema
-from penstock.core.catalogue.settings import read_server_facts
+from penstock.core.catalogue.facts import read_server_facts
 from penstock.core.connect.connection import Connection, ConnectionFactory, is_usable, over_own_socket
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import ServerError

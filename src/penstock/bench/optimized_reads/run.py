@@ -33,7 +33,7 @@ from penstock.bench.optimized_reads.plan import (
 )
 from penstock.bench.tables import SCHEMA, count_rows, own_schema
 from penstock.bench.ways import check_rows, load_files
-from penstock.core.catalogue.settings import read_server_facts
+from penstock.core.catalogue.facts import read_server_facts
 from penstock.core.connect.connection import Connection, ConnectionFactory, over_own_socket
 from penstock.core.connect.errors import translate_errors
 from penstock.core.frozen import frozen

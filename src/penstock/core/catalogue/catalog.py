@@ -8,7 +8,7 @@ from typing import Any
 
 from psycopg import sql
 
-from penstock.core.catalogue.settings import ask_server_facts
+from penstock.core.catalogue.facts import ask_server_facts
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import translate_errors
 from penstock.core.connect.search_path import find_schemas

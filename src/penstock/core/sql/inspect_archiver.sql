@@ -1,5 +1,5 @@
 -- inspect_archiver.sql: archived and failed WAL segments, and the WAL since the last one archived
--- returns core.values.server.Archiver; needs no privilege; PostgreSQL 14+
+-- returns core.values.inspection.Archiver; needs no privilege; PostgreSQL 14+
 -- psql -f inspect_archiver.sql
 --
 -- A segment's name is timeline, then the high and the low part of its number (XLogFileName in xlog_internal.h).

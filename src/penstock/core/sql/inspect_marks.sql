@@ -1,5 +1,5 @@
 -- inspect_marks.sql: marks that only managed services, extensions and cluster managers have, by kind and name
--- returns core.values.server.Mark; needs no privilege; PostgreSQL 14+
+-- returns core.values.inspection.Mark; needs no privilege; PostgreSQL 14+
 -- psql -f inspect_marks.sql
 --
 -- No values are returned, because commands may contain secrets. recognise.py says what each mark means, with sources.

@@ -1,5 +1,5 @@
 -- inspect_slots.sql: the replication slots, and how much WAL is kept for each
--- returns core.values.server.Slot; needs no privilege; PostgreSQL 14+
+-- returns core.values.inspection.Slot; needs no privilege; PostgreSQL 14+
 -- psql -f inspect_slots.sql
 SELECT s.slot_name::text AS name,
        s.slot_type AS kind,

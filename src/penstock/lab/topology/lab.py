@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 
 from penstock.core.errors import LabError, ServerError, UsageError
 from penstock.core.frozen import frozen
-from penstock.lab.cluster import ClusterFiles, exclusive_lock, make_home
-from penstock.lab.control import find_free_port
+from penstock.lab.cluster import make_home
+from penstock.lab.control import exclusive_lock, find_free_port
 from penstock.lab.embedded import EmbeddedServer, default_home
-from penstock.lab.installations import Installation, choose_server_user, installation_at, is_root
+from penstock.lab.installations import Installation, installation_at
+from penstock.lab.layout import ClusterFiles
 from penstock.lab.topology.parts import (
     LabParts,
     commit_durably,
@@ -35,9 +36,10 @@ from penstock.lab.topology.processes import LabResources, Processes, release
 from penstock.lab.topology.s3 import check_moto
 from penstock.lab.topology.shapes import Kind, Member, Parameters, Shape, members_of, needed_acknowledgements
 from penstock.lab.topology.state import LabFiles, LabState, check_name, lab_names
+from penstock.lab.users import choose_server_user, is_root
 
 if TYPE_CHECKING:
-    from penstock.core.values.server import Standby
+    from penstock.core.values.inspection import Standby
     from penstock.lab.s3.call import S3Call
 
 _PROGRAMS: dict[Shape, tuple[str, ...]] = {

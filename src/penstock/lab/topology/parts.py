@@ -21,15 +21,17 @@ from penstock.core.frozen import frozen
 from penstock.core.host import memory_bytes
 from penstock.core.sql import fetch_rows
 from penstock.core.units import MIB, format_bytes
-from penstock.core.values.server import Standby
+from penstock.core.values.inspection import Standby
 from penstock.lab import relay
-from penstock.lab.cluster import SUPERUSER, ClusterFiles, make_home, make_private_dir, make_private_dirs, write_private
+from penstock.lab.cluster import make_home, make_private_dir, make_private_dirs, write_private
 from penstock.lab.control import reachable
 from penstock.lab.embedded import EmbeddedServer, format_conninfo
-from penstock.lab.installations import ServerUser, choose_server_user, run_program
+from penstock.lab.layout import SUPERUSER, ClusterFiles
+from penstock.lab.programs import run_program
 from penstock.lab.topology.processes import LabResources, Launch, Processes
 from penstock.lab.topology.s3 import S3StandIn
 from penstock.lab.topology.shapes import Member, base_settings, server_settings
+from penstock.lab.users import ServerUser, choose_server_user
 
 if TYPE_CHECKING:
     from penstock.lab.installations import Installation

@@ -23,7 +23,7 @@ from penstock.core.frozen import frozen
 from penstock.core.volumes import parse_volume
 from penstock.lab import launch, relay
 from penstock.lab.cluster import make_private_dir
-from penstock.lab.installations import log_tail, run_program
+from penstock.lab.programs import log_tail, run_program
 from penstock.lab.volumes import (
     PACKAGES,
     VolumeFiles,
@@ -39,8 +39,8 @@ from penstock.lab.volumes import (
 )
 
 if TYPE_CHECKING:
-    from penstock.lab.installations import ServerUser
     from penstock.lab.topology.state import LabState
+    from penstock.lab.users import ServerUser
 
 _START_TIMEOUT_S = 60
 _END_TIMEOUT_S = 10

@@ -28,12 +28,13 @@ from penstock.core.errors import LabError
 from penstock.core.frozen import frozen
 from penstock.lab.cluster import make_private_dir
 from penstock.lab.control import copy_privately, let_everybody_read, private_copy
-from penstock.lab.installations import run_program
+from penstock.lab.programs import run_program
 from penstock.lab.s3.call import ROLE_VARIABLES, S3Call
 from penstock.lab.topology.processes import Launch, Processes
 
 if TYPE_CHECKING:
-    from penstock.lab.installations import Installation, ServerUser
+    from penstock.lab.installations import Installation
+    from penstock.lab.users import ServerUser
 
 _TIMEOUT_S = 60
 

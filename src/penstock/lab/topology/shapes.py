@@ -7,7 +7,7 @@ from typing import Literal
 
 from penstock.core.frozen import frozen
 from penstock.core.units import MIB
-from penstock.lab.cluster import DEFAULT_SETTINGS
+from penstock.lab.layout import DEFAULT_SETTINGS
 
 Shape = Literal["single", "multi-az", "cluster", "quorum"]
 Kind = Literal["primary", "standby", "receiver"]

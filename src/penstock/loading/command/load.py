@@ -36,7 +36,7 @@ from penstock.core.frozen import frozen
 from penstock.core.values.job import Access, Housekeeping, Request
 from penstock.core.values.options import OptionError, pick
 from penstock.loading.command.progress import showing_progress
-from penstock.loading.command.rejects import note_reject_files
+from penstock.loading.command.records import note_reject_files
 from penstock.loading.command.request import make_request, make_target
 from penstock.loading.views.outcome import (
     check_object,

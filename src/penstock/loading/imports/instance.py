@@ -1,4 +1,4 @@
-"""Asks AWS and the server what a load's sessions and its route depend on."""
+"""Adapts a load's plan to an RDS instance: sessions by its number of CPUs, and notices of near windows."""
 
 from __future__ import annotations
 
@@ -7,19 +7,12 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from penstock.core.aws.credentials import AwsCredentials
 from penstock.core.connect.endpoints import is_rds_endpoint
-from penstock.core.errors import DataError, SourceError
 from penstock.core.values.dialect import Notice
-from penstock.loading.imports.route import RouteFacts, choose_route, keep_client
-from penstock.loading.imports.server import measure_link, read_import_rights
 from penstock.loading.pace import plan_sessions
-from penstock.loading.values.work import all_objects
 
 if TYPE_CHECKING:
-    from penstock.core.aws.values import AssociatedRole, RdsDescription
-    from penstock.core.connect.connection import Connection
-    from penstock.core.files.streams import SourceReader
+    from penstock.core.aws.values import RdsDescription
     from penstock.core.values.server import ServerFacts
     from penstock.loading.values.plan import LoadPlan
 
@@ -65,45 +58,3 @@ def plan_by_instance(
         instance_class=known.name,
     )
     return replace(plan, sessions=sessions)
-
-
-def plan_route(plan: LoadPlan, server: ServerFacts, connection: Connection, sources: SourceReader) -> LoadPlan:
-    """Return the plan with its route. Raises UsageError, TargetError, ServerError, SourceError.
-
-    The link to the server is measured only for --via auto, by sending 2 MiB to the server. If AWS does not answer, the
-    roles of an RDS instance are not checked. If the server cannot import an object as it is, --via auto chooses the
-    client's route, and --via server fails later.
-    """
-    instance, roles = _ask_roles(connection.info.host, patience_s=plan.tuning.aws_patience_s)
-    facts = RouteFacts(
-        rights=read_import_rights(connection),
-        region=AwsCredentials().s3_config().get("region"),
-        server_major=server.major,
-        roles=roles,
-        instance=instance,
-        link=measure_link(connection) if plan.job.rules.via == "auto" else None,
-    )
-    chosen = choose_route(plan, facts)
-    if not chosen.route.is_import or plan.job.rules.via == "server":
-        return chosen
-    from penstock.loading.imports.route import check_importable  # noqa: PLC0415 (for who imports from S3)
-
-    try:
-        check_importable(all_objects(plan.targets), sources)
-    except (SourceError, DataError) as misfit:
-        return keep_client(plan, misfit.message)
-    return chosen
-
-
-def _ask_roles(host: str, *, patience_s: float) -> tuple[str, tuple[AssociatedRole, ...] | None]:
-    """Return the identifier and the roles of an RDS instance or its cluster; None if they are not known."""
-    if not is_rds_endpoint(host):
-        return "", None
-    from penstock.rds.describe import ask_briefly  # noqa: PLC0415 (56 ms, botocore)
-
-    found = ask_briefly(host, now=datetime.now(UTC), patience_s=patience_s)
-    owners = [] if found is None else [owner for owner in (found.instance, found.cluster) if owner is not None]
-    # If a cluster may not be described, it may still have the role.
-    if found is None or not owners or any(gap.call == "rds:DescribeDBClusters" for gap in found.gaps):
-        return "", None
-    return owners[0].identifier, tuple(role for owner in owners for role in owner.roles)

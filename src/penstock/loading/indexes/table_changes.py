@@ -16,9 +16,9 @@ from penstock.changes.holds import read_holds
 from penstock.changes.journal import CannotRecord, Records, change_table, open_records, restore
 from penstock.changes.records import find_changed
 from penstock.changes.store_table import TableStore
-from penstock.changes.tables import KINDS
 from penstock.changes.tables.indexes import IndexesAndKeys, make_changes
 from penstock.changes.tables.kind import TableRequest
+from penstock.changes.tables.kinds import KINDS
 from penstock.changes.tables.look import read_missing, refuse_missing
 from penstock.changes.tables.parts import PART_KINDS, ForeignKey, capture_tree, part_id_of
 from penstock.core.catalogue.catalog import find_table

@@ -1,4 +1,4 @@
-"""What all ways of landing need, and the simplest way: COPY into the table, which may be truncated first."""
+"""What all ways of landing need: the load, waiting for locks, and the ledger's records of created tables."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from penstock.core.catalogue.locking import telling_once, with_lock_retries
 from penstock.core.errors import SourceError, TargetError
 from penstock.core.frozen import frozen
 from penstock.core.values.table import TableFacts, TableName
-from penstock.ledger.targets import drop_landing, drop_ranges, find_unended, note_truncated, write_landing
-from penstock.loading.land.locks import TableLocks, truncate_tables
+from penstock.ledger.targets import drop_landing, drop_ranges, write_landing
 from penstock.loading.values.work import ObjectWork
 
 if TYPE_CHECKING:
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
     from penstock.loading.values.outcome import StatementOutcome
     from penstock.loading.values.plan import LoadPlan, TargetPlan
 
+    # Is told the number of a target that has a statement of its own, and the statement's report.
     NoteStatement = Callable[[int, StatementOutcome], None]
-    from penstock.core.values.table import TableFacts
 
 _Result = TypeVar("_Result")
 
@@ -170,42 +169,3 @@ class Way:
     def land(self, note_statement: NoteStatement) -> Sequence[LandedCounts]:  # noqa: ARG002 (for other ways)
         """Move the records to the tables, in the transaction that ends the load."""
         return ()
-
-
-def truncate_first(context: LandingContext, landings: Sequence[TargetLanding]) -> None:
-    """Truncate the tables that are truncated before their rows, and that this load has not truncated yet."""
-    due = [each for each in landings if each.target.is_truncated_first and not each.record.is_truncated]
-    truncate_due(context, due)
-
-
-def truncate_due(context: LandingContext, due: Sequence[TargetLanding]) -> None:
-    """Truncate the tables of targets in one statement, and record that in the ledger, in one transaction."""
-    tables = {landing.facts.oid: landing.facts for landing in due}
-    connection, schema, claim = context.connection, context.schema, context.claim
-    if not tables:
-        return
-
-    locks = TableLocks(connection, dict.fromkeys(tables, "ACCESS EXCLUSIVE"))
-
-    def act() -> None:
-        locks.take()
-        context.tools.ledger.hold_claim(connection, claim)
-        truncate_tables(connection, list(tables.values()))
-        for facts in tables.values():
-            refuse_unended(context, facts, verb="truncate")
-        for landing in due:
-            note_truncated(connection, schema, claim, landing.record)
-
-    names = ", ".join(f'"{facts.name}"' for facts in tables.values())
-    context.tools.notice(f"truncating table{'s' if len(tables) > 1 else ''} {names}")
-    context.with_locks(act, relations=list(tables), what=f"truncate {names}")
-
-
-def refuse_unended(context: LandingContext, facts: TableFacts, *, verb: str) -> None:
-    """Raise TargetError if a load that has not ended has rows in a table; the caller holds a lock on the table."""
-    if others := find_unended(context.connection, context.schema, context.claim, oid=facts.oid):
-        raise TargetError(
-            f'cannot {verb} table "{facts.name}": another load into it has not ended',
-            detail=f"Load {others[0]} has committed rows to it, which would be missing when it is resumed.",
-            hint=f"Finish it with penstock resume {others[0]}, or run penstock loads forget {others[0]} --keep-rows.",
-        )

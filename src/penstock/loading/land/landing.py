@@ -26,7 +26,8 @@ from penstock.ledger.committed import has_all
 from penstock.ledger.ledger import finish
 from penstock.ledger.targets import read_landings
 from penstock.ledger.values import FinishedLoad, LandedCounts, LandingRecord
-from penstock.loading.land.context import TargetLanding, Way, refuse_unended
+from penstock.loading.land.context import TargetLanding, Way
+from penstock.loading.land.direct import refuse_unended
 from penstock.loading.land.exchange import (
     add_foreign_keys,
     capture_table,

@@ -20,7 +20,8 @@ from penstock.core.connect.errors import hint_missing_right
 from penstock.core.errors import FileLocation, TargetError
 from penstock.core.values.table import TableName
 from penstock.ledger.schema import find_publications, staging_hint
-from penstock.loading.land.context import TargetLanding, Way, truncate_due
+from penstock.loading.land.context import TargetLanding, Way
+from penstock.loading.land.direct import truncate_due
 from penstock.loading.land.merges import STATEMENTS, Statement
 
 if TYPE_CHECKING:

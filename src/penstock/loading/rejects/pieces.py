@@ -1,4 +1,4 @@
-"""Runs of records that can be split at any record, and the search for the record that COPY refuses. Pure."""
+"""Runs of records that can be split at any record, to send them again after a COPY command has failed. Pure."""
 
 from __future__ import annotations
 
@@ -12,95 +12,19 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock import _native
-from penstock.core.frozen import frozen
 from penstock.core.recorded import make_recorded, reading_record, refuse_unknown, to_json
 from penstock.core.values.dialect import Dialect
 from penstock.core.values.table import ColumnMap, TableName
 from penstock.ledger.rejects import RecordForm
 from penstock.loading.copy.payload import make_form_encoder
 from penstock.loading.formats.blocks import make_cutter
-from penstock.loading.values.block import CopySpec, LineEnd
+from penstock.loading.rejects.bisect import MakeCutter, find_by_server_line, knowing, make_payload_cutter
 
 if TYPE_CHECKING:
     from collections import deque
 
     from penstock.loading.copy.payload import Encoder
     from penstock.loading.values.block import Block, CopySpec, LineEnd
-
-MakeCutter = Callable[[], _native.RecordCutter]
-
-# An empty record with each line end. The byte after a lone carriage return shows that no line feed follows; it is not
-# consumed.
-_EMPTY_RECORDS: dict[LineEnd, bytes] = {"lf": b"\n", "crlf": b"\r\n", "cr": b"\r."}
-
-
-@frozen
-class FoundRecord:
-    """A record's bytes [start, end) within the buffer, its index, and the physical lines before it and in it."""
-
-    start: int
-    end: int
-    index: int
-    lines_before: int
-    lines: int
-
-
-def find_by_server_line(data: bytes, line: int, make_cutter: MakeCutter) -> FoundRecord:
-    """Return the record at which a server's COPY of `data` would say "line N"."""
-    return _find(data, make_cutter, lambda cut: cut.server_lines >= line)
-
-
-def find_by_index(data: bytes, index: int, make_cutter: MakeCutter) -> FoundRecord:
-    """Return the record with this index, counted from 0."""
-    return _find(data, make_cutter, lambda cut: cut.records > index)
-
-
-def make_payload_cutter(spec: CopySpec) -> _native.RecordCutter:
-    """Return a new cutter for the payload of a COPY command."""
-    return _native.RecordCutter(
-        format=spec.format,
-        delimiter=spec.delimiter.encode(),
-        quote=None if spec.quote is None else spec.quote.encode(),
-        escape=None if spec.escape is None else spec.escape.encode(),
-    )
-
-
-def knowing(line_end: LineEnd, make_cutter: MakeCutter) -> MakeCutter:
-    """Return a maker of cutters that have already read a line end, like a reader in the middle of an object.
-
-    Before the first line end, lines inside a record are counted differently (copyfromparse.c, CopyReadLineText).
-    """
-
-    def make() -> _native.RecordCutter:
-        cutter = make_cutter()
-        if not cutter.feed_one(_EMPTY_RECORDS[line_end]).records:
-            # Of JSON Lines, an empty line is no record.
-            cutter.restart(None)
-        return cutter
-
-    return make
-
-
-def _find(data: bytes, make_cutter: MakeCutter, has_reached: Callable[[_native.Cut], bool]) -> FoundRecord:
-    """Return the first record whose end satisfies `has_reached`; if none does, the last one, which has no line end."""
-    low, high = 0, len(data)
-    while low < high:
-        middle = (low + high) // 2
-        if has_reached(make_cutter().feed(data[:middle])):
-            high = middle
-        else:
-            low = middle + 1
-    before = make_cutter().feed(data[: max(0, low - 1)])
-    reached = make_cutter().feed(data[:low])
-    is_ended = reached.records > before.records
-    return FoundRecord(
-        start=before.end,
-        end=reached.end if is_ended else len(data),
-        index=before.records,
-        lines_before=before.lines,
-        lines=reached.lines - before.lines if is_ended else 0,
-    )
-
 
 _LINE_ENDS: dict[LineEnd, bytes] = {"lf": b"\n", "crlf": b"\r\n", "cr": b"\r"}
 

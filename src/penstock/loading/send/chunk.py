@@ -12,7 +12,7 @@ from isal import isal_zlib
 from penstock.core.errors import FileLocation
 from penstock.core.values.source import Range
 from penstock.ledger.values import CommittedRange
-from penstock.loading.rejects.pieces import MakeCutter, find_by_index, find_by_server_line, knowing, make_payload_cutter
+from penstock.loading.rejects.bisect import MakeCutter, find_by_index, find_by_server_line, knowing, make_payload_cutter
 from penstock.loading.values.block import Block, CopySpec
 
 # Data that the server has not read yet is in socket buffers, a few MiB at most. So the record of an error is among the

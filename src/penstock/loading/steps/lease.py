@@ -17,8 +17,8 @@ from penstock.core.catalogue.settings import LeasedSetting, LeaseReport, Setting
 from penstock.core.errors import PenstockError
 from penstock.core.host import client_name, holding_interrupts, measure_disk
 from penstock.core.values.change import SERVER, Hold, lock_of
+from penstock.loading.plan.settings import LoadSettings
 from penstock.loading.plan.space import estimate_wal
-from penstock.loading.values.plan import LoadSettings
 from penstock.loading.values.work import all_objects
 from penstock.settings.decide import BULK_LOAD, choose_auto, find_profile, is_too_small
 from penstock.settings.lease import LeaseRequest, refuse_obstacle

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection
     from penstock.loading.claim.decide import NothingToDo
     from penstock.loading.context import LoadTools
+    from penstock.loading.plan.settings import LoadSettings
     from penstock.loading.values.outcome import LoadOutcome
-    from penstock.loading.values.plan import LoadSettings
 
 
 @frozen

@@ -141,7 +141,7 @@ class Upkeep(Step):
 
     def plan(self, facts: PlanFacts) -> UpkeepPlan:
         """Return whether VACUUM and CHECKPOINT follow; the latter depends on how many bytes are loaded."""
-        from penstock.loading.values.plan import LoadSettings  # noqa: PLC0415 (for --plan only)
+        from penstock.loading.plan.settings import LoadSettings  # noqa: PLC0415 (for --plan only)
 
         settings = facts.plan.find_part(LoadSettings)
         is_leased = settings is not None and settings.is_changing

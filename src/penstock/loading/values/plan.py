@@ -8,17 +8,14 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 from penstock.core.frozen import frozen
 from penstock.core.tuning import DEFAULT_TUNING, BatchPlan, LoadTuning
-from penstock.core.values.accounts import PlanPart
 from penstock.core.values.change import IndexPlan
 from penstock.core.values.mode import CLIENT_ROUTE, RoutePlan
 from penstock.core.values.table import Column, TableFacts, TableName
 from penstock.loading.values.types import TYPE_OIDS
-from penstock.settings.decide import describe_decision
 
 if TYPE_CHECKING:
-    from penstock.core.catalogue.settings import SettingsDecision
     from penstock.core.errors import PenstockError
-    from penstock.core.values.accounts import UnreadableObject
+    from penstock.core.values.accounts import PlanPart, UnreadableObject
     from penstock.core.values.dialect import Dialect, Notice
     from penstock.core.values.job import LoadJob, TargetJob
     from penstock.core.values.mode import Landing
@@ -325,32 +322,3 @@ class CheckpointDecision:
     reason: str
     # Whether it was due but is not possible.
     is_refused: bool = False
-
-
-@frozen
-class LoadSettings(PlanPart):
-    """What a load does with the server's settings: `choice` is auto or a profile's name.
-
-    `decision` is None if the server was not asked. `reason` is why nothing is changed, None if something is.
-    """
-
-    choice: str
-    decision: SettingsDecision | None = None
-    reason: str | None = None
-
-    @property
-    def is_changing(self) -> bool:
-        """Return whether settings are changed during the load."""
-        return self.reason is None
-
-    @property
-    def is_refusing(self) -> bool:
-        """Return whether the load must not begin, because a profile that the user named cannot be applied."""
-        found = self.decision
-        return self.choice != "auto" and found is not None and found.obstacle is not None and bool(found.leased)
-
-    def describe(self) -> list[str]:
-        """Return what is changed, or why nothing is."""
-        head = f"settings  {self.choice}" + ("" if self.reason is None else f": not changed ({self.reason})")
-        changes = () if self.decision is None else describe_decision(self.decision)
-        return [head, *(f"  {line}" for line in changes)]

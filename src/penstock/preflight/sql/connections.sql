@@ -1,5 +1,5 @@
 -- connections.sql: how many connections are allowed and used
--- returns core.values.server.Connections; needs no privilege; PostgreSQL 14+
+-- returns core.values.inspection.Connections; needs no privilege; PostgreSQL 14+
 -- psql -f connections.sql
 --
 -- A backend whose kind is hidden, with a database and a user, counts as a client, as in server.sql.

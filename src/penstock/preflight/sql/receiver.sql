@@ -1,5 +1,5 @@
 -- receiver.sql: how a standby follows its primary; no row on a primary
--- returns core.values.server.Receiver; needs no privilege, pg_read_all_stats for status and sender; PostgreSQL 14+
+-- returns core.values.inspection.Receiver; needs no privilege, pg_read_all_stats for status and sender; PostgreSQL 14+
 -- psql -f receiver.sql
 SELECT w.status,
        w.sender_host,

@@ -1,5 +1,5 @@
 -- rights.sql: what the current role may do, each right probed
--- returns core.values.server.Rights; needs no privilege; PostgreSQL 14+
+-- returns core.values.inspection.Rights; needs no privilege; PostgreSQL 14+
 -- psql -v creation_schema=public -f rights.sql
 --
 -- The schema is the one in which the user's search_path creates tables, or null if there is none.

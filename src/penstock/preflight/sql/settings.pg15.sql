@@ -1,5 +1,5 @@
 -- settings.pg15.sql: the settings that findings depend on, their sources, and whether they can be changed
--- returns core.values.server.Setting; needs no privilege, pg_read_all_settings for files and paths; PostgreSQL 15+
+-- returns core.values.inspection.Setting; needs no privilege, pg_read_all_settings for files and paths; PostgreSQL 15+
 -- psql -f settings.pg15.sql
 --
 -- A role sees no row of a setting that is hidden from it.

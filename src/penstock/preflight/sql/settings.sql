@@ -1,5 +1,5 @@
 -- settings.sql: the settings that findings depend on, their sources, and whether they can be changed
--- returns core.values.server.Setting; needs no privilege, pg_read_all_settings for files and paths; PostgreSQL 14+
+-- returns core.values.inspection.Setting; needs no privilege, pg_read_all_settings for files and paths; PostgreSQL 14+
 -- psql -f settings.sql
 --
 -- A role sees no row of a setting that is hidden from it. Before PostgreSQL 15 only superusers may run ALTER SYSTEM.

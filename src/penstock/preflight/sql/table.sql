@@ -1,5 +1,5 @@
 -- table.sql: what storing a row in a table involves, and the size of the table
--- returns core.values.server.TableCosts; needs no privilege; PostgreSQL 14+
+-- returns core.values.inspection.TableCosts; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -f table.sql
 --
 -- Of partitions only the size is counted. tgtype & 4 is INSERT (pg_trigger.h).

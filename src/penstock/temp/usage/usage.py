@@ -11,7 +11,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.core.catalogue.settings import read_server_facts
+from penstock.core.catalogue.facts import read_server_facts
 from penstock.core.connect.texts import receive_any_text
 from penstock.core.errors import AwsError
 from penstock.temp.statements import begins_to_read

@@ -1,0 +1,85 @@
+"""The facts of a server that a load needs, read in one query with an ordinary user's rights."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from dataclasses import asdict
+
+from penstock.core.connect.connection import Connection, describe_connection
+from penstock.core.connect.errors import translate_errors
+from penstock.core.connect.route import is_loopback
+from penstock.core.frozen import frozen
+from penstock.core.sql import send_query
+from penstock.core.values.server import ServerFacts
+
+
+@frozen
+class ServerRow:
+    """The row of server.sql."""
+
+    version_num: int
+    version: str
+    database: str
+    user: str
+    server_encoding: str
+    free_connections: int
+    is_in_recovery: bool
+    # None on a Unix socket.
+    server_address: str | None
+    may_checkpoint: bool
+    is_aurora: bool
+    wal_level: str
+
+
+def read_server_facts(connection: Connection) -> ServerFacts:
+    """Return the facts of a connection's server. This connection counts as one that is in use.
+
+    Raises ServerError.
+    """
+    return ask_server_facts(connection)()
+
+
+def ask_server_facts(connection: Connection) -> Callable[[], ServerFacts]:
+    """Send the query of `read_server_facts` without waiting, for a pipeline.
+
+    The returned function returns the facts.
+    """
+    address = describe_connection(connection)
+    with translate_errors(f"reading the facts of {address}"):
+        fetch = send_query(connection, "core/server", ServerRow)
+
+    def facts() -> ServerFacts:
+        with translate_errors(f"reading the facts of {address}"):
+            (row,) = fetch()
+        info = connection.info
+        fields = asdict(row)
+        is_local = is_local_server(
+            server_address=fields.pop("server_address"),
+            dialled_address=info.hostaddr,
+            named_host=info.host,
+            own_name=socket.gethostname(),
+        )
+        host = f"{info.host or info.hostaddr}:{info.port}"
+        return ServerFacts(**fields, is_local=is_local, address=address, host=host)
+
+    return facts
+
+
+def is_local_server(*, server_address: str | None, dialled_address: str, named_host: str, own_name: str) -> bool:
+    """Return whether a server runs on this machine: a Unix socket, or loopback at both ends of a connection.
+
+    One end alone proves nothing: a client connects to a tunnel at loopback, and the tunnel's far end may connect to the
+    server at loopback or by a socket. If the given host name is not this machine's (`own_name`), the connection uses
+    such a tunnel. A tunnel named localhost still looks local. `dialled_address` is empty for a socket, or if libpq does
+    not know it.
+    """
+    if server_address is None:
+        return not dialled_address
+    ends_are_loopback = is_loopback(server_address) and is_loopback(dialled_address)
+    return ends_are_loopback and _is_own_name(named_host, own_name)
+
+
+def _is_own_name(host: str, own_name: str) -> bool:
+    name = host.rstrip(".").lower()
+    return is_loopback(name) or name in ("", "localhost", own_name.lower()) or name.endswith(".localhost")

@@ -1,0 +1,274 @@
+"""Values that describe a server: what SQL shows to one role, and facts of the host if the server is on this machine.
+
+A fact is None if it could not be read; None never means no. `Inspection.unread` and `Rights` say why.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from penstock.core.frozen import frozen
+from penstock.core.values.server import LedgerRights, PoolerFacts, ServerFacts
+
+if TYPE_CHECKING:
+    from penstock.core.values.server import Clock, Finding, Unread
+    from penstock.core.values.table import TableFacts, TableName
+
+FlavourKind = Literal[
+    "postgresql", "rds", "rds-cluster", "aurora", "cloud-sql", "alloydb", "azure", "neon", "supabase", "citus"
+]
+
+
+@frozen
+class Flavour:
+    """The product that a server is."""
+
+    kind: FlavourKind
+    name: str
+    # The evidence that shows the product, None for plain PostgreSQL.
+    told_by: str | None = None
+
+
+@frozen
+class Manager:
+    """Software that also changes the server's settings."""
+
+    name: str
+    # The evidence for this software.
+    told_by: str
+    # How to change a setting with it.
+    change: str
+
+
+@frozen
+class Mark:
+    """The row of inspect_marks.sql: an object or setting that exists only with one product or manager."""
+
+    kind: str
+    name: str
+
+
+@frozen
+class Rights:
+    """The row of rights.sql: what the current role may do, by the server's own checks."""
+
+    is_superuser: bool
+    may_create_schema: bool
+    may_make_temporary: bool
+    # The schema in which an unqualified table would be created.
+    creation_schema: str | None
+    may_create_table: bool
+    reads_statistics: bool
+    reads_settings: bool
+    signals_backends: bool
+    may_checkpoint: bool
+    may_reload: bool
+    may_replicate: bool
+    bypasses_row_security: bool
+
+
+@frozen
+class Setting:
+    """The row of settings.sql, with the values of pg_settings."""
+
+    name: str
+    value: str
+    unit: str | None
+    context: str
+    source: str
+    # None if the role may not see it.
+    source_file: str | None
+    is_pending_restart: bool
+    # Only the role's privilege; the setting allow_alter_system is not considered.
+    may_alter_system: bool
+
+
+@frozen
+class Standby:
+    """The row of inspect_standbys.sql: a WAL receiver. All but the pid are None if the role may not see them."""
+
+    pid: int
+    name: str | None
+    address: str | None
+    state: str | None
+    sync_state: str | None
+    lag_bytes: int | None
+    lag_s: float | None
+
+
+@frozen
+class Slot:
+    """The row of inspect_slots.sql, a replication slot."""
+
+    name: str
+    kind: str
+    database: str | None
+    is_active: bool
+    wal_status: str | None
+    # The WAL that is kept for the slot.
+    retained_bytes: int | None
+    # How much more WAL can be written before the slot may be lost.
+    safe_bytes: int | None
+
+
+@frozen
+class Receiver:
+    """The row of receiver.sql: a standby's WAL receiver. A primary has none."""
+
+    status: str | None
+    sender_host: str | None
+    sender_port: int | None
+    lag_bytes: int | None
+    # The age of the last replayed transaction. It also grows if the primary is idle.
+    delay_s: float | None
+
+
+@frozen
+class Archiver:
+    """The row of inspect_archiver.sql."""
+
+    archived: int
+    failed: int
+    last_archived_at_s: float | None
+    last_failed_at_s: float | None
+    last_failed: str | None
+    # The WAL since the last archived segment.
+    lag_bytes: int | None
+
+    @property
+    def is_failing(self) -> bool:
+        """Return whether the last attempt to archive a segment failed."""
+        return self.last_failed_at_s is not None and self.last_failed_at_s > (self.last_archived_at_s or 0.0)
+
+
+@frozen
+class Connections:
+    """How many connections are allowed and used. A limit is None if the server has no such limit."""
+
+    maximum: int
+    reserved: int
+    used: int
+    role_limit: int | None
+    database_limit: int | None
+
+
+@frozen
+class Publication:
+    """The row of publications.sql."""
+
+    name: str
+    is_all_tables: bool
+
+
+@frozen
+class Tablespace:
+    """The row of tablespaces.sql."""
+
+    name: str
+    # Empty for tablespaces in the data directory.
+    location: str
+
+
+@frozen
+class LedgerState(LedgerRights):
+    """Whether loads can be recorded in a schema."""
+
+    schema: str
+    exists: bool
+    # Why the ledger would be refused, None if it would not.
+    distrust: Finding | None = None
+
+
+@frozen
+class Volume:
+    """The file system that has some of the server's files."""
+
+    # Which files these are.
+    holds: str
+    path: str
+    device: str
+    size_bytes: int
+    # What an unprivileged process may use.
+    free_bytes: int
+
+
+@frozen
+class HostFacts:
+    """Facts of this machine, if the server runs on it."""
+
+    cpu_count: int
+    memory_bytes: int
+    # Only the file systems of the paths that could be read.
+    volumes: tuple[Volume, ...]
+
+
+@frozen
+class TableCosts:
+    """The row of table.sql: the indexes, triggers and so on that cost time for each row.
+
+    Indexes and triggers that belong to a partition only are not counted.
+    """
+
+    indexes: int
+    foreign_keys: int
+    insert_triggers: list[str]
+    size_bytes: int
+
+
+@frozen
+class TableInspection:
+    """A table to load into, and what affects a load into it."""
+
+    asked: TableName
+    # None if the table does not exist.
+    facts: TableFacts | None = None
+    costs: TableCosts | None = None
+    publications: tuple[str, ...] = ()
+    # Why COPY cannot load the table, None if it can.
+    refusal: Finding | None = None
+
+
+@frozen
+class Encryption:
+    """Whether a network connection is encrypted."""
+
+    is_encrypted: bool
+    # libpq's parameter.
+    sslmode: str
+
+
+@frozen
+class Inspection:
+    """All facts about a server. A tuple is None if it could not be read."""
+
+    server: ServerFacts
+    flavour: Flavour
+    managers: tuple[Manager, ...]
+    pooler: PoolerFacts | None
+    rights: Rights
+    settings: tuple[Setting, ...]
+    connections: Connections | None
+    standbys: tuple[Standby, ...] | None
+    slots: tuple[Slot, ...] | None
+    receiver: Receiver | None
+    archiver: Archiver | None
+    publications: tuple[Publication, ...] | None
+    tablespaces: tuple[Tablespace, ...] | None
+    autovacuum_workers: int | None
+    ledger: LedgerState | None
+    clock: Clock | None
+    # None if the connection does not use TLS and either goes to this machine (a Unix socket or a loopback address, so
+    # also the local end of a tunnel) or uses GSSAPI.
+    encryption: Encryption | None = None
+    unread: tuple[Unread, ...] = ()
+    host: HostFacts | None = None
+    table: TableInspection | None = None
+
+    def setting(self, name: str) -> Setting | None:
+        """Return a setting, or None if it does not exist or may not be read."""
+        return next((setting for setting in self.settings if setting.name == name), None)
+
+    def value(self, name: str) -> str | None:
+        """Return a setting's value, or None."""
+        found = self.setting(name)
+        return None if found is None else found.value
