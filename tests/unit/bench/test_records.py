@@ -21,7 +21,6 @@ DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted
 FORMER = frozenset(
     (
         "2026-11-21-ledger_overhead",
-        "2026-11-21-unequal_files",
         "2026-11-22-commits",
         "2026-11-22-latency_tls",
         "2026-11-22-rebuild_schedules",
