@@ -23,7 +23,6 @@ FORMER = frozenset(
         "2026-11-21-ledger_overhead",
         "2026-11-22-commits",
         "2026-11-22-latency_tls",
-        "2026-11-22-rebuild_schedules",
         "2026-11-22-sampler_cost",
     )
 )
