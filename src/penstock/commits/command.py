@@ -21,7 +21,7 @@ from penstock.core.errors import PenstockError, UsageError
 from penstock.core.units import format_duration
 from penstock.core.values.options import parse_duration
 from penstock.diagnose.batches import BATCHES, CommitReport, report_commits
-from penstock.watch.command.screen import Watched, report_unread, sample_while
+from penstock.watch.command.watched import Watched, report_unread, sample_while
 from penstock.watch.recordings import read_recording
 
 if TYPE_CHECKING:

@@ -40,7 +40,7 @@ _LOCK_TIMEOUT = "1s"
 class Ledger:
     """The ledger of one schema.
 
-    Methods raise ServerError and TargetError. They need the privileges that sharing.py grants.
+    Methods raise ServerError and TargetError. They need the privileges that rights.py grants.
     """
 
     def __init__(self, schema: str = "penstock") -> None:

@@ -109,7 +109,7 @@ VERSION = 9
 # `meaning` of a load also lists, as `unreadable`, the objects that it could not read. They are not in `objects`, unless
 # a part of them is committed.
 #
-# `origin` is the database in which the oids of a row are valid (origin.py).
+# `origin` is the database in which the oids of a row are valid (locks.py).
 # `changes` and `holds` record what loads change. They have no foreign key to `loads`, because they must stay when a
 # load is removed. A change of the whole server is recorded in database "postgres", with target_oid 0. A hold with
 # target_oid 0 in another database names a load that may have changed the server. Without such a hold, a load need not

@@ -68,7 +68,7 @@ from penstock.preflight.findings import (
     sort_findings,
     would_load,
 )
-from penstock.rds.describe import find_host
+from penstock.rds.describe import describe_instance, find_host
 from penstock.rds.findings import describe_silence, find_iam_fault, judge_rds
 from penstock.watch.activity import read_moment
 
@@ -281,8 +281,6 @@ def inspect_table(
 
 def explain_refused_token(error: ServerError, *, to: str | None, now: datetime) -> ServerError:
     """Return the error of a refused IAM token, with cause and remedy if AWS's description of the server shows them."""
-    from penstock.rds.describe import describe_instance  # noqa: PLC0415 (59 ms, botocore)
-
     try:
         host = find_host(to)
         fault = find_iam_fault(describe_instance(host, now=now, is_brief=True)) if is_rds_endpoint(host) else None
@@ -433,8 +431,6 @@ def ask_aws(connect: ConnectionFactory, *, now: datetime) -> RdsDescription | Aw
         host = connection.info.host
     if not is_rds_endpoint(host):
         return None
-    from penstock.rds.describe import describe_instance  # noqa: PLC0415 (59 ms, botocore)
-
     try:
         return describe_instance(host, now=now)
     except AwsError as error:

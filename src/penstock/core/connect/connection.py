@@ -45,7 +45,7 @@ from penstock.core.connect.route import (
     tunnel_route,
 )
 from penstock.core.connect.search_path import OWN_PATH, TO_OWN_SETTINGS
-from penstock.core.connect.tls import compose_is_direct, tls_defaults
+from penstock.core.connect.tls import compose_is_direct, find_roots, tls_defaults
 from penstock.core.errors import ServerError, UsageError
 from penstock.core.values.server import DateOrder, Finding, PoolerFacts, refuse
 
@@ -325,8 +325,6 @@ class ConnectionFactory:
 
     def _find_roots(self, hosts: Sequence[str]) -> str:
         if self._roots is None:
-            from penstock.core.connect.tls import find_roots  # noqa: PLC0415 (3 ms, for servers on RDS)
-
             self._roots = find_roots(hosts, os.environ)
         return self._roots
 

@@ -1,6 +1,6 @@
 """Connects to object stores and HTTP servers by obstore, explains obstore's errors, and decides which are retried.
 
-Imported only if a source is remote. A CredentialSource gives S3's credentials, so this room does not import boto3.
+Imported only if a source is remote. A CredentialSource gives S3's credentials, so this folder does not import boto3.
 Google Cloud Storage and Azure use obstore's own credential chains (environment, files, instance metadata).
 """
 
@@ -42,7 +42,7 @@ _TRANSIENT_STATUSES = frozenset({408, 429})
 
 
 class CredentialSource(Protocol):
-    """Provides S3's region, endpoint and credentials. penstock.aws implements it, so neither room imports the other."""
+    """Provides S3's region, endpoint and credentials. core/aws implements it, so neither imports the other."""
 
     def s3_config(self) -> Mapping[str, str]:
         """Return `region` and `endpoint`, each only if it is configured."""

@@ -1,6 +1,6 @@
 """SourceReader lists, samples and opens the sources of a load as streams of decompressed text.
 
-The other modules of this room read, decompress and decode the bytes; blocks.py cuts the text into records.
+The other modules of this folder read, decompress and decode the bytes; load formats cut the text into records.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ LAB/s3/                  the working directory of moto's server, which keeps obj
 LAB/calls/               calls of the functions that have begun, with their credentials; of the server's account only
 LAB/postgresql/          a private copy of the installation, in which the extensions are
 LAB/postgresql/aws_s3    the script that the functions run
-LAB/python/              a copy of Python, if the servers' account cannot run this one (see python.py)
+LAB/python/              a copy of Python, if the servers' account cannot run this one (see below)
 """
 
 from __future__ import annotations

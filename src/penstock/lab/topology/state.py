@@ -2,7 +2,7 @@
 
 HOME/labs/NAME/lab.json       its shape, settings, members, and which members stay down
 HOME/labs/NAME/processes/     records and logs of processes that are not servers, see processes.py
-HOME/labs/NAME/volumes/       the files of throttled volumes and of local storage, see volumes/volume.py
+HOME/labs/NAME/volumes/       the files of throttled volumes and of local storage, see lab/volumes.py
 HOME/labs/NAME/s3/, calls/, postgresql/  with --s3, see topology/s3.py
 HOME/labs/NAME/MEMBER/        a server's home or a receiver's segments
 HOME/labs/.lock               held by a command that changes any lab

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.core.aws.credentials import AwsCredentials
 from penstock.core.connect.endpoints import is_rds_endpoint
 from penstock.core.errors import DataError, SourceError
-from penstock.loading.imports.route import RouteFacts, choose_route, keep_client
+from penstock.loading.imports.route import RouteFacts, check_importable, choose_route, keep_client
 from penstock.loading.imports.server import measure_link, read_import_rights
 from penstock.loading.values.work import all_objects
 
@@ -39,8 +39,6 @@ def plan_route(plan: LoadPlan, server: ServerFacts, connection: Connection, sour
     chosen = choose_route(plan, facts)
     if not chosen.route.is_import or plan.job.rules.via == "server":
         return chosen
-    from penstock.loading.imports.route import check_importable  # noqa: PLC0415 (for who imports from S3)
-
     try:
         check_importable(all_objects(plan.targets), sources)
     except (SourceError, DataError) as misfit:

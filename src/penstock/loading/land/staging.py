@@ -22,7 +22,7 @@ from penstock.core.values.table import TableName
 from penstock.ledger.schema import find_publications, staging_hint
 from penstock.loading.land.context import TargetLanding, Way
 from penstock.loading.land.direct import truncate_due
-from penstock.loading.land.merges import STATEMENTS, Statement
+from penstock.loading.land.merges import STATEMENTS, RejectingMerges, Statement
 
 if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection
@@ -133,8 +133,6 @@ class Staging(Way):
         landings = sorted(self._landings, key=lambda landing: self._plan.load_order(landing.record.number))
         statements = [self._make_statement(landing, landing.table) for landing in landings]
         if self._plan.job.rules.on_error == "reject" and landings:
-            from penstock.loading.land.merges import RejectingMerges  # noqa: PLC0415 (paid for by who needs it)
-
             merges = RejectingMerges(self._context)
             counts = merges.run(statements, name_record=name_record, note=note_statement)
         else:

@@ -1,4 +1,4 @@
-"""Draws the screen of doctor: facts, findings, verdict. The texts come from doctor_view.py and penstock.access.
+"""Draws the screen of doctor: facts, findings, verdict. The texts come from view.py and findings.py.
 
 This module imports rich, so import it only if the screen is shown.
 """

@@ -114,7 +114,7 @@ def grant_statement(roles: Sequence[str]) -> str:
 
 
 def run_statement(connection: Connection, text: str) -> None:
-    """Run a statement composed here or in setting.py, outside a transaction. Raises ServerError, TargetError."""
+    """Run a statement composed here, outside a transaction. Raises ServerError, TargetError."""
     with translate_errors(f"running {text}"):
         connection.execute(text.encode())
 

@@ -19,7 +19,7 @@ from penstock.cli.output import write_drawn, write_message, write_result
 from penstock.cli.target import open_target
 from penstock.core.errors import UsageError
 from penstock.core.values.options import parse_duration
-from penstock.watch.command.screen import Watched, report_unread, sample_while
+from penstock.watch.command.watched import Watched, report_unread, sample_while
 from penstock.watch.history import History
 from penstock.watch.recordings import Recorder
 from penstock.watch.view import View, as_object, describe_line
